@@ -95,19 +95,51 @@ pub struct FailedEntry {
     given_back: Option<Instant>,
 }
 
-impl FailedEntry {
-    fn is_old(&self, now: Instant) -> bool {
-        self.given_back
-            .is_some_and(|since| now.duration_since(since) > GIVEN_BACK)
-    }
-}
-
 /// Observes one map.
 pub(crate) struct MapLog {
     family: &'static Family,
     metrics: Arc<MapMetrics>,
-    failed: Mutex<BTreeMap<Vec<u8>, FailedEntry>>,
+    failed: Mutex<Failed>,
     events: Option<EventBuffer>,
+}
+
+/// Entries whose last write failed, by key.
+#[derive(Debug, Default)]
+struct Failed {
+    entries: BTreeMap<Vec<u8>, FailedEntry>,
+    /// When the first of them was given back, or earlier.
+    given_back: Option<Instant>,
+}
+
+impl Failed {
+    /// Forgets entries that were given back long ago. Looks at them only if there is one: every write to a full map fails, and
+    /// would else look at thousands.
+    fn forget_old(&mut self, now: Instant) {
+        let is_old = |since: Instant| now.duration_since(since) > GIVEN_BACK;
+        if !self.given_back.is_some_and(is_old) {
+            return;
+        }
+        self.entries
+            .retain(|_, entry| !entry.given_back.is_some_and(is_old));
+        self.given_back = self.entries.values().filter_map(|entry| entry.given_back).min();
+    }
+
+    /// The owner has deleted an entry.
+    fn deleted(&mut self, key: &[u8], now: Instant) {
+        match self.entries.get_mut(key) {
+            Some(entry) if entry.action == Action::Update => {
+                entry.given_back.get_or_insert(now);
+                self.given_back.get_or_insert(now);
+            }
+            _ => drop(self.entries.remove(key)),
+        }
+    }
+
+    fn failed(&mut self, key: &[u8], entry: FailedEntry) {
+        if self.entries.len() < MOST_FAILED || self.entries.contains_key(key) {
+            self.entries.insert(key.to_owned(), entry);
+        }
+    }
 }
 
 impl MapLog {
@@ -122,9 +154,9 @@ impl MapLog {
 
     /// Entries whose last write failed, by key.
     pub(crate) fn failed(&self) -> BTreeMap<Vec<u8>, FailedEntry> {
-        let (mut failed, now) = (self.failed.lock(), Instant::now());
-        failed.retain(|_, entry| !entry.is_old(now));
-        failed.clone()
+        let mut failed = self.failed.lock();
+        failed.forget_old(Instant::now());
+        failed.entries.clone()
     }
 
     /// The last writes, if they are kept.
@@ -138,12 +170,12 @@ impl MapLog {
         self.metrics
             .count(self.family.name, action.name(), total, failures.len());
         let mut failed = self.failed.lock();
-        if failures.is_empty() && failed.is_empty() && self.events.is_none() {
+        if failures.is_empty() && failed.entries.is_empty() && self.events.is_none() {
             return;
         }
         let now = Instant::now();
-        if failed.len() >= MOST_FAILED {
-            failed.retain(|_, entry| !entry.is_old(now));
+        if failed.entries.len() >= MOST_FAILED {
+            failed.forget_old(now);
         }
         let mut failures = failures.iter().peekable();
         for (index, key) in keys.chunks_exact(key_len).enumerate() {
@@ -156,25 +188,18 @@ impl MapLog {
             if let Some(events) = &self.events {
                 events.push(action, key, value, error.clone());
             }
-            match error {
-                None => match failed.get_mut(key) {
-                    Some(entry) if (entry.action, action) == (Action::Update, Action::Delete) => {
-                        entry.given_back.get_or_insert(now);
-                    }
-                    _ => {
-                        failed.remove(key);
-                    }
-                },
-                Some(error) if failed.len() < MOST_FAILED || failed.contains_key(key) => {
+            match (error, action) {
+                (None, Action::Update) => drop(failed.entries.remove(key)),
+                (None, Action::Delete) => failed.deleted(key, now),
+                (Some(error), _) => {
                     let entry = FailedEntry {
                         action,
                         value: value.to_owned(),
                         error,
                         given_back: None,
                     };
-                    failed.insert(key.to_owned(), entry);
+                    failed.failed(key, entry);
                 }
-                Some(_) => {}
             }
         }
     }
@@ -243,5 +268,39 @@ mod tests {
         assert_eq!(log.failed().len(), 1);
         tokio::time::advance(GIVEN_BACK + Duration::from_secs(1)).await;
         assert!(log.failed().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_given_back_long_ago_makes_room_for_what_fails_now() {
+        let log = MapLog::new(&lb::BACKENDS4.family, None, Arc::default());
+        let fail = |keys: std::ops::Range<u32>| {
+            for key in keys {
+                let failure = RawFailure {
+                    index: 0,
+                    error: std::io::Error::from_raw_os_error(7),
+                };
+                log.note(Action::Update, &key.to_ne_bytes(), &[], 0, &[failure]);
+            }
+        };
+        let has = |key: u32| log.failed().contains_key(&key.to_ne_bytes()[..]);
+        let most = MOST_FAILED as u32;
+        fail(0..most);
+        for key in [3, 5] {
+            log.note(Action::Delete, &u32::to_ne_bytes(key), &[], 0, &[]);
+            tokio::time::advance(GIVEN_BACK / 2).await;
+        }
+
+        fail(most..most + 1);
+        assert_eq!((has(3), has(most)), (true, false), "none is old");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        fail(most..most + 2);
+        assert_eq!(
+            (has(3), has(5), has(most), has(most + 1)),
+            (false, true, true, false)
+        );
+        tokio::time::advance(GIVEN_BACK / 2).await;
+        fail(most + 1..most + 2);
+
+        assert_eq!((has(5), has(most + 1)), (false, true));
     }
 }
