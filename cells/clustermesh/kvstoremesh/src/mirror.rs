@@ -10,7 +10,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use skep_clustermesh::{MeshObserver, RemoteStore, StoreContext, SyncedCallback};
 use skep_clustermesh_types::{Kind, RemoteInfo};
-use skep_kvstore::{Client, Event, Key, keys};
+use skep_kvstore::{Client, RawEvent, keys};
 use skep_kvstore_store::{
     Direction, StoreRecorder, SyncStore, WatchStoreOptions, WatchStoreReporter, WatchStoreStatus,
 };
@@ -72,11 +72,12 @@ impl Mirror {
             cluster: &self.options.cluster,
         };
         running.report(false);
-        // What is not in the first list was deleted while the cluster was not connected.
-        let mut listed = (!self.store.is_empty()).then(HashSet::<Key>::new);
+        // Names of the list that is read, if there may be others: those were deleted while the cluster was not connected.
+        let mut listed: Option<HashSet<Box<str>>> = None;
         let mut is_listed = false;
         let mut is_reported = false;
-        let mut watcher = client.list_and_watch(&prefix);
+        // The store knows the keys: the watcher need not.
+        let mut watcher = client.list_and_watch_raw(&prefix);
         loop {
             let event = tokio::select! {
                 event = watcher.next() => event,
@@ -90,15 +91,16 @@ impl Mirror {
                 }
             };
             match event {
-                Event::Create(item) | Event::Modify(item) => {
+                RawEvent::ListStarted => listed = (!self.store.is_empty()).then(HashSet::new),
+                RawEvent::Put(item) => {
                     let name = name_of(&prefix, &item.key);
                     if let Some(listed) = &mut listed {
                         listed.insert(name.into());
                     }
                     self.store.upsert(name, item.value);
                 }
-                Event::Delete(key) => self.store.delete(name_of(&prefix, &key)),
-                Event::ListDone => {
+                RawEvent::Delete(key) => self.store.delete(name_of(&prefix, &key)),
+                RawEvent::Listed => {
                     is_listed = true;
                     if let Some(listed) = listed.take() {
                         self.store.retain(|name| listed.contains(name));

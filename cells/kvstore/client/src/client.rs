@@ -28,7 +28,7 @@ pub use driver::Driver;
 pub use lease::LostKeys;
 pub use lock::{Lock, Locked, Unused};
 pub use status::{Connection, Status};
-pub use watcher::{Event, Watcher};
+pub use watcher::{Event, RawEvent, RawWatcher, Watcher};
 
 use crate::backend::{
     Backend, BackendError, Compare, Condition, KeyRange, Op, OpResponse, RangeRequest, RangeResponse, Txn,
@@ -302,6 +302,12 @@ impl Client {
     /// Lists a prefix, then watches it. See [`Watcher`].
     pub fn list_and_watch(&self, prefix: &str) -> Watcher {
         Watcher::new(self.clone(), prefix, KeyRange::prefix(prefix))
+    }
+
+    /// As [`list_and_watch`](Self::list_and_watch), but leaves it to the consumer to find out what is new and what is gone.
+    /// See [`RawWatcher`].
+    pub fn list_and_watch_raw(&self, prefix: &str) -> RawWatcher {
+        RawWatcher::new(self.clone(), prefix, KeyRange::prefix(prefix))
     }
 
     /// As [`list_and_watch`](Self::list_and_watch), of one key alone: a client may have no right to read others that begin

@@ -44,7 +44,7 @@ pub use backend::{
 };
 pub use client::{
     Adopted, Client, Connection, Driver, Event, KeyChange, Listing, Lock, Locked, LostKeys, MAX_BATCH,
-    Status, Unused, Watcher,
+    RawEvent, RawWatcher, Status, Unused, Watcher,
 };
 pub use error::{ConnectionError, Error, QuorumError};
 #[cfg(feature = "hive")]

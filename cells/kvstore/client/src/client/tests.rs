@@ -274,6 +274,45 @@ async fn leased_keys_are_lost_when_the_own_store_is_restored_or_set_up_anew() {
     assert!(other.status().failure.is_none(), "the own store may be replaced");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_raw_watcher_reports_what_is_listed_and_leaves_it_to_its_consumer_to_compare() {
+    let store = Memory::new();
+    let faulty = FaultyBackend::new(Arc::new(store.clone()));
+    let client = RunningClient::full(faulty.clone());
+    let put = async |key: &str| {
+        let put = client.put(key, "1", Lifetime::Permanent).await;
+        put.expect("it is written");
+    };
+    for key in ["x/a", "x/b", "y/a"] {
+        put(key).await;
+    }
+    let mut watcher = client.list_and_watch_raw("x/");
+    let mut next = async |count: usize| {
+        let mut texts = Vec::new();
+        for _ in 0..count {
+            texts.push(match watcher.next().await {
+                RawEvent::ListStarted => "list".to_owned(),
+                RawEvent::Put(item) => format!("put {}", item.key),
+                RawEvent::Delete(key) => format!("delete {key}"),
+                RawEvent::Listed => "listed".to_owned(),
+            });
+        }
+        texts
+    };
+
+    assert_eq!(next(4).await, ["list", "put x/a", "put x/b", "listed"]);
+    client.delete("x/a").await.expect("it is deleted");
+    put("x/b").await;
+    assert_eq!(next(2).await, ["delete x/a", "put x/b"]);
+
+    faulty.cut_watches();
+    client.delete("x/b").await.expect("it is deleted");
+    put("x/c").await;
+    let revision = store.header().revision;
+    store.compact(revision).await.expect("it is compacted");
+    assert_eq!(next(3).await, ["list", "put x/c", "listed"]);
+}
+
 /// The revision of the restored store is newer than all that this client has seen.
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_that_others_have_written_to_is_recognized_by_missing_writes() {

@@ -51,6 +51,30 @@ impl Event {
     }
 }
 
+/// What a [`RawWatcher`] yields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RawEvent {
+    /// A list begins: all keys that exist are reported, then [`Listed`](Self::Listed). If it fails, another one begins.
+    ListStarted,
+    /// A key exists: of a list, or it was written.
+    Put(KeyValue),
+    /// A key was deleted. It may be one that was never reported.
+    Delete(Key),
+    /// Keys that were not reported since the list began do not exist.
+    Listed,
+}
+
+impl RawEvent {
+    fn action(&self) -> Option<&'static str> {
+        match self {
+            Self::ListStarted => None,
+            Self::Put(_) => Some("modify"),
+            Self::Delete(_) => Some("delete"),
+            Self::Listed => Some("listDone"),
+        }
+    }
+}
+
 /// All changes of a prefix: its keys, [`Event::ListDone`], then what changes. Made by
 /// [`Client::list_and_watch`], and for a single key by [`Client::watch_key`].
 ///
@@ -65,14 +89,17 @@ pub struct Watcher {
 
 impl Watcher {
     pub(super) fn new(client: Client, prefix: &str, range: KeyRange) -> Self {
+        let differences = Differences {
+            known: Known::new(prefix.to_owned()),
+            machine: Machine::new(client, prefix.to_owned(), range),
+            is_listed: false,
+            queue: VecDeque::new(),
+        };
         Self {
-            events: stream::unfold(
-                Machine::new(client, prefix.to_owned(), range),
-                |mut machine| async move {
-                    let event = machine.next().await;
-                    Some((event, machine))
-                },
-            )
+            events: stream::unfold(differences, |mut differences| async move {
+                let event = differences.next().await;
+                Some((event, differences))
+            })
             .boxed(),
             prefix: prefix.to_owned(),
         }
@@ -105,6 +132,79 @@ impl fmt::Debug for Watcher {
         f.debug_struct("Watcher")
             .field("prefix", &self.prefix)
             .finish_non_exhaustive()
+    }
+}
+
+/// As a [`Watcher`], but remembers no keys: for a consumer that knows them itself. Made by
+/// [`Client::list_and_watch_raw`].
+#[must_use = "a watcher does nothing unless it is polled"]
+pub struct RawWatcher(BoxStream<'static, RawEvent>);
+
+impl RawWatcher {
+    pub(super) fn new(client: Client, prefix: &str, range: KeyRange) -> Self {
+        let machine = Machine::new(client, prefix.to_owned(), range);
+        let events = stream::unfold(machine, |mut machine| async move {
+            machine.took();
+            let event = machine.next().await;
+            if let Some(action) = event.action() {
+                machine.take(action);
+            }
+            Some((event, machine))
+        });
+        Self(events.boxed())
+    }
+
+    /// Waits for the next event. The wait may be dropped without losing any.
+    pub async fn next(&mut self) -> RawEvent {
+        match self.0.next().await {
+            Some(event) => event,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl fmt::Debug for RawWatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawWatcher").finish_non_exhaustive()
+    }
+}
+
+/// What a watcher reports, of what the store says and what was reported before.
+struct Differences {
+    machine: Machine,
+    known: Known,
+    is_listed: bool,
+    /// Events after a list that have not been taken.
+    queue: VecDeque<Event>,
+}
+
+impl Differences {
+    async fn next(&mut self) -> Event {
+        self.machine.took();
+        let event = loop {
+            if let Some(event) = self.queue.pop_front() {
+                break event;
+            }
+            match self.machine.next().await {
+                RawEvent::ListStarted => self.known.list = self.known.list.wrapping_add(1),
+                RawEvent::Put(item) => break self.known.upsert(item),
+                RawEvent::Delete(key) => {
+                    if let Some(event) = self.known.delete(key) {
+                        break event;
+                    }
+                }
+                RawEvent::Listed => {
+                    let stale = self.known.take_stale();
+                    self.queue.extend(stale.into_iter().map(Event::Delete));
+                    if !self.is_listed {
+                        self.is_listed = true;
+                        self.queue.push_back(Event::ListDone);
+                    }
+                }
+            }
+        };
+        self.machine.take(event.action());
+        event
     }
 }
 
@@ -182,13 +282,11 @@ struct Machine {
     client: Client,
     prefix: String,
     range: KeyRange,
-    known: Known,
     phase: Phase,
-    is_listed: bool,
     /// Failures in a row.
     failures: u32,
     /// Events of a page or a response that have not been taken.
-    queue: VecDeque<Event>,
+    queue: VecDeque<RawEvent>,
     /// The event that was taken last, and when.
     taken: Option<(&'static str, Instant)>,
 }
@@ -197,28 +295,34 @@ impl Machine {
     fn new(client: Client, prefix: String, range: KeyRange) -> Self {
         Self {
             client,
-            known: Known::new(prefix.clone()),
             prefix,
             range,
             phase: Phase::Start,
-            is_listed: false,
             failures: 0,
             queue: VecDeque::new(),
             taken: None,
         }
     }
 
-    async fn next(&mut self) -> Event {
-        if !self.client.is_enabled() {
-            std::future::pending::<()>().await;
-        }
+    /// The consumer takes an event.
+    fn take(&mut self, action: &'static str) {
+        self.taken = Some((action, Instant::now()));
+    }
+
+    /// The consumer is done with the event that it has taken.
+    fn took(&mut self) {
         if let Some((action, at)) = self.taken.take() {
             let recorder = &self.client.inner.options.recorder;
             recorder.event(&self.prefix, action, at.elapsed());
         }
+    }
+
+    async fn next(&mut self) -> RawEvent {
+        if !self.client.is_enabled() {
+            std::future::pending::<()>().await;
+        }
         loop {
             if let Some(event) = self.queue.pop_front() {
-                self.taken = Some((event.action(), Instant::now()));
                 return event;
             }
             self.advance().await;
@@ -229,7 +333,7 @@ impl Machine {
     async fn advance(&mut self) {
         self.phase = match std::mem::replace(&mut self.phase, Phase::Start) {
             Phase::Start => {
-                self.known.list = self.known.list.wrapping_add(1);
+                self.queue.push_back(RawEvent::ListStarted);
                 let pages = Pages::new(self.range.clone(), self.client.inner.options.page);
                 self.page(pages, None).await
             }
@@ -268,10 +372,7 @@ impl Machine {
         match result {
             Ok(response) => {
                 pages.advance(&response);
-                for item in response.items {
-                    let event = self.known.upsert(item);
-                    self.queue.push_back(event);
-                }
+                self.queue.extend(response.items.into_iter().map(RawEvent::Put));
                 Phase::Pages {
                     pages,
                     header: header.or(Some(response.header)),
@@ -292,12 +393,7 @@ impl Machine {
     fn listed(&mut self, header: Header) -> Phase {
         self.failures = 0;
         self.client.inner.monitor.watched(&self.prefix, 0, None);
-        let stale = self.known.take_stale();
-        self.queue.extend(stale.into_iter().map(Event::Delete));
-        if !self.is_listed {
-            self.is_listed = true;
-            self.queue.push_back(Event::ListDone);
-        }
+        self.queue.push_back(RawEvent::Listed);
         Phase::Watch {
             header,
             next: header.revision.next(),
@@ -333,11 +429,10 @@ impl Machine {
         self.failures = 0;
         for change in response.events {
             next = next.max(change.revision().next());
-            let event = match change {
-                Change::Put(item) => Some(self.known.upsert(item)),
-                Change::Delete { key, .. } => self.known.delete(key),
-            };
-            self.queue.extend(event);
+            self.queue.push_back(match change {
+                Change::Put(item) => RawEvent::Put(item),
+                Change::Delete { key, .. } => RawEvent::Delete(key),
+            });
         }
         Phase::Watch {
             header,
