@@ -3,6 +3,7 @@
 //! Sync store: local objects into the key-value store.
 
 mod adopt;
+mod packed;
 #[cfg(test)]
 mod tests;
 mod worker;
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 use crate::queue::Queue;
 use crate::recorder::{NoStoreRecorder, StoreRecorder};
 use adopt::Found;
+use packed::{Packed, Packer};
 
 /// How a key is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -156,13 +158,11 @@ enum Item {
     Canary,
 }
 
-/// A value without room to spare: there is one for each key for as long as the program runs.
-type Value = Arc<[u8]>;
-
 #[derive(Debug, Default)]
 struct State {
     /// What the store should hold, by key; `None`: the key is to be deleted. The client has the same keys by their leases.
-    desired: HashMap<Key, Option<Value>>,
+    desired: HashMap<Key, Option<Packed>>,
+    packer: Packer,
     /// How many of them it should hold.
     count: usize,
     canary: Canary,
@@ -222,11 +222,12 @@ impl SyncStore {
         {
             let mut state = self.inner.state.lock();
             if let Some(Some(present)) = state.desired.get(&key)
-                && **present == *value
+                && state.packer.is(present, &value)
             {
                 return;
             }
-            let before = state.desired.insert(key.clone(), Some(Value::from(&*value)));
+            let packed = state.packer.pack(&value);
+            let before = state.desired.insert(key.clone(), Some(packed));
             state.count += usize::from(before.flatten().is_none());
         }
         self.push(Item::Key(key));

@@ -52,13 +52,15 @@ impl SyncStore {
         let mut changes = Vec::new();
         let mut right = Vec::new();
         {
-            let mut state = self.inner.state.lock();
+            let state = &mut *self.inner.state.lock();
             for key in keys {
                 let Some(value) = state.desired.get(&key) else {
                     right.push(Item::Key(key));
                     continue;
                 };
-                let value = value.clone().map(Bytes::from_owner);
+                let value = value
+                    .as_ref()
+                    .map(|value| Bytes::from(state.packer.unpack(value)));
                 if state.found.take(&key, value.as_ref()) {
                     right.push(Item::Key(key));
                 } else {
