@@ -10,4 +10,4 @@ mod slice;
 
 pub(crate) use mcs::ServiceExport;
 pub(crate) use service::{Service, ServicePort};
-pub(crate) use slice::{EndpointSlice, EndpointWithHost, Named};
+pub(crate) use slice::EndpointSlice;

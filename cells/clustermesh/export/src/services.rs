@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Member, Params, SpawnError};
-use skep_clustermesh_types::{ClusterService, Kind, ServiceSettings, ValueError};
+use skep_clustermesh_types::{ClusterInfo, ClusterSettings, Kind, ServiceSettings, ValueError};
 use skep_k8s_types::slim::Str;
 use statedb::{Db, Snapshot, Table, WatchSet};
 
@@ -46,6 +46,7 @@ struct StartParams {
     exporter: Arc<ServiceExporter>,
     settings: Cfg<ExportSettings>,
     mode: Cfg<ServiceSettings>,
+    cluster: Cfg<ClusterSettings>,
     tables: ServiceTables,
 }
 
@@ -62,16 +63,19 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
         exporter,
         settings,
         mode,
+        cluster,
         tables,
     } = params;
     let is_enabled = mode.clustermesh_service_v2.published().has_services();
+    let cluster = cluster.info();
     exporter
         .0
-        .start(move |db| is_enabled.then(|| Services::new(&tables, db, &settings)))
+        .start(move |db| is_enabled.then(|| Services::new(&tables, db, &settings, cluster.clone())))
 }
 
 /// Services with the backends of their slices.
 struct Services {
+    cluster: ClusterInfo,
     namespaces: Namespaces,
     services: Followed<ServiceRow>,
     slices: Followed<SliceRow>,
@@ -80,8 +84,9 @@ struct Services {
 }
 
 impl Services {
-    fn new(tables: &ServiceTables, db: &Db, settings: &ExportSettings) -> Self {
+    fn new(tables: &ServiceTables, db: &Db, settings: &ExportSettings, cluster: ClusterInfo) -> Self {
         Self {
+            cluster,
             namespaces: Namespaces::new(&tables.namespaces, db, settings),
             services: Followed::new(&tables.services, db),
             slices: Followed::new(&tables.slices, db),
@@ -144,9 +149,9 @@ impl Source for Services {
         if !row.is_shared || !self.namespaces.is_shared(&row.namespace) {
             return Ok(None);
         }
-        let mut service = ClusterService::clone(&row.value);
+        let mut service = row.value(&self.cluster);
         for slice in self.slices.table.list(snapshot, SliceRow::BY_SERVICE.key(name)) {
-            slice.add_backends(&mut service);
+            slice.add_backends(&mut service)?;
         }
         service.encode().map(Some)
     }

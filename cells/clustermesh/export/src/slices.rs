@@ -7,16 +7,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Member, Params, SpawnError};
-use skep_clustermesh_types::{
-    ClusterEndpointSlice, ClusterInfo, ClusterSettings, Conditions, Endpoint, EndpointPort, Hints, Kind,
-    NamedHint, ServiceSettings, TextEntry, ValueError,
-};
-use skep_k8s_types::slim::{Labels, Str};
+use skep_clustermesh_types::{ClusterInfo, ClusterSettings, Kind, ServiceSettings, ValueError};
+use skep_k8s_types::slim::Str;
 use statedb::{Db, Snapshot, WatchSet};
 
 use crate::exporter::{Exported, Exporter, ExporterParams};
 use crate::namespaces::Namespaces;
-use crate::objects::{EndpointSlice, EndpointWithHost, Named};
 use crate::services::{ServiceRow, ServiceTables, SliceRow};
 use crate::settings::ExportSettings;
 use crate::source::{Dirty, Followed, Source};
@@ -129,69 +125,15 @@ impl Source for Slices {
         };
         let services = &self.services.table;
         let service = services.get(snapshot, ServiceRow::BY_NAME.key(&row.service));
-        let is_published = row.is_ipv4().is_some()
+        let is_published = row.is_ipv4.is_some()
             && service.is_some_and(|service| service.is_shared)
             && self.namespaces.is_shared(&row.namespace);
-        Ok(is_published.then(|| value(&self.cluster, &row.object).encode_value()))
-    }
-}
-
-/// A slice as other clusters read it.
-pub(crate) fn value(cluster: &ClusterInfo, slice: &EndpointSlice) -> ClusterEndpointSlice {
-    let metadata = &slice.metadata;
-    let ports = slice.ports.iter().flatten().map(|port| EndpointPort {
-        name: Some(port.name.clone().unwrap_or_default().into()),
-        protocol: port.protocol.clone().map(Into::into),
-        port: port.port,
-        app_protocol: port.app_protocol.clone().map(Into::into),
-    });
-    ClusterEndpointSlice {
-        cluster: Some(cluster.name.to_string()),
-        cluster_id: Some(cluster.id),
-        namespace: Some(metadata.namespace.to_string()),
-        name: Some(metadata.name.to_string()),
-        labels: entries(&metadata.labels),
-        annotations: entries(&metadata.annotations),
-        address_type: Some(slice.address_type.to_string()),
-        endpoints: slice.endpoints.iter().flatten().map(endpoint).collect(),
-        ports: ports.collect(),
-    }
-}
-
-fn entries(labels: &Labels) -> Vec<TextEntry> {
-    let mut entries: Vec<TextEntry> = labels
-        .iter()
-        .map(|(key, value)| TextEntry {
-            key: Some(key.to_owned()),
-            value: Some(value.to_owned()),
-        })
-        .collect();
-    entries.sort_by(|a, b| a.key.cmp(&b.key));
-    entries
-}
-
-fn endpoint(endpoint: &EndpointWithHost) -> Endpoint {
-    let names = |named: &Option<Vec<Named>>| {
-        let named = named.iter().flatten();
-        named
-            .map(|named| NamedHint {
-                name: Some(named.name.to_string()),
-            })
-            .collect()
-    };
-    Endpoint {
-        addresses: endpoint.addresses.iter().map(Str::to_string).collect(),
-        conditions: endpoint.conditions.map(|conditions| Conditions {
-            ready: conditions.ready,
-            serving: conditions.serving,
-            terminating: conditions.terminating,
-        }),
-        hostname: endpoint.hostname.as_ref().map(Str::to_string),
-        node_name: endpoint.node_name.as_ref().map(Str::to_string),
-        zone: endpoint.zone.as_ref().map(Str::to_string),
-        hints: endpoint.hints.as_ref().map(|hints| Hints {
-            for_zones: names(&hints.for_zones),
-            for_nodes: names(&hints.for_nodes),
-        }),
+        if !is_published {
+            return Ok(None);
+        }
+        let mut slice = row.message()?;
+        slice.cluster = Some(self.cluster.name.to_string());
+        slice.cluster_id = Some(self.cluster.id);
+        Ok(Some(slice.encode_value()))
     }
 }

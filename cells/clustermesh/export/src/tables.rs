@@ -100,15 +100,16 @@ fn services(
     params: TableParams,
     cluster: Cfg<ClusterSettings>,
     settings: Cfg<ExportSettings>,
+    crds: Cfg<CrdConfig>,
 ) -> Result<Table<ServiceRow>, TableError> {
     let table = RwTable::builder("mesh-services")
         .primary(ServiceRow::BY_NAME)
         .index(ServiceRow::BY_NAMESPACE)
         .build(&params.db)?;
-    let cluster = cluster.info();
+    let (cluster, has_exports) = (cluster.info(), crds.clustermesh_enable_mcs_api);
     let source = Arc::new(params.all::<Service>().labels(settings.services()?));
     let reflector = Reflector::fallible(REFLECTOR, table.clone(), source, move |service: &Arc<Service>| {
-        ServiceRow::new(&cluster, service).map(Some)
+        ServiceRow::new(&cluster, has_exports, service).map(Some)
     });
     params.follow(&table, reflector)
 }

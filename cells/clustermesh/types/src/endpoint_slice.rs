@@ -30,7 +30,7 @@ impl ClusterEndpointSlice {
     ///
     /// [`ValueError`], if the value is invalid or not the cluster's.
     pub fn decode_value(remote: &RemoteInfo, name: &str, value: &[u8]) -> Result<Self, ValueError> {
-        let slice = Self::decode(decompress(value)?.as_slice()).map_err(ValueError::Message)?;
+        let slice = Self::from_message(&decompress(value)?)?;
         remote.check_cluster(slice.cluster())?;
         check_object(slice.namespace(), slice.name(), name)?;
         remote.check_id(slice.cluster_id())?;
@@ -63,7 +63,21 @@ impl ClusterEndpointSlice {
 
     /// The value.
     pub fn encode_value(&self) -> Vec<u8> {
-        compress_to_vec(self.encode_to_vec().as_slice(), CompressionLevel::Fastest)
+        compress_to_vec(self.to_message().as_slice(), CompressionLevel::Fastest)
+    }
+
+    /// The message alone, without a frame.
+    pub fn to_message(&self) -> Vec<u8> {
+        self.encode_to_vec()
+    }
+
+    /// Reads a message alone. It is not checked.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Message`].
+    pub fn from_message(message: &[u8]) -> Result<Self, ValueError> {
+        Self::decode(message).map_err(ValueError::Message)
     }
 
     /// The key below the cluster's prefix.

@@ -20,8 +20,12 @@ pub(crate) struct EndpointRow {
     uid: Str,
     /// Its addresses, and since which resource version it claims them.
     claims: Box<[(IpAddr, u64)]>,
-    /// What is published of each address, without the address.
-    value: IpIdentityPair,
+    node: Option<IpAddr>,
+    identity: u32,
+    encryption_key: u8,
+    service_account: Str,
+    /// Sorted by name.
+    named_ports: Box<[NamedPort]>,
     /// Why it cannot be published as it is now.
     pub(crate) fault: Option<Box<str>>,
 }
@@ -126,9 +130,17 @@ impl EndpointRow {
 
     /// What is published of an address.
     pub(crate) fn value(&self, ip: IpAddr) -> IpIdentityPair {
+        let pod = self.name.rsplit('/').next().unwrap_or_default();
         IpIdentityPair {
             ip: Some(ip),
-            ..self.value.clone()
+            host_ip: self.node,
+            id: self.identity,
+            key: self.encryption_key,
+            k8s_namespace: self.namespace.clone(),
+            k8s_pod_name: Str::new(pod),
+            k8s_service_account: self.service_account.clone(),
+            named_ports: self.named_ports.to_vec(),
+            ..IpIdentityPair::default()
         }
     }
 }
@@ -167,37 +179,37 @@ impl Base<'_> {
             .map(named_port)
             .collect::<Result<Vec<_>, _>>()?;
         named_ports.sort_by(|a, b| a.name.cmp(&b.name));
-        let value = IpIdentityPair {
-            host_ip: address(&networking.node)?,
-            id: u32::try_from(identity).map_err(|_| InvalidEndpoint::Identity(identity))?,
-            key: u8::try_from(key).map_err(|_| InvalidEndpoint::Key(key))?,
-            k8s_namespace: endpoint.key.namespace.clone(),
-            k8s_pod_name: endpoint.key.name.clone(),
-            k8s_service_account: endpoint.service_account.clone(),
-            named_ports,
-            ..IpIdentityPair::default()
-        };
-        Ok(Some(self.with(claims, value, None)))
+        Ok(Some(EndpointRow {
+            claims: claims.into(),
+            node: address(&networking.node)?,
+            identity: u32::try_from(identity).map_err(|_| InvalidEndpoint::Identity(identity))?,
+            encryption_key: u8::try_from(key).map_err(|_| InvalidEndpoint::Key(key))?,
+            service_account: endpoint.service_account.clone(),
+            named_ports: named_ports.into(),
+            ..self.nothing()
+        }))
     }
 
     fn invalid(&self, error: &InvalidEndpoint) -> EndpointRow {
-        let fault = error.to_string().into_boxed_str();
-        self.with(Vec::new(), IpIdentityPair::default(), Some(fault))
+        EndpointRow {
+            fault: Some(error.to_string().into_boxed_str()),
+            ..self.nothing()
+        }
     }
 
-    fn with(
-        &self,
-        claims: Vec<(IpAddr, u64)>,
-        value: IpIdentityPair,
-        fault: Option<Box<str>>,
-    ) -> EndpointRow {
+    /// A row that claims nothing.
+    fn nothing(&self) -> EndpointRow {
         EndpointRow {
             name: self.name.clone(),
             namespace: self.endpoint.key.namespace.clone(),
             uid: self.uid.clone(),
-            claims: claims.into(),
-            value,
-            fault,
+            claims: Box::default(),
+            node: None,
+            identity: 0,
+            encryption_key: 0,
+            service_account: Str::default(),
+            named_ports: Box::default(),
+            fault: None,
         }
     }
 }
@@ -227,7 +239,7 @@ impl Row for EndpointRow {
         let addresses: Vec<String> = self.addresses().map(|ip| ip.to_string()).collect();
         vec![
             self.name.to_string(),
-            self.value.id.to_string(),
+            self.identity.to_string(),
             addresses.join(", "),
         ]
     }

@@ -3,9 +3,11 @@
 //! `discovery.k8s.io/v1/EndpointSlice`.
 
 use serde::{Deserialize, Serialize};
-use skep_k8s_types::slim::{EndpointConditions, Metadata, Str};
-
+use skep_clustermesh_types::{
+    self as wire, ClusterEndpointSlice, Conditions, Endpoint, EndpointPort, NamedHint, TextEntry,
+};
 use skep_k8s_types::resource;
+use skep_k8s_types::slim::{EndpointConditions, Labels, Metadata, Str};
 
 /// A slice of the endpoints of a service.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -27,15 +29,6 @@ pub(crate) struct EndpointWithHost {
     pub(crate) node_name: Option<Str>,
     pub(crate) zone: Option<Str>,
     pub(crate) hints: Option<Hints>,
-}
-
-impl EndpointWithHost {
-    /// Whether it is used as a backend: also while it terminates, as long as it serves. What is unknown counts as yes.
-    pub(crate) fn is_usable(&self) -> bool {
-        let conditions = self.conditions.unwrap_or_default();
-        let ready = conditions.ready.unwrap_or(true);
-        ready || conditions.serving.unwrap_or(ready)
-    }
 }
 
 /// Who should use an endpoint.
@@ -71,3 +64,65 @@ resource!(
     "endpointslices",
     true
 );
+
+impl EndpointSlice {
+    /// The slice as other clusters read it, but for the cluster that it is of.
+    pub(crate) fn message(&self) -> ClusterEndpointSlice {
+        let metadata = &self.metadata;
+        let ports = self.ports.iter().flatten().map(|port| EndpointPort {
+            name: Some(port.name.clone().unwrap_or_default().into()),
+            protocol: port.protocol.clone().map(Into::into),
+            port: port.port,
+            app_protocol: port.app_protocol.clone().map(Into::into),
+        });
+        ClusterEndpointSlice {
+            cluster: None,
+            cluster_id: None,
+            namespace: Some(metadata.namespace.to_string()),
+            name: Some(metadata.name.to_string()),
+            labels: entries(&metadata.labels),
+            annotations: entries(&metadata.annotations),
+            address_type: Some(self.address_type.to_string()),
+            endpoints: self.endpoints.iter().flatten().map(endpoint).collect(),
+            ports: ports.collect(),
+        }
+    }
+}
+
+fn entries(labels: &Labels) -> Vec<TextEntry> {
+    let mut entries: Vec<TextEntry> = labels
+        .iter()
+        .map(|(key, value)| TextEntry {
+            key: Some(key.to_owned()),
+            value: Some(value.to_owned()),
+        })
+        .collect();
+    entries.sort_by(|a, b| a.key.cmp(&b.key));
+    entries
+}
+
+fn endpoint(endpoint: &EndpointWithHost) -> Endpoint {
+    let names = |named: &Option<Vec<Named>>| {
+        let named = named.iter().flatten();
+        named
+            .map(|named| NamedHint {
+                name: Some(named.name.to_string()),
+            })
+            .collect()
+    };
+    Endpoint {
+        addresses: endpoint.addresses.iter().map(Str::to_string).collect(),
+        conditions: endpoint.conditions.map(|conditions| Conditions {
+            ready: conditions.ready,
+            serving: conditions.serving,
+            terminating: conditions.terminating,
+        }),
+        hostname: endpoint.hostname.as_ref().map(Str::to_string),
+        node_name: endpoint.node_name.as_ref().map(Str::to_string),
+        zone: endpoint.zone.as_ref().map(Str::to_string),
+        hints: endpoint.hints.as_ref().map(|hints| wire::Hints {
+            for_zones: names(&hints.for_zones),
+            for_nodes: names(&hints.for_nodes),
+        }),
+    }
+}

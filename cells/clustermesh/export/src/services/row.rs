@@ -26,9 +26,14 @@ pub(crate) struct ServiceRow {
     pub(crate) namespace: Str,
     /// Whether it is global, and its backends are shared.
     pub(crate) is_shared: bool,
-    /// The value, without backends.
-    pub(crate) value: Arc<ClusterService>,
-    /// What a ServiceExport of the same name publishes, without what that one adds; `None` if it cannot be exported.
+    labels: Labels,
+    selector: Labels,
+    /// Cluster IPs, unless it is headless.
+    addresses: Box<[IpAddr]>,
+    /// The ports of each.
+    ports: Ports,
+    /// What a ServiceExport of the same name publishes, without what that one adds; `None` if it cannot be exported, or
+    /// nothing is.
     pub(crate) export: Option<Arc<ServiceExport>>,
 }
 
@@ -67,17 +72,49 @@ impl ServiceRow {
     pub(crate) const BY_NAMESPACE: Index<Self, str> =
         Index::new("namespace", |row, keys| keys.add(&row.namespace));
 
-    pub(crate) fn new(cluster: &ClusterInfo, service: &Service) -> Result<Self, InvalidService> {
-        let metadata = &service.metadata;
+    /// The row of a service; with what exports publish, if this cluster has them.
+    pub(crate) fn new(
+        cluster: &ClusterInfo,
+        has_exports: bool,
+        service: &Service,
+    ) -> Result<Self, InvalidService> {
+        let (metadata, spec) = (&service.metadata, &service.spec);
         let is_global = flag(&metadata.annotations, GLOBAL).unwrap_or_default();
         let is_shared = is_global && flag(&metadata.annotations, SHARED).unwrap_or(true);
+        let (mut addresses_of, mut ports_of) = (Vec::new(), Ports::default());
+        if !is_headless(service) {
+            ports_of = ports(spec.ports.as_deref().unwrap_or_default())?;
+            addresses_of = addresses(service)?;
+        }
+        let is_exportable = has_exports && !is_external_name(service);
         Ok(Self {
             name: Str::new(format!("{}/{}", metadata.namespace, metadata.name)),
             namespace: metadata.namespace.clone(),
             is_shared: is_shared && !is_external_name(service),
-            value: Arc::new(value(cluster, service)?),
-            export: (!is_external_name(service)).then(|| Arc::new(export(cluster, service))),
+            labels: metadata.labels.clone(),
+            selector: spec.selector.clone().unwrap_or_default(),
+            addresses: addresses_of.into(),
+            ports: ports_of,
+            export: is_exportable.then(|| Arc::new(export(cluster, service))),
         })
+    }
+
+    /// What is published, without backends.
+    pub(crate) fn value(&self, cluster: &ClusterInfo) -> ClusterService {
+        let name = self.name.split_once('/').map_or("", |(_, name)| name);
+        let frontends = self.addresses.iter().map(|ip| (*ip, self.ports.clone()));
+        ClusterService {
+            cluster: cluster.name.to_string(),
+            cluster_id: cluster.id,
+            namespace: self.namespace.to_string(),
+            name: name.to_owned(),
+            frontends: frontends.collect(),
+            labels: texts(&self.labels),
+            selector: texts(&self.selector),
+            include_external: true,
+            shared: true,
+            ..ClusterService::default()
+        }
     }
 }
 
@@ -98,35 +135,13 @@ fn texts(labels: &Labels) -> std::collections::BTreeMap<String, String> {
         .collect()
 }
 
-fn value(cluster: &ClusterInfo, service: &Service) -> Result<ClusterService, InvalidService> {
-    let (metadata, spec) = (&service.metadata, &service.spec);
-    let mut value = ClusterService {
-        cluster: cluster.name.to_string(),
-        cluster_id: cluster.id,
-        namespace: metadata.namespace.to_string(),
-        name: metadata.name.to_string(),
-        labels: texts(&metadata.labels),
-        selector: spec.selector.as_ref().map(texts).unwrap_or_default(),
-        include_external: true,
-        shared: true,
-        ..ClusterService::default()
-    };
-    if !is_headless(service) {
-        let ports = ports(spec.ports.as_deref().unwrap_or_default())?;
-        for ip in addresses(service)? {
-            value.frontends.insert(ip, ports.clone());
-        }
-    }
-    Ok(value)
-}
-
 fn ports(ports: &[WirePort]) -> Result<Ports, InvalidService> {
     ports
         .iter()
         .map(|port| {
             let number = port_number(port.port).ok_or(InvalidService::Port(port.port))?;
             let name = port.name.clone().unwrap_or_default();
-            let protocol = protocol(port.protocol.as_ref());
+            let protocol = protocol(port.protocol.as_deref());
             Ok((
                 name,
                 ServicePort {
@@ -139,11 +154,11 @@ fn ports(ports: &[WirePort]) -> Result<Ports, InvalidService> {
 }
 
 /// A protocol; TCP if there is none.
-pub(super) fn protocol(protocol: Option<&Str>) -> Str {
-    protocol
-        .filter(|protocol| !protocol.is_empty())
-        .cloned()
-        .unwrap_or(Str::const_new("TCP"))
+pub(super) fn protocol(protocol: Option<&str>) -> Str {
+    match protocol {
+        None | Some("") => Str::const_new("TCP"),
+        Some(protocol) => Str::new(protocol),
+    }
 }
 
 fn addresses(service: &Service) -> Result<Vec<IpAddr>, InvalidService> {
@@ -173,7 +188,7 @@ fn export(cluster: &ClusterInfo, service: &Service) -> ServiceExport {
     export.kind = if is_headless { "Headless" } else { "ClusterSetIP" }.to_owned();
     let ports = spec.ports.iter().flatten().map(|port| ExportPort {
         name: port.name.clone().unwrap_or_default().to_string(),
-        protocol: protocol(port.protocol.as_ref()).to_string(),
+        protocol: protocol(port.protocol.as_deref()).to_string(),
         app_protocol: port.app_protocol.as_ref().map(Str::to_string),
         port: port.port,
     });

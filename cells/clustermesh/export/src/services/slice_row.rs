@@ -5,12 +5,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use skep_clustermesh_types::{BackendZone, ClusterService, ForZone, Ports, SERVICE_NAME_LABEL, ServicePort};
+use skep_clustermesh_types::{
+    BackendZone, ClusterEndpointSlice, ClusterService, Conditions, Endpoint, ForZone, Ports,
+    SERVICE_NAME_LABEL, ServicePort, ValueError,
+};
 use skep_k8s_types::slim::Str;
 use statedb::{Index, Row};
 
 use super::row::{port_number, protocol};
-use crate::objects::{EndpointSlice, EndpointWithHost};
+use crate::objects::EndpointSlice;
 
 /// A slice of the endpoints of a service.
 #[derive(Debug, Clone)]
@@ -20,7 +23,11 @@ pub(crate) struct SliceRow {
     pub(crate) namespace: Str,
     /// `<namespace>/<name>` of its service.
     pub(crate) service: Str,
-    pub(crate) object: Arc<EndpointSlice>,
+    /// The family of the addresses; `None` if they are names.
+    pub(crate) is_ipv4: Option<bool>,
+    /// The slice, without the cluster that it is of, encoded: as an object it is four times as large, and there are
+    /// thousands.
+    message: Box<[u8]>,
 }
 
 /// Why a slice cannot be published. Fix the object; until then its last valid state stays.
@@ -53,71 +60,36 @@ impl SliceRow {
         else {
             return Ok(None);
         };
-        let row = Self {
-            name: Str::new(format!("{}/{}", metadata.namespace, metadata.name)),
-            namespace: metadata.namespace.clone(),
-            service: Str::new(format!("{}/{service}", metadata.namespace)),
-            object: object.clone(),
-        };
-        row.check()?;
-        Ok(Some(row))
-    }
-
-    fn check(&self) -> Result<(), InvalidSlice> {
-        let Some(is_ipv4) = self.is_ipv4() else {
-            return Ok(());
-        };
-        for address in self.endpoints().flat_map(|endpoint| &endpoint.addresses) {
-            let ip: Option<IpAddr> = address.parse().ok();
-            if ip.is_none_or(|ip| ip.is_ipv4() != is_ipv4) {
-                return Err(InvalidSlice::Address {
-                    address: address.clone(),
-                    kind: self.object.address_type.clone(),
-                });
-            }
-        }
-        for port in self.object.ports.iter().flatten().filter_map(|port| port.port) {
-            port_number(port).ok_or(InvalidSlice::Port(port))?;
-        }
-        Ok(())
-    }
-
-    /// The family of the addresses; `None` if they are names.
-    pub(crate) fn is_ipv4(&self) -> Option<bool> {
-        match self.object.address_type.as_str() {
+        let is_ipv4 = match object.address_type.as_str() {
             "IPv4" => Some(true),
             "IPv6" => Some(false),
             _ => None,
+        };
+        if let Some(is_ipv4) = is_ipv4 {
+            check(object, is_ipv4)?;
         }
+        Ok(Some(Self {
+            name: Str::new(format!("{}/{}", metadata.namespace, metadata.name)),
+            namespace: metadata.namespace.clone(),
+            service: Str::new(format!("{}/{service}", metadata.namespace)),
+            is_ipv4,
+            message: object.message().to_message().into(),
+        }))
     }
 
-    fn endpoints(&self) -> impl Iterator<Item = &EndpointWithHost> {
-        self.object.endpoints.iter().flatten()
-    }
-
-    fn ports(&self) -> Ports {
-        let ports = self.object.ports.iter().flatten().filter_map(|port| {
-            let number = port_number(port.port?)?;
-            let name = port.name.clone().unwrap_or_default();
-            let protocol = protocol(port.protocol.as_ref());
-            Some((
-                name,
-                ServicePort {
-                    protocol,
-                    port: number,
-                },
-            ))
-        });
-        ports.collect()
+    /// The slice as other clusters read it, but for the cluster that it is of.
+    pub(crate) fn message(&self) -> Result<ClusterEndpointSlice, ValueError> {
+        ClusterEndpointSlice::from_message(&self.message)
     }
 
     /// Adds what the slice holds to its service.
-    pub(crate) fn add_backends(&self, service: &mut ClusterService) {
-        if self.is_ipv4().is_none() {
-            return;
+    pub(crate) fn add_backends(&self, service: &mut ClusterService) -> Result<(), ValueError> {
+        if self.is_ipv4.is_none() {
+            return Ok(());
         }
-        let ports = self.ports();
-        for endpoint in self.endpoints().filter(|endpoint| endpoint.is_usable()) {
+        let slice = self.message()?;
+        let ports = ports(&slice);
+        for endpoint in slice.endpoints.iter().filter(|endpoint| is_usable(endpoint)) {
             for ip in endpoint
                 .addresses
                 .iter()
@@ -130,28 +102,63 @@ impl SliceRow {
                     // Another slice has the address, with other ports.
                     false => backend.iter().chain(ports.iter()).cloned().collect(),
                 };
-                if let Some(name) = endpoint.hostname.as_ref().filter(|name| !name.is_empty()) {
-                    service.hostnames.insert(ip.to_string(), name.to_string());
+                if !endpoint.hostname().is_empty() {
+                    let name = endpoint.hostname().to_owned();
+                    service.hostnames.insert(ip.to_string(), name);
                 }
-                if let Some(zone) = endpoint.zone.as_ref().filter(|zone| !zone.is_empty()) {
-                    service.zones.insert(ip.to_string(), backend_zone(zone, endpoint));
+                if !endpoint.zone().is_empty() {
+                    service.zones.insert(ip.to_string(), backend_zone(endpoint));
                 }
             }
         }
+        Ok(())
     }
 }
 
-fn backend_zone(zone: &Str, endpoint: &EndpointWithHost) -> BackendZone {
-    let hints = endpoint.hints.iter().flat_map(|hints| &hints.for_zones).flatten();
+fn check(slice: &EndpointSlice, is_ipv4: bool) -> Result<(), InvalidSlice> {
+    let endpoints = slice.endpoints.iter().flatten();
+    for address in endpoints.flat_map(|endpoint| &endpoint.addresses) {
+        let ip: Option<IpAddr> = address.parse().ok();
+        if ip.is_none_or(|ip| ip.is_ipv4() != is_ipv4) {
+            return Err(InvalidSlice::Address {
+                address: address.clone(),
+                kind: slice.address_type.clone(),
+            });
+        }
+    }
+    for port in slice.ports.iter().flatten().filter_map(|port| port.port) {
+        port_number(port).ok_or(InvalidSlice::Port(port))?;
+    }
+    Ok(())
+}
+
+fn ports(slice: &ClusterEndpointSlice) -> Ports {
+    let ports = slice.ports.iter().filter_map(|port| {
+        let number = port_number(port.port?)?;
+        let port_of = ServicePort {
+            protocol: protocol(port.protocol.as_deref()),
+            port: number,
+        };
+        Some((Str::new(port.name()), port_of))
+    });
+    ports.collect()
+}
+
+/// Whether an endpoint is used as a backend: also while it terminates, as long as it serves. What is unknown counts as yes.
+fn is_usable(endpoint: &Endpoint) -> bool {
+    let Conditions { ready, serving, .. } = endpoint.conditions.unwrap_or_default();
+    let ready = ready.unwrap_or(true);
+    ready || serving.unwrap_or(ready)
+}
+
+fn backend_zone(endpoint: &Endpoint) -> BackendZone {
+    let hints = endpoint.hints.iter().flat_map(|hints| &hints.for_zones);
+    let zones = hints.map(|hint| ForZone {
+        name: Str::new(hint.name()),
+    });
     BackendZone {
-        zone: zone.clone(),
-        for_zones: Some(
-            hints
-                .map(|hint| ForZone {
-                    name: hint.name.clone(),
-                })
-                .collect(),
-        ),
+        zone: Str::new(endpoint.zone()),
+        for_zones: Some(zones.collect()),
     }
 }
 
@@ -161,11 +168,11 @@ impl Row for SliceRow {
     }
 
     fn cells(&self) -> Vec<String> {
-        let endpoints = self.endpoints().count();
+        let endpoints = self.message().map(|slice| slice.endpoints.len());
         vec![
             self.name.to_string(),
             self.service.to_string(),
-            endpoints.to_string(),
+            endpoints.unwrap_or_default().to_string(),
         ]
     }
 }
