@@ -59,6 +59,21 @@ pub(crate) struct Shared {
     pruned: watch::Sender<(u64, Option<String>)>,
 }
 
+/// The progress of a reconciler, for its table. Keeps nothing alive.
+#[derive(Debug, Clone)]
+pub(crate) struct ReconcilerProgress(watch::Receiver<Progress>);
+
+impl ReconcilerProgress {
+    pub(crate) fn is_alive(&self) -> bool {
+        self.0.has_changed().is_ok()
+    }
+
+    /// Waits until all changes up to `revision` were attempted, or the reconciler is dropped.
+    pub(crate) async fn wait(mut self, revision: Revision) {
+        let _ = self.0.wait_for(|progress| progress.revision >= revision).await;
+    }
+}
+
 /// Requests pruning of a reconciler and waits for its progress; cheap to clone.
 ///
 /// See [`Reconciler`] for an example.
@@ -165,6 +180,8 @@ impl ReconcilerHandle {
 /// routes.insert(&mut txn, Route { name: "default".into(), status: Status::pending() }).unwrap();
 /// let revision = routes.revision(&txn.commit());
 /// assert_eq!(handle.wait_until_reconciled(revision).await.failing, None);
+/// // Without a handle:
+/// routes.reader().wait_until_reconciled(revision).await;
 /// let stored = routes.get(&db.read(), NAME.key("default")).unwrap().status.kind;
 /// assert_eq!(stored, StatusKind::Done);
 /// handle.prune_and_wait().await.unwrap();
@@ -201,6 +218,8 @@ where
             prune_requests: watch::Sender::new(0),
             pruned: watch::Sender::new((0, None)),
         });
+        let progress = ReconcilerProgress(shared.progress.subscribe());
+        table.reader().add_reconciler(progress);
         Self {
             parts: Parts {
                 db: db.clone(),

@@ -25,6 +25,7 @@ use crate::{
     dynamic::DynTable,
     index::{Index, IndexDef, Query},
     key::{KeyBuf, KeyBytes, printable},
+    reconciler::ReconcilerProgress,
     row::RowFns,
     slots::Slot,
     state::{Condition, Exchange, TableState, Work},
@@ -42,6 +43,7 @@ pub(crate) struct TableInner<T> {
     pub(crate) row: RowFns<T>,
     /// Content in snapshots that are older than the table.
     nothing: TableState<T>,
+    reconcilers: Mutex<Vec<ReconcilerProgress>>,
 }
 
 /// Reads one table; cheap to clone. Writers have an [`RwTable`].
@@ -289,6 +291,7 @@ impl<T: Send + Sync + 'static> PrimaryBuilder<T> {
                 defs,
                 row,
                 nothing,
+                reconcilers: Mutex::default(),
             }));
             made = Some(RwTable(table.clone()));
             (Arc::new(DynTable(table)), state)
@@ -308,6 +311,23 @@ impl<T: Send + Sync + 'static> Table<T> {
     /// Name of the table.
     pub fn name(&self) -> &str {
         &self.0.meta.name
+    }
+
+    pub(crate) fn add_reconciler(&self, reconciler: ReconcilerProgress) {
+        let mut reconcilers = self.0.reconcilers.lock();
+        reconcilers.retain(ReconcilerProgress::is_alive);
+        reconcilers.push(reconciler);
+    }
+
+    /// Waits until the [reconcilers](crate::reconciler) of the table have attempted all changes up to `revision` at least
+    /// once. Returns at once if there are none: for those who write to the table and do not know who reconciles it.
+    ///
+    /// See [`Reconciler`](crate::reconciler::Reconciler) for an example.
+    pub async fn wait_until_reconciled(&self, revision: Revision) {
+        let reconcilers = self.0.reconcilers.lock().clone();
+        for reconciler in reconcilers {
+            reconciler.wait(revision).await;
+        }
     }
 
     #[inline]

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Changes that wait to be written to tables: the last one of each key, in the order in which keys changed first.
+//!
+//! How long a change takes is measured from when it was observed to when the reconcilers of the table that it was written to
+//! have handled it: then it is in the maps, unless they are full.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -8,9 +11,12 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use hive::{Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
 use skep_clustermesh_types::Kind;
+use statedb::{Snapshot, Table};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -39,6 +45,44 @@ struct Progress {
     observed: u64,
     /// Those of them that are in the tables.
     written: u64,
+}
+
+/// Returns when what was written to tables has taken effect.
+pub(crate) type Realized = BoxFuture<'static, ()>;
+
+/// Returns when the reconcilers of a table have handled what was written to it up to a snapshot.
+pub(crate) fn reconciled<T: Send + Sync + 'static>(table: Table<T>, snapshot: &Snapshot) -> Realized {
+    let revision = table.revision(snapshot);
+    async move { table.wait_until_reconciled(revision).await }.boxed()
+}
+
+/// Returns at once: the table is all there is.
+pub(crate) fn in_table() -> Realized {
+    std::future::ready(()).boxed()
+}
+
+/// Batches that wait for a reconciler at most; later ones are not measured.
+const MOST_WRITTEN: usize = 1024;
+
+/// Batches that were written, the oldest first, and since when their changes have waited.
+#[derive(Default)]
+struct Written(VecDeque<(Realized, Vec<Instant>)>);
+
+impl Written {
+    fn push(&mut self, realized: Realized, since: Vec<Instant>) {
+        if self.0.len() < MOST_WRITTEN {
+            self.0.push_back((realized, since));
+        }
+    }
+
+    /// Waits until the oldest one has taken effect, and returns since when its changes have waited.
+    async fn next(&mut self) -> Vec<Instant> {
+        match self.0.front_mut() {
+            Some((realized, _)) => realized.await,
+            None => std::future::pending().await,
+        }
+        self.0.pop_front().map(|(_, since)| since).unwrap_or_default()
+    }
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static, D: Send + 'static> Batches<K, D> {
@@ -74,7 +118,7 @@ impl<K: Clone + Eq + Hash + Send + 'static, D: Send + 'static> Batches<K, D> {
         self: Arc<Self>,
         jobs: &Jobs,
         name: &'static str,
-        write: impl Fn(Vec<(K, D)>) -> Result<(), statedb::Error> + Send + Sync + 'static,
+        write: impl Fn(Vec<(K, D)>) -> Result<Realized, statedb::Error> + Send + Sync + 'static,
     ) -> Result<(), SpawnError> {
         let write = Arc::new(write);
         jobs.spawn(Job::once(name, move |cx: JobCtx| {
@@ -88,28 +132,36 @@ impl<K: Clone + Eq + Hash + Send + 'static, D: Send + 'static> Batches<K, D> {
 
     async fn write(
         &self,
-        write: &(impl Fn(Vec<(K, D)>) -> Result<(), statedb::Error> + Sync),
+        write: &(impl Fn(Vec<(K, D)>) -> Result<Realized, statedb::Error> + Sync),
     ) -> Result<(), statedb::Error> {
         let mut progress = self.progress.subscribe();
+        let mut pending = Written::default();
         loop {
-            // The sender lives as long as this.
-            let _ = progress
-                .wait_for(|progress| progress.written < progress.observed)
-                .await;
+            tokio::select! {
+                // The sender lives as long as this.
+                _ = progress.wait_for(|progress| progress.written < progress.observed) => {}
+                since = pending.next() => {
+                    self.measure(&since);
+                    continue;
+                }
+            }
             let (batch, written) = self.take();
             let (changes, since): (Vec<_>, Vec<_>) = batch
                 .into_iter()
                 .map(|(key, (desired, since))| ((key, desired), since))
                 .unzip();
-            write(changes)?;
-            let duration = self.metrics.change_duration.with([self.kind.as_str()]);
-            for since in since {
-                duration.observe_duration(since.elapsed());
-            }
+            pending.push(write(changes)?, since);
             if let Some(written) = written {
                 self.progress.send_modify(|progress| progress.written = written);
             }
             tokio::task::yield_now().await;
+        }
+    }
+
+    fn measure(&self, since: &[Instant]) {
+        let duration = self.metrics.change_duration.with([self.kind.as_str()]);
+        for since in since {
+            duration.observe_duration(since.elapsed());
         }
     }
 
@@ -151,6 +203,10 @@ impl<K, D> fmt::Debug for Batches<K, D> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use skep_metrics::{MetricSet, Registry, exposition};
+
     use super::*;
 
     fn batches() -> Batches<u32, &'static str> {
@@ -187,7 +243,7 @@ mod tests {
         let written = Mutex::new(Vec::new());
         let write = |batch: Vec<(u32, &'static str)>| {
             written.lock().push(batch.len());
-            Ok(())
+            Ok(in_table())
         };
 
         tokio::select! {
@@ -196,5 +252,45 @@ mod tests {
         }
 
         assert_eq!(*written.lock(), [2, 2, 1]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_measured_until_its_reconciler_has_handled_it() {
+        let metrics = Arc::new(ClusterMeshMetrics::default());
+        let batches = Arc::new(Batches::new(Kind::Nodes, 2, metrics.clone()));
+        for key in 0..3 {
+            batches.note(key, "a");
+        }
+        let handled = Arc::new(tokio::sync::Notify::new());
+        let write = |_: Vec<(u32, &'static str)>| {
+            let handled = handled.clone();
+            Ok(async move { handled.notified().await }.boxed())
+        };
+        let measured = |what: &str| {
+            let registry = Registry::new(metrics.metrics(), &[]).expect("the names differ");
+            let text = exposition(&registry);
+            let name = format!("cilium_clustermesh_remote_change_duration_seconds_{what}{{kind=\"nodes\"}} ");
+            let value = text
+                .lines()
+                .find_map(|line| line.strip_prefix(&name)?.parse().ok());
+            value.unwrap_or(0.0)
+        };
+
+        let steps = async {
+            batches.flushed().await;
+            let mut found = Vec::new();
+            for _ in 0..3 {
+                tokio::time::sleep(Duration::from_secs(4)).await;
+                found.push((measured("count"), measured("sum")));
+                handled.notify_one();
+            }
+            found
+        };
+        let found = tokio::select! {
+            result = batches.write(&write) => panic!("it never returns: {result:?}"),
+            found = steps => found,
+        };
+
+        assert_eq!(found, [(0.0, 0.0), (2.0, 8.0), (3.0, 16.0)]);
     }
 }

@@ -17,7 +17,7 @@ use skep_identity::NumericIdentity;
 use skep_identity_cache::{IdentitySource, SecurityIdentity, Writer};
 use skep_kvstore::Key;
 
-use crate::batch::Batches;
+use crate::batch::{Batches, in_table};
 use crate::complete::{Awaited, StartError};
 use crate::mesh::ClusterMesh;
 use crate::metrics::ClusterMeshMetrics;
@@ -102,7 +102,7 @@ fn start(
                 }
             }
             txn.commit();
-            Ok(())
+            Ok(in_table())
         })?;
     let awaited = Awaited {
         kinds: &[Kind::Identities],

@@ -19,7 +19,7 @@ use skep_identity::NumericIdentity;
 use skep_ipcache::{Claim, EndpointFlags, Owner, PodMetadata, Prefix, ResourceId, Source, Writer};
 use skep_kvstore::Key;
 
-use crate::batch::Batches;
+use crate::batch::{Batches, Realized, reconciled};
 use crate::complete::{Awaited, StartError};
 use crate::mesh::ClusterMesh;
 use crate::metrics::ClusterMeshMetrics;
@@ -134,7 +134,10 @@ fn new_observer(
 }
 
 /// Writes what the clusters claim.
-fn write(writer: &Writer, batch: Vec<(Place, Option<Arc<IpIdentityPair>>)>) -> Result<(), statedb::Error> {
+fn write(
+    writer: &Writer,
+    batch: Vec<(Place, Option<Arc<IpIdentityPair>>)>,
+) -> Result<Realized, statedb::Error> {
     // Owners share their texts; a batch is mostly of one cluster.
     let mut last: Option<(ClusterName, Owner)> = None;
     let mut txn = writer.write();
@@ -149,8 +152,7 @@ fn write(writer: &Writer, batch: Vec<(Place, Option<Arc<IpIdentityPair>>)>) -> R
             None => drop(writer.delete(&mut txn, prefix, &owner)?),
         }
     }
-    txn.commit();
-    Ok(())
+    Ok(reconciled(writer.table(), &txn.commit()))
 }
 
 fn start(

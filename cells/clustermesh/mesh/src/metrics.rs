@@ -41,7 +41,8 @@ pub struct ClusterMeshMetrics {
     /// Service exports of a remote cluster.
     #[metric(name = "remote_cluster_service_exports", labels = ["target_cluster"])]
     service_exports: GaugeVec,
-    /// Seconds from when a change of a remote cluster has arrived to when it is in the tables.
+    /// Seconds from when a change of a remote cluster has arrived to when it is in the maps; of nodes and identities, in the
+    /// tables.
     #[metric(name = "remote_change_duration_seconds", labels = ["kind"])]
     pub(crate) change_duration: HistogramVec,
 }

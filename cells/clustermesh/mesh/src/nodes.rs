@@ -18,7 +18,7 @@ use skep_k8s_types::slim::NodeAddressType;
 use skep_kvstore::Key;
 use skep_node_manager::{Node, NodeKey, NodeManager};
 
-use crate::batch::Batches;
+use crate::batch::{Batches, in_table};
 use crate::complete::{Awaited, StartError};
 use crate::mesh::ClusterMesh;
 use crate::metrics::ClusterMeshMetrics;
@@ -122,7 +122,7 @@ fn start(
                 };
             }
             txn.commit();
-            Ok(())
+            Ok(in_table())
         })?;
     let awaited = Awaited {
         kinds: &[Kind::Nodes],

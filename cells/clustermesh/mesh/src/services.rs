@@ -23,7 +23,7 @@ use skep_clustermesh_types::{Capabilities, ClusterEndpointSlice, ClusterService,
 use skep_kvstore::Key;
 use skep_loadbalancer_model::{ClusterAffinity, ServiceName, Source, Writer};
 
-use crate::batch::Batches;
+use crate::batch::{Batches, Realized, reconciled};
 use crate::complete::{Awaited, StartError};
 use crate::mesh::ClusterMesh;
 use crate::metrics::ClusterMeshMetrics;
@@ -90,7 +90,7 @@ impl ServiceObserver {
         }
     }
 
-    fn write(&self, batch: Vec<(Place, Desired)>) {
+    fn write(&self, batch: Vec<(Place, Desired)>) -> Realized {
         let mut txn = self.writer.write();
         for ((cluster_id, name), desired) in &batch {
             let backends = match desired {
@@ -101,7 +101,7 @@ impl ServiceObserver {
             self.writer
                 .set_backends(&mut txn, name, Source::ClusterMesh, *cluster_id, backends);
         }
-        txn.commit();
+        reconciled(self.writer.frontends(), &txn.commit())
     }
 }
 
@@ -167,10 +167,7 @@ fn start(
     observer
         .batches
         .clone()
-        .spawn(&jobs, "write-services", move |batch| {
-            writing.write(batch);
-            Ok(())
-        })?;
+        .spawn(&jobs, "write-services", move |batch| Ok(writing.write(batch)))?;
     let awaited = Awaited {
         kinds: &[Kind::Services, Kind::EndpointSlices],
         what: "Services of remote clusters",

@@ -17,6 +17,7 @@ use skep_clustermesh::{
 use skep_clustermesh_types::{ClusterName, Identity, IpIdentityPair, Node, RemoteInfo};
 use skep_kvstore::{Backend, Key};
 use skep_loadbalancer_model::Writer;
+use skep_metrics::{MetricSet, Registry, exposition};
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -74,6 +75,15 @@ impl<V: RemoteValue> ValueObserver<V> for Log<V> {
     fn synced(&self, cluster: &ClusterName) {
         self.events.lock().push(format!("synced {cluster}"));
     }
+}
+
+/// The value of a metric, by the line of the exposition that has it.
+pub(crate) fn metric(metrics: &ClusterMeshMetrics, line: &str) -> Option<String> {
+    let registry = Registry::new(metrics.metrics(), &[]).expect("the names differ");
+    let prefix = format!("cilium_clustermesh_{line} ");
+    let text = exposition(&registry);
+    text.lines()
+        .find_map(|line| line.strip_prefix(&prefix).map(str::to_owned))
 }
 
 /// A running mesh: local cluster `birch` with id 9.

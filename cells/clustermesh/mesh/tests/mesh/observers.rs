@@ -8,7 +8,7 @@ use std::time::Duration;
 use hive::{Cell, Hive, Running, Settings, testing as hive_testing};
 use skep_bpf_maps::node::IPCACHE;
 use skep_clustermesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
-use skep_clustermesh::{ClusterMesh, Connector, identities, ipcache, nodes};
+use skep_clustermesh::{ClusterMesh, ClusterMeshMetrics, Connector, identities, ipcache, nodes};
 use skep_clustermesh_types::{IpIdentityPair, Kind};
 use skep_datapath_maps::Maps;
 use skep_identity::NumericIdentity;
@@ -20,7 +20,7 @@ use skep_node_manager::NodeManager;
 use statedb::{Db, RwTable, Table};
 use tempfile::TempDir;
 
-use crate::fixture::{eventually, ip, node};
+use crate::fixture::{eventually, ip, metric, node};
 
 /// An agent of cluster `birch` with the observers.
 struct Agent {
@@ -32,6 +32,7 @@ struct Agent {
     nodes: NodeManager,
     identities: Table<SecurityIdentity>,
     maps: Arc<Maps>,
+    metrics: Arc<ClusterMeshMetrics>,
     running: Running,
 }
 
@@ -88,7 +89,8 @@ impl Agent {
         .root::<NodeManager>()
         .root::<Table<SecurityIdentity>>()
         .root::<RwTable<NodeAddress>>()
-        .root::<Arc<Maps>>();
+        .root::<Arc<Maps>>()
+        .root::<Arc<ClusterMeshMetrics>>();
         let config = format!("--clustermesh-config={}", directory.path().display());
         let args = ["--cluster-id=9", "--cluster-name=birch", config.as_str()];
         let running = hive_testing::start_with(hive, Settings::new().args(args)).await;
@@ -101,6 +103,7 @@ impl Agent {
             nodes: running.get().expect("it is provided"),
             identities: running.get().expect("it is provided"),
             maps: running.get().expect("it is provided"),
+            metrics: running.get().expect("it is provided"),
             running,
         }
     }
@@ -160,8 +163,13 @@ impl Agent {
 
     /// Whether the map still has the entry from before the restart.
     fn has_stale_entry(&self) -> bool {
+        self.has_entry("10.4.1.99")
+    }
+
+    /// Whether the map has an address.
+    fn has_entry(&self, at: &str) -> bool {
         let entries = self.maps.handle(&IPCACHE).entries().expect("it is read");
-        let key = address("10.4.1.99").map_key();
+        let key = address(at).map_key();
         entries.iter().any(|(found, _)| *found == key)
     }
 
@@ -220,6 +228,27 @@ async fn nodes_addresses_and_identities_come_and_go_with_their_cluster() {
     agent
         .expect("10.8.1.15", Some(((8 << 16) + 9, Source::ClusterMesh)))
         .await;
+    agent.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_change_ends_when_it_is_in_the_map() {
+    let agent = Agent::alone().await;
+    let alder = agent.cluster("alder", 7).await;
+    for at in ["10.4.1.15", "10.4.1.16"] {
+        alder.put(Kind::Ips, at, ip(&alder, at, 9)).await;
+    }
+    let measured = |count: &str| {
+        let line = "remote_change_duration_seconds_count{kind=\"ip\"}";
+        metric(&agent.metrics, line).as_deref() == Some(count)
+    };
+
+    eventually("both are measured", || measured("2")).await;
+    assert!(agent.has_entry("10.4.1.15") && agent.has_entry("10.4.1.16"));
+
+    alder.delete(Kind::Ips, "10.4.1.15").await;
+    eventually("its deletion is measured", || measured("3")).await;
+    assert!(!agent.has_entry("10.4.1.15"));
     agent.stop().await;
 }
 

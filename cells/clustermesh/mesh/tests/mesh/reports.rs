@@ -3,17 +3,8 @@
 //! Metrics and health.
 
 use skep_clustermesh_types::Kind;
-use skep_metrics::{MetricSet, Registry, exposition};
 
-use crate::fixture::{World, eventually, ip, node};
-
-fn metric(world: &World, line: &str) -> Option<String> {
-    let registry = Registry::new(world.metrics.metrics(), &[]).expect("the names differ");
-    let prefix = format!("cilium_clustermesh_{line} ");
-    let text = exposition(&registry);
-    text.lines()
-        .find_map(|line| line.strip_prefix(&prefix).map(str::to_owned))
-}
+use crate::fixture::{World, eventually, ip, metric, node};
 
 #[tokio::test(start_paused = true)]
 async fn metrics_have_the_names_and_labels_of_cilium() {
@@ -32,7 +23,7 @@ async fn metrics_have_the_names_and_labels_of_cilium() {
 
     let of = |name: &str, cluster: &str| {
         metric(
-            &world,
+            &world.metrics,
             &format!("remote_cluster_{name}{{target_cluster=\"{cluster}\"}}"),
         )
     };
@@ -50,18 +41,21 @@ async fn metrics_have_the_names_and_labels_of_cilium() {
     assert!(
         of("last_failure_ts", "cedar").is_some_and(|value| value.parse::<f64>().is_ok_and(|at| at > 1e9))
     );
-    assert_eq!(metric(&world, "remote_clusters").as_deref(), Some("2"));
+    assert_eq!(metric(&world.metrics, "remote_clusters").as_deref(), Some("2"));
     world
         .mesh
         .wait_synced(&[Kind::Identities])
         .await
         .expect_err("one cannot be reached");
-    let written = metric(&world, "remote_change_duration_seconds_count{kind=\"services\"}");
+    let written = metric(
+        &world.metrics,
+        "remote_change_duration_seconds_count{kind=\"services\"}",
+    );
     assert_eq!(written.as_deref(), Some("3"));
 
     world.leave("cedar");
     eventually("it is forgotten", || of("failures", "cedar").is_none()).await;
-    assert_eq!(metric(&world, "remote_clusters").as_deref(), Some("1"));
+    assert_eq!(metric(&world.metrics, "remote_clusters").as_deref(), Some("1"));
     world.stop().await;
 }
 
