@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hive::Cell;
 
 use crate::{
-    cluster, memory, pods,
+    cluster, pods,
     status::{self, Configuration},
     unsupported,
 };
@@ -35,7 +35,7 @@ fn infrastructure(configuration: Arc<Configuration>) -> Cell {
         skep_shell::cell(),
         skep_api::cell(),
         status::cell(),
-        memory::cell(),
+        skep_alloc::cell(),
         Cell::group([]).provide(move || configuration.clone()),
     ])
 }

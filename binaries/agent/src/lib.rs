@@ -8,7 +8,6 @@ mod cilium;
 mod cluster;
 mod health;
 mod interfaces;
-mod memory;
 mod pods;
 mod status;
 mod troubleshoot;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! The memory of programs that run for long: the allocator, mimalloc, told to keep little; and [`program`], the pages of
-//! the program itself.
+//! the program itself, which a cell (feature `hive`) releases when the program has started.
 //!
 //! Rows are made by one thread and freed by another, all the time. With the allocator of glibc both then wait for the
 //! lock of an arena, thousands of times a second while services arrive; mimalloc hands such memory back without a
@@ -22,7 +22,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mimalloc::MiMalloc;
 
+#[cfg(feature = "hive")]
+mod cell;
 pub mod program;
+
+#[cfg(feature = "hive")]
+pub use cell::cell;
 
 /// What a program declares as its `#[global_allocator]`.
 #[derive(Clone, Copy, Debug, Default)]

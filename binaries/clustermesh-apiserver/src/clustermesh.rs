@@ -85,6 +85,7 @@ mod tests {
 
         let findings: Vec<_> = plan.report().findings().iter().map(ToString::to_string).collect();
         assert_eq!(findings, [""; 0]);
+        assert!(plan.modules().iter().any(|(path, ..)| path == "program-memory"));
     }
 
     #[test]

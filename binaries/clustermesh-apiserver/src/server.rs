@@ -34,6 +34,7 @@ pub(crate) fn run(
 pub(crate) fn infrastructure() -> Cell {
     Cell::group([
         skep_logging::cell(),
+        skep_alloc::cell(),
         skep_health::cell(),
         skep_health::history_cell(),
         skep_metrics::cell(),

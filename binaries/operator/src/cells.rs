@@ -43,6 +43,7 @@ fn leader_cells() -> Vec<Cell> {
 fn infrastructure() -> Cell {
     Cell::group([
         skep_logging::cell(),
+        skep_alloc::cell(),
         statedb::cell(),
         skep_health::cell(),
         skep_health::history_cell(),
@@ -94,6 +95,13 @@ mod tests {
 
         let findings: Vec<_> = plan.report().findings().iter().map(ToString::to_string).collect();
         assert_eq!(findings, [""; 0]);
+    }
+
+    #[test]
+    fn pages_that_only_the_start_needed_are_released() {
+        let plan = testing::plan(Hive::new(cells()), Settings::new());
+
+        assert!(plan.modules().iter().any(|(path, ..)| path == "program-memory"));
     }
 
     #[test]

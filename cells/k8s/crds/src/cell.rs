@@ -42,9 +42,13 @@ fn start(params: StartParams) {
         tracing::info!("Skipping creation of CRDs");
         return;
     }
-    let definitions = Arc::new(config.definitions(&surroundings.unwrap_or_default()));
+    let surroundings = surroundings.unwrap_or_default();
     lifecycle.on_start("register", move |_: HookCtx| {
-        let (client, definitions) = (client.clone(), definitions.clone());
-        async move { register_all(&*client, &definitions).await.map_err(StartError) }
+        let (client, config) = (client.clone(), config.clone());
+        async move {
+            // Their schemas are some megabytes, which nothing needs afterwards.
+            let definitions = config.definitions(&surroundings);
+            register_all(&*client, &definitions).await.map_err(StartError)
+        }
     });
 }

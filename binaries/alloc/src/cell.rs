@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: hands back the pages of the program that only its start needed.
-//! Needs and gives nothing.
+//! Requires and provides nothing.
 
 use std::time::Duration;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
-use skep_alloc::program;
+
+use crate::program;
 
 #[derive(Debug, Clone, hive::Config)]
 struct Config {
-    /// How long after the agent is ready its program's pages are handed back to the kernel, once; 0 keeps them. What runs
+    /// How long after the program is ready its pages are handed back to the kernel, once; 0 keeps them. What runs
     /// again is mapped again.
     #[config(default = "5s")]
     release_program_after: Duration,
@@ -19,7 +20,7 @@ struct Config {
 hive::catalogue!(cell);
 
 /// Releases the pages of the program.
-pub(crate) fn cell() -> Cell {
+pub fn cell() -> Cell {
     Cell::module("program-memory", "Hands back pages that only the start needed")
         .config::<Config>()
         .run(release)
@@ -57,7 +58,7 @@ mod tests {
     /// Large beside what else the test uses.
     static CONSTANTS: [u8; 8 << 20] = [7; 8 << 20];
 
-    /// Reads all constants; gives how much of the program is there with them.
+    /// Reads all constants; returns how much of the program is there with them.
     fn touch() -> u64 {
         let read = CONSTANTS.iter().filter(|byte| **std::hint::black_box(byte) == 7);
         assert_eq!(read.count(), CONSTANTS.len());
