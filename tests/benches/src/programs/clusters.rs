@@ -32,6 +32,8 @@ impl Bench<'_> {
             "--cluster-name=local".to_owned(),
             "--cluster-id=511".to_owned(),
             "--max-connected-clusters=511".to_owned(),
+            // By default there is room for the ids of 16,384 nodes.
+            "--bpf-node-map-max=65536".to_owned(),
             format!("--clustermesh-config={}", config.display()),
         ];
         let mut agent = agent::start(self.node, &self.programs.join("skep-agent"), &url, &settings)?;
