@@ -18,6 +18,7 @@ use skep_bpf_sys::MapError;
 use crate::{
     Family,
     conntrack::{CT_ANY4, CT_ANY6, CT_TCP4, CT_TCP6},
+    nat::{NAT4, NAT6},
 };
 
 pub use self::{
@@ -61,6 +62,11 @@ impl FlowMap {
     pub const fn is_tcp(self) -> bool {
         matches!(self, Self::Tcp4 | Self::Tcp6)
     }
+}
+
+/// The family of the NAT map of an address family.
+pub fn nat_family(is_ipv6: bool) -> &'static Family {
+    if is_ipv6 { &NAT6.family } else { &NAT4.family }
 }
 
 /// Which conntrack entries go.
@@ -168,6 +174,19 @@ pub trait FlowCollector: Send + Sync {
 
     /// How many entries a conntrack map has, if that is known without a walk.
     fn count(&self, map: FlowMap) -> Option<u64>;
+
+    /// Most NAT entries of an address family; `None` if its map is not there.
+    fn max_nat_entries(&self, is_ipv6: bool) -> Option<u32>;
+
+    /// How many NAT entries an address family has, if that is known without a walk.
+    fn count_nat(&self, is_ipv6: bool) -> Option<u64>;
+
+    /// Counts the NAT entries of an address family by a walk. A map that is not there is empty.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectError`] if the walk did not come to its end.
+    fn walk_nat(&self, is_ipv6: bool) -> Result<u64, CollectError>;
 
     /// Removes entries of a conntrack map, with their NAT entries. A map that is not there is empty.
     ///

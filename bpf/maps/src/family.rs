@@ -138,6 +138,14 @@ impl Family {
         }
     }
 
+    /// The setting of its size, if there is one.
+    pub const fn size_setting(&self) -> Option<&'static str> {
+        match self.size {
+            Size::Key(key) => Some(key.name),
+            Size::Fixed(_) | Size::PossibleCpus => None,
+        }
+    }
+
     fn inner_spec(&self, inner: Inner, sizes: &MapSizes) -> InnerSpec {
         match inner {
             Inner::Table { name, elements } => {

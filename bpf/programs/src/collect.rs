@@ -39,6 +39,8 @@ const SLICE: Duration = Duration::from_micros(300);
 
 /// After the end of time: every lifetime ends before.
 const NEVER: u64 = 1 << 32;
+/// The first moment: every entry was created just then, or later.
+const START: u64 = 1;
 
 /// What a pass is to do, and what it has done. C twin: `struct gc_pass` in `bpf/include/conntrack/collect.h`.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -223,6 +225,11 @@ impl FlowIterators {
         (counts.known != 0).then_some(counts)
     }
 
+    fn nat(&self, is_ipv6: bool) -> Option<&Iterator> {
+        let iterator = if is_ipv6 { &self.nat6 } else { &self.nat4 };
+        iterator.as_ref()
+    }
+
     /// Runs an iterator; the kernel skips buckets without entries in one go, however many they are.
     fn run(&self, iterator: &Iterator, now: u64, addresses: &[AddressKey]) -> Result<Pass, CollectError> {
         let mut state = self.pass.lock();
@@ -295,13 +302,29 @@ impl FlowCollector for FlowIterators {
         })
     }
 
+    fn max_nat_entries(&self, is_ipv6: bool) -> Option<u32> {
+        Some(self.nat(is_ipv6)?.max_entries)
+    }
+
+    fn count_nat(&self, is_ipv6: bool) -> Option<u64> {
+        self.nat(is_ipv6)?;
+        let counts = self.counts()?;
+        Some(if is_ipv6 { counts.nat6 } else { counts.nat4 })
+    }
+
+    fn walk_nat(&self, is_ipv6: bool) -> Result<u64, CollectError> {
+        let Some(iterator) = self.nat(is_ipv6) else {
+            return Ok(0);
+        };
+        let pass = self.run(iterator, START, &[])?;
+        Ok(pass.nat_forward_alive + pass.nat_reverse_alive)
+    }
+
     fn purge(&self, is_ipv6: bool) -> Result<Purged, CollectError> {
-        let iterator = if is_ipv6 { &self.nat6 } else { &self.nat4 };
-        let Some(iterator) = iterator else {
+        let Some(iterator) = self.nat(is_ipv6) else {
             return Ok(Purged::default());
         };
-        let entries = |counts: Counts| if is_ipv6 { counts.nat6 } else { counts.nat4 };
-        if self.counts().map(entries) == Some(0) {
+        if self.count_nat(is_ipv6) == Some(0) {
             return Ok(Purged::default());
         }
         let pass = self.run(iterator, 0, &[])?;

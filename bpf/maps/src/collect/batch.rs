@@ -6,7 +6,9 @@ use std::{fmt, io, net::IpAddr};
 
 use skep_bpf_sys::{Map, MapError, MapStore, map::Plain};
 
-use super::{CollectError, Collected, FlowCollector, FlowKey, FlowMap, NatCount, Purged, Removal};
+use super::{
+    CollectError, Collected, FlowCollector, FlowKey, FlowMap, NatCount, Purged, Removal, nat_family,
+};
 use crate::{
     MapFamily,
     conntrack::{CT_ANY4, CT_ANY6, CT_TCP4, CT_TCP6, CtEntry, CtKey4, CtKey6, entry_flags},
@@ -103,12 +105,32 @@ impl FlowCollector for BatchCollector {
         }
     }
 
-    fn purge(&self, is_ipv6: bool) -> Result<Purged, CollectError> {
-        let map = if is_ipv6 {
-            NAT6.family.name
+    fn max_nat_entries(&self, is_ipv6: bool) -> Option<u32> {
+        if is_ipv6 {
+            self.v6.nat.as_ref().map(Map::max_entries)
         } else {
-            NAT4.family.name
-        };
+            self.v4.nat.as_ref().map(Map::max_entries)
+        }
+    }
+
+    fn count_nat(&self, _: bool) -> Option<u64> {
+        None
+    }
+
+    fn walk_nat(&self, is_ipv6: bool) -> Result<u64, CollectError> {
+        let mut entries = 0;
+        if is_ipv6 {
+            let nat = self.v6.nat.as_ref();
+            nat.map_or(Ok(()), |nat| nat.for_each(|_, _| entries += 1))?;
+        } else {
+            let nat = self.v4.nat.as_ref();
+            nat.map_or(Ok(()), |nat| nat.for_each(|_, _| entries += 1))?;
+        }
+        Ok(entries)
+    }
+
+    fn purge(&self, is_ipv6: bool) -> Result<Purged, CollectError> {
+        let map = nat_family(is_ipv6).name;
         let now = (self.clock)().map_err(|source| CollectError::Clock { map, source })?;
         if is_ipv6 {
             self.v6.purge(now)

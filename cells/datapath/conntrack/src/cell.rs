@@ -6,12 +6,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hive::{Backoff, Cell, Job, JobCtx, Jobs, Params, Retry, SpawnError};
+use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
 use skep_bpf_maps::event::SIGNALS;
+use skep_datapath_config::NodePorts;
 use skep_datapath_maps::Maps;
 use skep_endpoint_hooks::EndpointFlows;
 
-use crate::{Config, Conntrack, ConntrackError, collectors, metrics::ConntrackMetrics, signals};
+use crate::{
+    Config, Conntrack, ConntrackError, collectors, metrics::ConntrackMetrics, ports::SourcePorts, signals,
+};
 
 /// Pause after a pass that failed, at first.
 const RETRY: Duration = Duration::from_secs(10);
@@ -46,6 +49,7 @@ pub(crate) struct StartParams {
     conntrack: Arc<Conntrack>,
     metrics: Arc<ConntrackMetrics>,
     maps: Arc<Maps>,
+    node_ports: Cfg<NodePorts>,
     jobs: Jobs,
 }
 
@@ -54,6 +58,7 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
         conntrack,
         metrics,
         maps,
+        node_ports,
         jobs,
     } = params;
     let retry = || Retry::forever().backoff(Backoff::exponential(RETRY, RETRY_MAX));
@@ -72,6 +77,12 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
         async move { conntrack.report_pressure().await }
     };
     jobs.spawn(Job::every(PRESSURE, "report-pressure", measure))?;
+    let ports = Arc::new(SourcePorts::new(maps.clone(), node_ports.range, metrics.clone()));
+    let watch = move |_: JobCtx| {
+        let ports = ports.clone();
+        async move { tokio::task::spawn_blocking(move || ports.check()).await? }
+    };
+    jobs.spawn(Job::every(PRESSURE, "report-source-ports", watch).run_at_start())?;
     let Some(signals) = maps.get(SIGNALS.name) else {
         // No programs are there that send them.
         return Ok(());

@@ -12,8 +12,10 @@ use std::{
 };
 
 use hive::Cfg;
-use skep_bpf_maps::collect::{CollectError, Collected, FlowCollector, FlowMap, NatCount, Purged, Removal};
-use skep_bpf_maps::conntrack::{CT_ANY_MAX, CT_TCP_MAX};
+use skep_bpf_maps::{
+    Family,
+    collect::{CollectError, Collected, FlowCollector, FlowMap, NatCount, Purged, Removal, nat_family},
+};
 use skep_datapath_maps::Maps;
 use skep_endpoint_hooks::{EndpointFlows, ForgetError};
 use tokio::{
@@ -39,7 +41,7 @@ pub enum ConntrackError {
     #[error("entries of flows were not collected")]
     Interrupted(#[from] tokio::task::JoinError),
     /// The kernel evicts entries for those of new flows, first of flows that were idle for long. Make the maps larger.
-    #[error("conntrack maps are full, new flows evict others: {}", list(.0))]
+    #[error("maps of flows are full, new flows evict others: {}", list(.0))]
     Full(Vec<FullMap>),
 }
 
@@ -60,15 +62,20 @@ impl FullMap {
     /// The kernel begins to evict a little before the last entry.
     const PERCENT: u64 = 95;
 
-    fn of(map: FlowMap, entries: u64, max: u32) -> Option<Self> {
-        (entries * 100 >= u64::from(max) * Self::PERCENT).then(|| Self {
-            map: map.family().name,
+    fn of(family: &'static Family, entries: u64, max: u32) -> Option<Self> {
+        let setting = family.size_setting()?;
+        let is_full = entries * 100 >= u64::from(max) * Self::PERCENT;
+        is_full.then_some(Self {
+            map: family.name,
             entries,
             max,
-            setting: if map.is_tcp() { CT_TCP_MAX } else { CT_ANY_MAX }.name,
+            setting,
         })
     }
 }
+
+/// How many entries a map has, and room for.
+type Counted = (&'static Family, u64, u32);
 
 fn list(maps: &[FullMap]) -> String {
     let texts = maps.iter().map(|full| {
@@ -113,7 +120,7 @@ pub struct Conntrack {
     maps: Option<Arc<Maps>>,
     metrics: Arc<ConntrackMetrics>,
     /// Maps without room, when they were last measured.
-    full: parking_lot::Mutex<BTreeMap<FlowMap, FullMap>>,
+    full: parking_lot::Mutex<BTreeMap<&'static str, FullMap>>,
     state: Mutex<State>,
 }
 
@@ -195,6 +202,7 @@ impl Conntrack {
                 summary.orphans.add(done.deleted);
             }
         }
+        self.walk_nat().await?;
         let passed = state.last.map(|last| start - last);
         state.interval.adapt(passed, removed);
         state.last = Some(start);
@@ -225,7 +233,8 @@ impl Conntrack {
         self.state.lock().await.interval.current()
     }
 
-    /// Reports how full conntrack maps are, where that is known without a walk; elsewhere, as the last pass found them.
+    /// Reports how full conntrack and NAT maps are, where that is known without a walk; elsewhere, as the last pass found
+    /// them.
     ///
     /// # Errors
     ///
@@ -234,16 +243,10 @@ impl Conntrack {
         let source = self.source.clone();
         let counted = tokio::task::spawn_blocking(move || {
             let collector = source.collector()?;
-            let counted = collector.into_iter().flat_map(|collector| {
-                FlowMap::ALL
-                    .map(|map| Some((map, collector.count(map)?, collector.max_entries(map)?)))
-                    .into_iter()
-                    .flatten()
-            });
-            Ok::<_, SourceError>(counted.collect::<Vec<_>>())
+            Ok::<_, SourceError>(collector.map_or_else(Vec::new, |collector| count(&*collector)))
         });
-        for (map, entries, max) in counted.await?? {
-            self.report_entries(map, entries, max);
+        for (family, entries, max) in counted.await?? {
+            self.report_entries(family, entries, max);
         }
         let full: Vec<FullMap> = self.full.lock().values().copied().collect();
         if full.is_empty() {
@@ -253,15 +256,38 @@ impl Conntrack {
         }
     }
 
-    fn report_entries(&self, map: FlowMap, entries: u64, max: u32) {
-        match FullMap::of(map, entries, max) {
-            Some(full) => self.full.lock().insert(map, full),
-            None => self.full.lock().remove(&map),
+    fn report_entries(&self, family: &'static Family, entries: u64, max: u32) {
+        match FullMap::of(family, entries, max) {
+            Some(full) => self.full.lock().insert(family.name, full),
+            None => self.full.lock().remove(family.name),
         };
         if let Some(maps) = &self.maps {
             let entries = u32::try_from(entries).unwrap_or(u32::MAX);
-            maps.report_entries(map.family().name, entries, max);
+            maps.report_entries(family.name, entries, max);
         }
+    }
+
+    /// Reports how full NAT maps are where the kernel does not count entries: by a walk, since passes do not walk them.
+    async fn walk_nat(&self) -> Result<(), ConntrackError> {
+        let source = self.source.clone();
+        let walked = tokio::task::spawn_blocking(move || {
+            let mut walked = Vec::new();
+            let Some(collector) = source.collector()? else {
+                return Ok(walked);
+            };
+            for is_ipv6 in [false, true] {
+                if let Some(max) = collector.max_nat_entries(is_ipv6)
+                    && collector.count_nat(is_ipv6).is_none()
+                {
+                    walked.push((nat_family(is_ipv6), collector.walk_nat(is_ipv6)?, max));
+                }
+            }
+            Ok::<Vec<Counted>, ConntrackError>(walked)
+        });
+        for (family, entries, max) in walked.await?? {
+            self.report_entries(family, entries, max);
+        }
+        Ok(())
     }
 
     /// Passes over conntrack maps. Returns the largest part of a map that was removed, and the sums.
@@ -288,7 +314,7 @@ impl Conntrack {
                 Ok(done) => {
                     removed = removed.max(done.deleted as f64 / f64::from(max.max(1)));
                     summary.add(&done);
-                    self.report_entries(map, done.alive, max);
+                    self.report_entries(map.family(), done.alive, max);
                 }
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -335,6 +361,18 @@ impl std::fmt::Debug for Conntrack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Conntrack").finish_non_exhaustive()
     }
+}
+
+/// The maps whose entries are known without a walk.
+fn count(collector: &dyn FlowCollector) -> Vec<Counted> {
+    let tracked = FlowMap::ALL
+        .map(|map| Some((map.family(), collector.count(map)?, collector.max_entries(map)?)))
+        .into_iter();
+    let translated = [false, true].map(|is_ipv6| {
+        let (entries, max) = (collector.count_nat(is_ipv6)?, collector.max_nat_entries(is_ipv6)?);
+        Some((nat_family(is_ipv6), entries, max))
+    });
+    tracked.chain(translated).flatten().collect()
 }
 
 fn timed(collector: &dyn FlowCollector, map: FlowMap, max: u32, removal: &Removal) -> Found {

@@ -15,6 +15,7 @@ mod config;
 mod conntrack;
 mod interval;
 mod metrics;
+mod ports;
 mod signals;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ pub use cell::cell;
 pub use collectors::{CollectorSource, SourceError};
 pub use config::Config;
 pub use conntrack::{Conntrack, ConntrackError, FullMap, Summary};
+pub use ports::{PortsError, TakenPorts};
 pub use signals::SignalError;
 
 hive::catalogue!(cell);

@@ -28,12 +28,15 @@ pub(crate) struct ConntrackMetrics {
     /// Entries of NAT maps that the last purge found alive, and deleted.
     #[metric(name = "nat_gc_entries", labels = ["family", "direction", "status"], disabled)]
     nat_entries: GaugeVec,
+    /// Packets that were dropped since SNAT found no free source port.
+    #[metric(name = "nat_port_allocation_failures_total", labels = ["family"])]
+    port_failures: CounterVec,
     /// Signals of programs.
     #[metric(name = "signals_handled_total", labels = ["signal", "data", "status"])]
     signals: CounterVec,
 }
 
-const fn family(is_ipv6: bool) -> &'static str {
+pub(crate) const fn family(is_ipv6: bool) -> &'static str {
     if is_ipv6 { "ipv6" } else { "ipv4" }
 }
 
@@ -74,6 +77,11 @@ impl ConntrackMetrics {
     /// The time until the next pass changed.
     pub(crate) fn interval(&self, interval: Duration) {
         self.interval.with(["global"]).set(interval.as_secs_f64());
+    }
+
+    /// Packets found no source port.
+    pub(crate) fn port_failures(&self, is_ipv6: bool, packets: u64) {
+        self.port_failures.with([family(is_ipv6)]).add(packets as f64);
     }
 
     /// A signal came.

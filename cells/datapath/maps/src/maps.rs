@@ -264,6 +264,11 @@ impl OpenMap {
         self.is_pinned
     }
 
+    /// The map by bytes: for cells that read it if its owner is part of the program, and do not open it otherwise.
+    pub fn raw(&self) -> Arc<dyn RawMap> {
+        self.handle.clone()
+    }
+
     /// All entries.
     ///
     /// # Errors
