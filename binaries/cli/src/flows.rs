@@ -7,12 +7,9 @@
 mod connections;
 mod translations;
 
-use std::{
-    io::{self, Write},
-    time::Duration,
-};
+use std::io::{self, Write};
 
-use rustix::time::{ClockId, clock_gettime};
+use skep_bpf_sys::clock::ClockError;
 
 use crate::{maps::MapsError, print::Format};
 
@@ -36,6 +33,9 @@ pub(crate) enum FlowsError {
     /// An entry cannot be printed in this form.
     #[error("cannot print the entries")]
     Print(#[from] serde_json::Error),
+    /// Times cannot be compared with now.
+    #[error(transparent)]
+    Clock(#[from] ClockError),
     /// Times in ticks cannot be compared with now.
     #[error("the kernel's tick count is not in /proc/timer_list (are you root?)")]
     Ticks,
@@ -48,12 +48,6 @@ pub(crate) enum FlowsError {
     /// The rate of the kernel's ticks is needed.
     #[error("--time-diff-clocksource-hz must be larger than 0")]
     Rate,
-}
-
-/// Seconds of the monotonic clock: that of maps.
-fn monotonic() -> Duration {
-    let time = clock_gettime(ClockId::Monotonic);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 /// Writes entries as lines, or as elements of one document.

@@ -13,7 +13,7 @@ use skep_bpf_maps::{
     endpoint::{LXC, LxcKey, LxcValue},
     nat::{NAT_MAX, NAT_RETRIES4, NAT4, NatEntry4, NatKey4},
 };
-use skep_bpf_sys::{RawMap as _, testing::Node};
+use skep_bpf_sys::{RawMap as _, clock::kernel_seconds, testing::Node};
 use zerocopy::{FromZeros as _, network_endian::U16};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -204,6 +204,51 @@ fn connections_are_printed_as_cilium_prints_them() {
             3,
             "{yaml}"
         );
+        Ok(())
+    });
+}
+
+#[test]
+fn times_are_those_of_programs_in_a_time_namespace() {
+    with_flows("ct-time", |node| {
+        let skep = env!("CARGO_BIN_EXE_skep");
+        let list = |words: &[&str]| -> Outcome<String> {
+            let output = Command::new("unshare")
+                .args(["--time", "--fork", "--monotonic", "1000000", skep])
+                .arg(format!("--bpf-root={}", node.bpf_root().display()))
+                .args(words)
+                .output()?;
+            assert!(output.status.success(), "{output:?}");
+            Ok(String::from_utf8(output.stdout)?)
+        };
+        let now = kernel_seconds()?;
+
+        let text = list(&["bpf", "ct", "list", "-d", "7"])?;
+        let remaining = text
+            .split_once("(remaining: ")
+            .and_then(|(_, rest)| rest.split_once(' '));
+        let remaining: i64 = remaining.ok_or("no time")?.0.parse()?;
+        assert!((912_345 - now as i64 - remaining).abs() < 60, "{text}");
+
+        let text = list(&["bpf", "nat", "list"])?;
+        assert!(text.contains(" Created=10"), "{text}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_flush_of_an_endpoint_deletes_nothing_else_that_has_expired() {
+    with_flows("ct-flush-expired", |node| {
+        let map = node.store().open::<CtKey4, CtEntry>(CT_TCP4.name)?;
+        let other = CtKey4 {
+            daddr: [10, 0, 1, 77],
+            ..map.keys()?[0]
+        };
+        map.update(&other, &CtEntry::new_zeroed())?;
+
+        skep(node, &["bpf", "ct", "flush", "7"])?;
+
+        assert_eq!(map.keys()?, [other]);
         Ok(())
     });
 }

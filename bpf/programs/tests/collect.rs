@@ -8,13 +8,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     net::{IpAddr, Ipv4Addr},
+    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use rustix::time::{ClockId, clock_gettime};
 use skep_bpf_maps::{
     MapSizes,
     collect::{BatchCollector, Collected, FlowCollector, FlowMap, NatCount, Purged, Removal},
@@ -22,7 +22,7 @@ use skep_bpf_maps::{
     nat::{NAT_MAX, NAT4, NAT6, NatEntry4, NatKey4},
 };
 use skep_bpf_programs::FlowIterators;
-use skep_bpf_sys::{Map, MapStore, RawMap as _, testing::Node};
+use skep_bpf_sys::{Map, MapStore, RawMap as _, clock::kernel_seconds, testing::Node};
 use zerocopy::{FromZeros as _, IntoBytes as _, network_endian::U16};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -47,7 +47,7 @@ fn specs() -> Vec<skep_bpf_sys::RawSpec> {
 
 /// Seconds on the clock of the maps.
 fn seconds() -> u64 {
-    clock_gettime(ClockId::MonotonicCoarse).tv_sec.unsigned_abs()
+    kernel_seconds().unwrap()
 }
 
 fn batch(store: &MapStore) -> BatchCollector {
@@ -172,6 +172,14 @@ fn outcome(
         assert_eq!(read(&store)?.len(), content.len(), "nothing was evicted");
         let collector = collector(&store);
         let collected = FlowMap::ALL.map(|map| collector.collect(map, removal));
+        for (is_ipv6, family) in [(false, &NAT4.family), (true, &NAT6.family)] {
+            let mut entries = 0;
+            store.open_raw(family.name)?.walk(&mut |_, _| entries += 1)?;
+            assert_eq!(collector.walk_nat(is_ipv6)?, entries);
+            // Linux 6.6 counts.
+            assert_eq!(collector.count_nat(is_ipv6).unwrap_or(entries), entries);
+            assert_eq!(collector.max_nat_entries(is_ipv6), Some(SIZE));
+        }
         let purged = [false, true].map(|is_ipv6| collector.purge(is_ipv6));
         Ok::<_, Error>(Outcome {
             collected: collected.into_iter().collect::<Result<_, _>>()?,
@@ -358,6 +366,11 @@ fn maps_of_a_family_that_is_off_are_empty() {
         }
         assert_eq!(collector.max_entries(FlowMap::Tcp4), Some(SIZE));
         assert_eq!(collector.purge(true)?, Purged::default());
+        assert_eq!(
+            (collector.max_nat_entries(true), collector.count_nat(true)),
+            (None, None)
+        );
+        assert_eq!(collector.walk_nat(true)?, 0);
         Ok(())
     });
 }
@@ -476,6 +489,19 @@ fn entries_of_live_flows_stay_while_others_come_and_go() {
         Ok::<_, Error>(())
     });
     done.unwrap();
+}
+
+#[test]
+fn both_collectors_read_the_clock_of_programs_in_a_time_namespace() {
+    let output = Command::new("unshare")
+        .args(["--time", "--fork", "--monotonic", "1000000"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "translations_go_with_their_flow_and_not_before"])
+        .output()
+        .unwrap();
+
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("1 passed"), "{text}");
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! - [`link`]: attaching programs to cgroups and interfaces by pinned links.
 //! - [`filter`]: attaching programs to interfaces where the kernel has no links for them.
 //! - [`capability`]: whether this process may do all that.
+//! - [`clock`]: the clock of programs, and of times in maps.
 //! - [`netns`]: network namespaces and their cookies.
 //! - [`mount`]: finding and mounting the BPF and cgroup file systems.
 //! - `testing` (feature `testing`): network namespace + cgroup + BPF file system for one test.
@@ -16,6 +17,7 @@
 
 pub mod capability;
 pub mod claim;
+pub mod clock;
 pub mod filter;
 pub mod link;
 pub mod map;

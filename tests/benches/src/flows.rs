@@ -5,6 +5,7 @@
 mod delay;
 
 use std::{
+    io,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -12,7 +13,6 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
-use rustix::time::{ClockId, clock_gettime};
 use skep_bpf_maps::{
     MapSizes,
     collect::{BatchCollector, FlowCollector, FlowMap, Removal},
@@ -20,7 +20,7 @@ use skep_bpf_maps::{
     nat::{NAT_MAX, NAT4},
 };
 use skep_bpf_programs::FlowIterators;
-use skep_bpf_sys::{MapStore, testing::Node};
+use skep_bpf_sys::{MapStore, clock::kernel_seconds, testing::Node};
 use zerocopy::{FromZeros as _, network_endian::U16};
 
 use crate::{
@@ -132,10 +132,6 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn seconds() -> u64 {
-    clock_gettime(ClockId::MonotonicCoarse).tv_sec.unsigned_abs()
-}
-
 /// Makes the maps with as many entries, of which a part has ended.
 fn fill(store: &MapStore, entries: u32, percent: u32) -> anyhow::Result<()> {
     // LRU maps forget entries before they are full; a map has as many buckets as the next power of two.
@@ -149,7 +145,7 @@ fn fill_sized(store: &MapStore, size: u32, entries: u32, percent: u32) -> anyhow
         .with(NAT_MAX, size);
     store.open_or_create(&NAT4.spec(&sizes))?;
     let map = store.open_or_create(&CT_TCP4.spec(&sizes))?;
-    let now = seconds() as u32;
+    let now = kernel_seconds()? as u32;
     let key = |n: u32| CtKey4 {
         daddr: [10, (n >> 24) as u8, (n >> 16) as u8, 1],
         saddr: [203, 0, 113, 5],
@@ -184,7 +180,7 @@ fn pass(entries: u32, percent: u32, by_iterators: bool) -> anyhow::Result<Pass> 
         let store = node.store();
         fill(&store, entries, percent)?;
         let iterators = FlowIterators::load(&store, false)?;
-        let batch = BatchCollector::open(&store, Box::new(|| Ok(seconds())))?;
+        let batch = BatchCollector::open(&store, Box::new(|| kernel_seconds().map_err(io::Error::other)))?;
         let collector: &dyn FlowCollector = if by_iterators { &iterators } else { &batch };
         usage::reset_peak()?;
         let before = usage::peak_mib()?;

@@ -16,9 +16,9 @@ use skep_bpf_maps::{
     endpoint::{LXC, LxcKey, LxcValue},
     text::protocol,
 };
-use skep_bpf_sys::map::Plain;
+use skep_bpf_sys::{clock::kernel_seconds, map::Plain};
 
-use super::{FlowsError, Writer, monotonic};
+use super::{FlowsError, Writer};
 use crate::{
     maps::{MapsError, Pinned},
     print::Format,
@@ -91,7 +91,7 @@ impl Now {
     fn read(mode: ClockMode, hz: u32) -> Result<Self, FlowsError> {
         match mode {
             ClockMode::Ktime => Ok(Self {
-                time: monotonic().as_secs(),
+                time: kernel_seconds()?,
                 hz: None,
             }),
             ClockMode::Jiffies if hz == 0 => Err(FlowsError::Rate),
@@ -354,7 +354,8 @@ fn addresses(pinned: &Pinned, id: u16) -> Result<BTreeSet<IpAddr>, FlowsError> {
 
 fn flush(pinned: &Pinned, removal: &Removal, out: &mut dyn Write) -> Result<(), FlowsError> {
     let there = pinned.there(FlowMap::ALL.to_vec(), |map| map.family().name)?;
-    let clock = Box::new(|| Ok(monotonic().as_secs()));
+    // Whether an entry has expired does not matter, nor which clock its time is on.
+    let clock = Box::new(|| Ok(0));
     let collector = BatchCollector::open(pinned.store(), clock).map_err(MapsError::from)?;
     for map in there {
         let done = collector.collect(map, removal)?;

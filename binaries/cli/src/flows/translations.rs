@@ -16,10 +16,11 @@ use skep_bpf_maps::{
 };
 use skep_bpf_sys::{
     MapError, RawMap as _,
+    clock::kernel_seconds,
     map::{PerCpuMap, Plain},
 };
 
-use super::{FlowsError, Writer, monotonic};
+use super::{FlowsError, Writer};
 use crate::{
     maps::{MapsError, Pinned},
     print::{self, Format},
@@ -88,7 +89,7 @@ fn list(
         (Some(id), true) => format!("cilium_per_cluster_snat_v6_external_{id}"),
     };
     let names: Vec<(bool, String)> = [false, true].map(|is_ipv6| (is_ipv6, name(is_ipv6))).into();
-    let now = monotonic().as_secs();
+    let now = kernel_seconds()?;
     let there = pinned.there(names, |(_, name)| name)?;
     let mut writer = Writer::new(out, format)?;
     for (is_ipv6, name) in there {

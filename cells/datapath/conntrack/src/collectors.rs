@@ -6,10 +6,9 @@ use std::{io, sync::Arc};
 
 use hive::Cfg;
 use parking_lot::Mutex;
-use rustix::time::{ClockId, clock_gettime};
 use skep_bpf_maps::collect::{BatchCollector, FlowCollector, FlowMap};
 use skep_bpf_programs::{FlowIterators, LoadError, MapClock, kernel_hz, map_ticks};
-use skep_bpf_sys::{MapError, MapStore};
+use skep_bpf_sys::{MapError, MapStore, clock::kernel_seconds};
 use skep_datapath_config::MonitorConfig;
 
 /// Why there is no collector.
@@ -112,7 +111,7 @@ impl CollectorSource for PinnedMaps {
         if let Some(iterators) = self.load(is_ticking)? {
             return Ok(Some(iterators));
         }
-        let clock = Box::new(move || if is_ticking { ticks() } else { Ok(seconds()) });
+        let clock = Box::new(move || if is_ticking { ticks() } else { seconds() });
         Ok(Some(Arc::new(BatchCollector::open(&self.store, clock)?)))
     }
 }
@@ -121,6 +120,6 @@ fn ticks() -> io::Result<u64> {
     map_ticks().map(u64::from).map_err(io::Error::other)
 }
 
-fn seconds() -> u64 {
-    clock_gettime(ClockId::MonotonicCoarse).tv_sec.unsigned_abs()
+fn seconds() -> io::Result<u64> {
+    kernel_seconds().map_err(io::Error::other)
 }

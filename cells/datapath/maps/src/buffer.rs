@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, collections::VecDeque, fmt, str::FromStr, time:
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::sync::broadcast;
+use tokio::{sync::broadcast, time::Instant};
 
 use crate::observer::Action;
 
@@ -149,7 +149,8 @@ pub struct MapEvent {
 #[derive(Debug)]
 pub struct EventBuffer {
     size: BufferSize,
-    events: Mutex<VecDeque<MapEvent>>,
+    /// With when they came: the time of an event is that of the wall clock, which may jump.
+    events: Mutex<VecDeque<(Instant, MapEvent)>>,
     followers: broadcast::Sender<MapEvent>,
 }
 
@@ -179,25 +180,22 @@ impl EventBuffer {
             // A follower that has just gone is no failure.
             let _ = self.followers.send(event.clone());
         }
-        events.push_back(event);
+        events.push_back((Instant::now(), event));
     }
 
     /// The events that are kept, and those that come; none is missed between.
     pub fn follow(&self) -> (Vec<MapEvent>, broadcast::Receiver<MapEvent>) {
         let mut events = self.events.lock();
         self.forget(&mut events);
-        (events.iter().cloned().collect(), self.followers.subscribe())
+        let kept = events.iter().map(|(_, event)| event.clone()).collect();
+        (kept, self.followers.subscribe())
     }
 
-    fn forget(&self, events: &mut VecDeque<MapEvent>) {
+    fn forget(&self, events: &mut VecDeque<(Instant, MapEvent)>) {
         if self.size.ttl.is_zero() {
             return;
         }
-        let now = Timestamp::now();
-        let is_old = |event: &MapEvent| {
-            let age = now.duration_since(event.time);
-            Duration::try_from(age).is_ok_and(|age| age > self.size.ttl)
-        };
+        let is_old = |(since, _): &(Instant, MapEvent)| since.elapsed() > self.size.ttl;
         while events.front().is_some_and(is_old) {
             events.pop_front();
         }
@@ -270,16 +268,19 @@ mod tests {
         assert_eq!((next.key, next.error.as_deref()), (vec![4], Some("full")));
     }
 
-    #[test]
-    fn old_events_are_forgotten() {
-        let buffer = EventBuffer::new(BufferSize {
-            most: 9,
-            ttl: Duration::from_nanos(1),
-        });
-        buffer.push(Action::Update, &[1], &[], None);
-        while Timestamp::now() <= buffer.events.lock()[0].time + Duration::from_nanos(1) {
-            std::hint::spin_loop();
+    #[tokio::test(start_paused = true)]
+    async fn old_events_are_forgotten_whatever_the_wall_clock_says() {
+        let hour = Duration::from_secs(3600);
+        let buffer = EventBuffer::new(BufferSize { most: 9, ttl: hour });
+        for (key, time) in [(1, Timestamp::MIN), (2, Timestamp::MAX)] {
+            buffer.push(Action::Update, &[key], &[], None);
+            // The wall clock jumps behind an event.
+            buffer.events.lock()[usize::from(key) - 1].1.time = time;
         }
+        tokio::time::advance(hour).await;
+        assert_eq!(buffer.follow().0.len(), 2);
+
+        tokio::time::advance(Duration::from_secs(1)).await;
         assert!(buffer.follow().0.is_empty());
     }
 }
