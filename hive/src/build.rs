@@ -103,21 +103,12 @@ pub(crate) fn build_watched(plan: Plan, watchdog: Arc<Watchdog>) -> Result<Built
     if graph.sink.is_none() {
         build.shared.hub.connect(build.memory.clone());
     }
-    let (deadline, mut now) = (begun.checked_add(limit), begun);
-    let mut entered: Option<Entered<'_>> = None;
-    for &index in &graph.order {
-        let busy = Busy::constructor(index, deadline, now);
-        match &mut entered {
-            Some(entered) => entered.replace(busy),
-            None => entered = Some(watchdog.enter(busy)),
+    if let Err(error) = build.construct_all(&watchdog, begun, limit) {
+        for (_, group) in &build.groups {
+            group.discard();
         }
-        build.construct(index)?;
-        now = std::time::Instant::now();
-        if now - begun > limit {
-            return Err(build.late(index, limit, now - begun));
-        }
+        return Err(error);
     }
-    drop(entered);
     drop(watching);
     // A sink that nothing asked for has not been constructed.
     build.shared.hub.connect(build.memory.clone());
@@ -222,6 +213,30 @@ impl<'a> Build<'a> {
                 self.slots[lifecycle.slot as usize] = Some(handle);
             }
         }
+    }
+
+    fn construct_all(
+        &mut self,
+        watchdog: &Watchdog,
+        begun: std::time::Instant,
+        limit: Duration,
+    ) -> Result<(), BuildError> {
+        let graph = self.graph;
+        let (deadline, mut now) = (begun.checked_add(limit), begun);
+        let mut entered: Option<Entered<'_>> = None;
+        for &index in &graph.order {
+            let busy = Busy::constructor(index, deadline, now);
+            match &mut entered {
+                Some(entered) => entered.replace(busy),
+                None => entered = Some(watchdog.enter(busy)),
+            }
+            self.construct(index)?;
+            now = std::time::Instant::now();
+            if now - begun > limit {
+                return Err(self.late(index, limit, now - begun));
+            }
+        }
+        Ok(())
     }
 
     /// The error of the constructor with which the time was over.

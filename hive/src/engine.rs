@@ -294,8 +294,7 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         for (_, group) in &self.groups {
-            group.close();
-            drop(group.take_running());
+            group.discard();
         }
         for lifecycle in 0..self.lifetimes.len() as u32 {
             drop(self.registry.take_late(lifecycle));

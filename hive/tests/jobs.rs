@@ -4,13 +4,13 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use futures::stream;
 use hive::{
     Backoff, Cell, Hive, HookCtx, Job, JobCtx, JobMetrics, JobOutcome, JobRun, JobState, Jobs, Level,
-    Lifecycle, MemoryHealth, OnFailure, Retry, Running, SpawnError, StopError, Trigger, Value,
+    Lifecycle, MemoryHealth, OnFailure, Retry, Running, Settings, SpawnError, StopError, Trigger, Value,
 };
 use tokio::time::{Instant, sleep};
 
@@ -630,4 +630,53 @@ async fn the_list_tells_how_old_a_job_is_and_how_long_its_run_has_taken() {
     sleep(Duration::from_secs(9)).await;
     assert_eq!(seconds(), (72, None));
     hive::testing::stop(running).await;
+}
+
+/// What a job owns, if it is still there.
+type Owned = Arc<Mutex<Weak<()>>>;
+
+/// A job that owns the `Jobs` that it was added to, as structs of parameters do, and something else.
+fn owning(jobs: &Jobs, owned: &Owned) -> Result<(), SpawnError> {
+    let params = (jobs.clone(), Arc::new(()));
+    *owned.lock().unwrap() = Arc::downgrade(&params.1);
+    jobs.spawn(Job::once("work", move |cx: JobCtx| {
+        let params = params.clone();
+        async move {
+            cx.cancelled().await;
+            drop(params);
+        }
+    }))
+}
+
+fn is_there(owned: &Owned) -> bool {
+    owned.lock().unwrap().upgrade().is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_jobs_own_goes_with_the_hive() {
+    let owned = Owned::default();
+    let of_job = owned.clone();
+    let (running, health) = running(move |jobs| owning(jobs, &of_job)).await;
+    drop(health);
+    assert!(is_there(&owned));
+
+    running.stop().await.unwrap();
+
+    assert!(!is_there(&owned));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_jobs_own_goes_if_the_hive_is_not_built() {
+    let owned = Owned::default();
+    let of_job = owned.clone();
+    let hive = Hive::new([
+        Cell::module("worker", "Works").run(move |jobs: Jobs| owning(&jobs, &of_job)),
+        Cell::module("broken", "Fails").run(|| Err::<(), _>(io("broken"))),
+    ]);
+
+    let failed = hive.plan(Settings::new()).unwrap().build();
+
+    assert!(failed.is_err());
+    let was_there = !owned.lock().unwrap().ptr_eq(&Weak::new());
+    assert!(was_there && !is_there(&owned));
 }

@@ -453,7 +453,19 @@ impl Group {
     pub(crate) fn close(&self) {
         let mut inner = crate::lock(&self.inner);
         inner.phase = Phase::Stopped;
-        inner.queued.clear();
+        let queued = std::mem::take(&mut inner.queued);
+        drop(inner);
+        drop(queued);
+    }
+
+    /// Closes it and drops its jobs: the hive is gone, and no module starts again. A job may own the `Jobs` that it was
+    /// added to, and with it this group: they would keep each other, and all that the job owns.
+    pub(crate) fn discard(&self) {
+        self.close();
+        let declared = std::mem::take(&mut crate::lock(&self.inner).declared);
+        // What jobs own may use the group when it is dropped.
+        drop(declared);
+        drop(self.take_running());
     }
 
     /// The jobs of the constructor, newest first.
