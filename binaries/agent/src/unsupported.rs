@@ -5,8 +5,7 @@
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
 use skep_datapath_config::{
-    AddressFamilies, ForwardingConfig, MasqueradeConfig, TunnelConfig, Underlay, Unsupported,
-    UnsupportedConfig,
+    AddressFamilies, ForwardingConfig, MasqueradeConfig, TunnelConfig, Unsupported, UnsupportedConfig,
 };
 
 /// Requested features that are not supported. Remove the keys, or have another program do it.
@@ -46,13 +45,6 @@ fn requested(
             "routing-mode",
             tunnel.routing_mode,
             "packets to backends on other nodes get the node's source address, whatever bpf-lb-mode says",
-        ));
-    }
-    if tunnel.is_tunnelled() && tunnel.underlay_protocol == Underlay::Ipv6 {
-        requested.push(Unsupported::new(
-            "underlay-protocol",
-            tunnel.underlay_protocol,
-            "tunnels end at the IPv4 address of nodes that have one",
         ));
     }
     for (key, value) in [
@@ -148,21 +140,16 @@ mod tests {
 
         forwarding.mode = NodeMode::Dsr;
         masquerade.ipv4 = Some(true);
-        tunnel.underlay_protocol = Underlay::Ipv6;
 
         let all = found(&config, &forwarding, &masquerade, &tunnel);
         let settings: Vec<_> = all
             .iter()
             .map(|unsupported| unsupported.setting.as_str())
             .collect();
-        let expected = [
-            "routing-mode=tunnel",
-            "underlay-protocol=ipv6",
-            "enable-ipv4-masquerade=true",
-        ];
+        let expected = ["routing-mode=tunnel", "enable-ipv4-masquerade=true"];
         assert_eq!(settings, expected);
 
         masquerade.bpf = true;
-        assert_eq!(found(&config, &forwarding, &masquerade, &tunnel).len(), 2);
+        assert_eq!(found(&config, &forwarding, &masquerade, &tunnel).len(), 1);
     }
 }

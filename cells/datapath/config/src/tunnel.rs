@@ -2,7 +2,7 @@
 
 //! How packets travel between pods of different nodes.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, net::IpAddr, str::FromStr};
 
 use hive::config::Faults;
 
@@ -22,11 +22,15 @@ pub struct TunnelConfig {
     /// First and last source port of tunnelled packets; `0-0`: the kernel's.
     #[config(default = "0-0")]
     pub tunnel_source_port_range: SourcePorts,
-    /// Address family of tunnelled packets between nodes: `auto`, `ipv4` or `ipv6`. With `auto`, IPv4 to nodes that have an
-    /// IPv4 address.
+    /// Address family of tunnelled packets between nodes: `auto`, `ipv4` or `ipv6`; to nodes without an address of it, the
+    /// other one. `auto` is IPv4.
     #[config(default = "auto")]
     pub underlay_protocol: Underlay,
 }
+
+/// Bytes around a tunnelled packet: Ethernet, VXLAN, UDP and IP headers.
+const OVERHEAD_IPV4: u32 = 50;
+const OVERHEAD_IPV6: u32 = 70;
 
 /// UDP port of VXLAN where none is configured: that of Linux before IANA assigned one.
 const VXLAN_PORT: u16 = 8472;
@@ -42,6 +46,24 @@ impl TunnelConfig {
         match self.tunnel_port {
             0 => VXLAN_PORT,
             port => port,
+        }
+    }
+
+    /// Where tunnels to a node end, by the addresses that other nodes know it by.
+    pub fn endpoint(&self, ipv4: Option<IpAddr>, ipv6: Option<IpAddr>) -> Option<IpAddr> {
+        match self.underlay_protocol {
+            Underlay::Auto | Underlay::Ipv4 => ipv4.or(ipv6),
+            Underlay::Ipv6 => ipv6.or(ipv4),
+        }
+    }
+
+    /// Bytes that the tunnel to a node adds to packets; 0 without a tunnel.
+    pub fn overhead(&self, endpoint: Option<IpAddr>) -> u32 {
+        match endpoint {
+            _ if !self.is_tunnelled() => 0,
+            Some(address) if address.is_ipv6() => OVERHEAD_IPV6,
+            None if self.underlay_protocol == Underlay::Ipv6 => OVERHEAD_IPV6,
+            _ => OVERHEAD_IPV4,
         }
     }
 
@@ -179,9 +201,9 @@ pub enum Underlay {
     /// IPv4 to nodes that have an IPv4 address.
     #[default]
     Auto,
-    /// IPv4.
+    /// The same.
     Ipv4,
-    /// IPv6.
+    /// IPv6 to nodes that have an IPv6 address.
     Ipv6,
 }
 
@@ -248,6 +270,36 @@ mod tests {
             config.check(&mut faults);
             assert_eq!(faults.iter().count(), count, "{mode}");
         }
+    }
+
+    #[test]
+    fn tunnels_end_at_an_address_of_the_underlay_or_else_at_the_other_one() {
+        let mut config = <TunnelConfig as hive::Config>::defaults().unwrap();
+        let (ipv4, ipv6) = (["192.0.2.1", "2001:db8::1"].map(|text| text.parse().ok())).into();
+        config.routing_mode = RoutingMode::Tunnel;
+        for (underlay, both, overhead) in [
+            (Underlay::Auto, ipv4, 50),
+            (Underlay::Ipv4, ipv4, 50),
+            (Underlay::Ipv6, ipv6, 70),
+        ] {
+            config.underlay_protocol = underlay;
+            assert_eq!(config.endpoint(ipv4, ipv6), both, "{underlay}");
+            assert_eq!(config.endpoint(ipv4, None), ipv4, "{underlay}");
+            assert_eq!(config.endpoint(None, ipv6), ipv6, "{underlay}");
+            assert_eq!(
+                config.overhead(config.endpoint(ipv4, ipv6)),
+                overhead,
+                "{underlay}"
+            );
+            assert_eq!(config.overhead(None), overhead, "{underlay}");
+            assert_eq!(
+                (config.overhead(ipv4), config.overhead(ipv6)),
+                (50, 70),
+                "{underlay}"
+            );
+        }
+        config.routing_mode = RoutingMode::Native;
+        assert_eq!(config.overhead(ipv6), 0);
     }
 
     #[test]

@@ -29,9 +29,6 @@ use crate::{
 /// The interface of the tunnel.
 pub(crate) const VXLAN: &str = "cilium_vxlan";
 
-/// Bytes around a packet: Ethernet, VXLAN, UDP and IP headers.
-const OVERHEAD_IPV4: u32 = 50;
-const OVERHEAD_IPV6: u32 = 70;
 /// Marks the routes that are made here, so that a later process finds them.
 const PROTOCOL: RouteProtocol = RouteProtocol::Other(207);
 /// How often routes are compared with those of the kernel.
@@ -199,7 +196,7 @@ async fn follow(params: &RouteParams, health: &Health) {
         let (is_complete, complete) = nodes.initialized_watch(&snapshot);
         let changed = nodes.table_watch(&snapshot);
         let rows: Vec<_> = nodes.all(&snapshot).collect();
-        let wanted = networks(rows.iter().map(|row| &***row));
+        let wanted = networks(rows.iter().map(|row| &***row), &params.config);
         drop(rows);
         drop(snapshot);
         let pause = match route(&wanted, is_complete).await {
@@ -232,13 +229,10 @@ fn report(health: &Health, error: &PairError) {
 }
 
 /// Networks of the pods of nodes, and how many bytes the tunnel to them takes.
-fn networks<'a>(nodes: impl Iterator<Item = &'a Node>) -> BTreeMap<IpNet, u32> {
+fn networks<'a>(nodes: impl Iterator<Item = &'a Node>, config: &TunnelConfig) -> BTreeMap<IpNet, u32> {
     let mut found = BTreeMap::new();
     for node in nodes {
-        let overhead = match node.node_ip(true) {
-            Some(_) => OVERHEAD_IPV4,
-            None => OVERHEAD_IPV6,
-        };
+        let overhead = config.overhead(config.endpoint(node.node_ip(true), node.node_ip(false)));
         found.extend(node.pod_cidrs.iter().map(|network| (network.trunc(), overhead)));
     }
     found
@@ -401,6 +395,7 @@ async fn list(handle: &Handle, index: u32) -> Result<(Vec<Known>, Vec<IpNet>), P
 #[cfg(test)]
 mod tests {
     use skep_bpf_sys::testing::Node as TestNode;
+    use skep_datapath_config::RoutingMode;
     use skep_ipcache::Source;
     use skep_k8s_types::slim::NodeAddressType;
     use skep_node_manager::NodeKey;
@@ -506,6 +501,9 @@ mod tests {
                 node("two", "192.0.2.2", &["10.2.0.0/24", "fd00:2::/64"]),
                 node("six", "2001:db8::3", &["10.3.0.0/24"]),
             ];
+            let mut config = <TunnelConfig as hive::Config>::defaults().unwrap();
+            config.routing_mode = RoutingMode::Tunnel;
+            let networks = |nodes: &[Node]| networks(nodes.iter(), &config);
             let routed = async || {
                 let (known, others) = connected(async |handle| list(handle, host).await).await?;
                 let mut known: Vec<_> = known
@@ -516,7 +514,7 @@ mod tests {
                 Ok::<_, PairError>((known, others))
             };
 
-            assert_eq!(route(&networks(nodes.iter()), true).await?, 3);
+            assert_eq!(route(&networks(&nodes), true).await?, 3);
             let (known, others) = routed().await?;
             let expected = [
                 ("10.2.0.0/24", 1450),
@@ -528,9 +526,9 @@ mod tests {
             assert!(others.contains(&"10.1.0.0/24".parse().unwrap()), "{others:?}");
 
             // Not all nodes are known yet: nothing is removed.
-            assert_eq!(route(&networks(nodes[2..].iter()), false).await?, 1);
+            assert_eq!(route(&networks(&nodes[2..]), false).await?, 1);
             assert_eq!(routed().await?.0.len(), 3);
-            assert_eq!(route(&networks(nodes[2..].iter()), true).await?, 1);
+            assert_eq!(route(&networks(&nodes[2..]), true).await?, 1);
             assert_eq!(routed().await?.0, expected[1..2]);
             assert_eq!(route(&BTreeMap::new(), true).await?, 0);
             let (known, others) = routed().await?;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Jobs, Params, SpawnError};
-use skep_datapath_config::AddressFamilies;
+use skep_datapath_config::{AddressFamilies, TunnelConfig};
 use skep_ipcache::{Config, Source, Writer};
 use skep_k8s_client::Client;
 use skep_node::{LocalNode, LocalNodeStore, NodeName};
@@ -64,6 +64,7 @@ pub(crate) struct StartParams {
     ipcache: Writer,
     config: Cfg<Config>,
     families: Cfg<AddressFamilies>,
+    tunnel: Cfg<TunnelConfig>,
     local: LocalNodeStore,
     local_table: Table<LocalNode>,
     name: NodeName,
@@ -78,6 +79,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         ipcache,
         config,
         families,
+        tunnel,
         local,
         local_table,
         name,
@@ -120,6 +122,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         local,
         name,
         families,
+        tunnel,
     }
     .spawn(&jobs)?;
     Ok(())

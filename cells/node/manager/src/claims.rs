@@ -4,6 +4,8 @@
 
 use std::net::IpAddr;
 
+use hive::Cfg;
+use skep_datapath_config::{AddressFamilies, TunnelConfig};
 use skep_identity::Reserved;
 use skep_ipcache::{Claim, EndpointFlags, Owner, Prefix, ResourceId};
 use skep_k8s_types::slim::NodeAddressType;
@@ -13,21 +15,25 @@ use crate::node::{Node, NodeKey};
 /// Kind of the resources that claim for nodes.
 pub(crate) const KIND: &str = "node";
 
-/// Who this node is, and which address families are on.
+/// Who this node is, which address families are on, and where tunnels end.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) local: NodeKey,
-    pub(crate) ipv4: bool,
-    pub(crate) ipv6: bool,
+    pub(crate) families: Cfg<AddressFamilies>,
+    pub(crate) tunnel: Cfg<TunnelConfig>,
 }
 
 impl View {
     fn is_on(&self, address: IpAddr) -> bool {
-        if address.is_ipv4() { self.ipv4 } else { self.ipv6 }
+        if address.is_ipv4() {
+            self.families.ipv4
+        } else {
+            self.families.ipv6
+        }
     }
 
     pub(crate) fn world(&self, address: IpAddr) -> Reserved {
-        Reserved::world(address, self.ipv4 && self.ipv6)
+        Reserved::world(address, self.families.ipv4 && self.families.ipv6)
     }
 }
 
@@ -49,7 +55,7 @@ pub(crate) fn claims_of(node: &Node, view: &View) -> Vec<(Prefix, Claim)> {
         true => EndpointFlags::empty(),
         false => EndpointFlags::REMOTE_CLUSTER,
     };
-    let peer = node.node_ip(true).or_else(|| node.node_ip(false));
+    let peer = view.tunnel.endpoint(node.node_ip(true), node.node_ip(false));
     let claim = |label: Reserved| Claim::labels(owner.clone(), label).flags(flags);
     let tunnelled = |label| claim(label).tunnel_peer(peer).encrypt_key(node.encryption_key);
     let mut claims: Vec<(Prefix, Claim)> = Vec::new();

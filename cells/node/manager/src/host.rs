@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hive::{Cfg, Job, JobCtx, Jobs, Params};
 use ipnet::IpNet;
-use skep_datapath_config::AddressFamilies;
+use skep_datapath_config::{AddressFamilies, TunnelConfig};
 use skep_identity::Reserved;
 use skep_ipcache::{Claim, Owner, Prefix, Publisher, ResourceId, Source, Writer};
 use skep_node::{LocalNodeStore, NodeAddress, NodeName};
@@ -25,6 +25,7 @@ pub(crate) struct HostParams {
     db: Db,
     addresses: Table<NodeAddress>,
     families: Cfg<AddressFamilies>,
+    tunnel: Cfg<TunnelConfig>,
     ipcache: Writer,
     local: LocalNodeStore,
     name: NodeName,
@@ -36,8 +37,8 @@ pub(crate) fn start(params: HostParams) -> Result<(), StartError> {
     let guard = params.ipcache.register_source("node-addresses")?;
     let view = View {
         local: local_key(&params.local, &params.name),
-        ipv4: params.families.ipv4,
-        ipv6: params.families.ipv6,
+        families: params.families,
+        tunnel: params.tunnel,
     };
     let work = Arc::new(HostAddresses {
         db: params.db,
@@ -77,8 +78,8 @@ impl HostAddresses {
             (Prefix::from(row.addr), claim)
         });
         let families = [
-            (self.view.ipv4, IpAddr::from(Ipv4Addr::UNSPECIFIED)),
-            (self.view.ipv6, IpAddr::from(Ipv6Addr::UNSPECIFIED)),
+            (self.view.families.ipv4, IpAddr::from(Ipv4Addr::UNSPECIFIED)),
+            (self.view.families.ipv6, IpAddr::from(Ipv6Addr::UNSPECIFIED)),
         ];
         let worlds = families.into_iter().filter(|(is_on, _)| *is_on);
         let worlds = worlds.filter_map(|(_, address)| {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hive::{Cfg, Job, JobCtx, Jobs, SpawnError};
-use skep_datapath_config::AddressFamilies;
+use skep_datapath_config::{AddressFamilies, TunnelConfig};
 use skep_ipcache::{Owner, Published, SourceGuard, Writer};
 use skep_node::{LocalNodeStore, NodeName};
 use statedb::{Change, Snapshot};
@@ -24,6 +24,7 @@ pub(crate) struct NodeClaims {
     pub(crate) local: LocalNodeStore,
     pub(crate) name: NodeName,
     pub(crate) families: Cfg<AddressFamilies>,
+    pub(crate) tunnel: Cfg<TunnelConfig>,
 }
 
 impl NodeClaims {
@@ -53,8 +54,8 @@ impl NodeClaims {
     fn view(&self) -> View {
         View {
             local: local_key(&self.local, &self.name),
-            ipv4: self.families.ipv4,
-            ipv6: self.families.ipv6,
+            families: self.families.clone(),
+            tunnel: self.tunnel.clone(),
         }
     }
 

@@ -43,6 +43,31 @@ async fn addresses_that_a_node_loses_are_given_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn tunnels_end_at_an_address_of_the_underlay_if_the_node_has_one() {
+    let flags = ["--routing-mode=tunnel", "--underlay-protocol=ipv6"];
+    let bench = Bench::start_with(Settings::new().args(flags)).await;
+    let pods = |name: &str, addresses: &[&str], network: &str| {
+        let mut node = node("", name, Source::KvStore, addresses);
+        node.pod_cidrs = vec![network.parse().unwrap()];
+        node
+    };
+
+    bench.upsert(pods("n2", &["172.30.1.2", "2001:db8::2"], "10.1.2.0/24"));
+    bench.upsert(pods("n3", &["172.30.1.3"], "10.1.3.0/24"));
+
+    bench
+        .expect_ipcache(&[
+            "172.30.1.2/32 identity=6 encryptkey=0 tunnelendpoint=0.0.0.0 flags=<none>",
+            "2001:db8::2/128 identity=6 encryptkey=0 tunnelendpoint=0.0.0.0 flags=<none>",
+            "10.1.2.0/24 identity=9 encryptkey=0 tunnelendpoint=2001:db8::2 flags=hastunnel,ipv6tunnel",
+            "172.30.1.3/32 identity=6 encryptkey=0 tunnelendpoint=0.0.0.0 flags=<none>",
+            "10.1.3.0/24 identity=9 encryptkey=0 tunnelendpoint=172.30.1.3 flags=hastunnel",
+        ])
+        .await;
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn nodes_of_other_clusters_are_marked() {
     let bench = Bench::start().await;
     let mut remote = node("alder", "n1", Source::ClusterMesh, &["172.31.1.1"]);
