@@ -7,9 +7,9 @@ use std::sync::Arc;
 use hive::Cell;
 
 use crate::{
-    cluster, pods,
-    status::{self, Configuration},
-    unsupported,
+    cluster,
+    configuration::{self, Configuration},
+    pods, status, unsupported,
 };
 
 /// All cells of the agent; `configuration` is what its API shows as such.
@@ -35,6 +35,7 @@ fn infrastructure(configuration: Arc<Configuration>) -> Cell {
         skep_shell::cell(),
         skep_api::cell(),
         status::cell(),
+        configuration::cell(),
         skep_alloc::cell(),
         Cell::group([]).provide(move || configuration.clone()),
     ])

@@ -6,6 +6,7 @@ mod cells;
 #[cfg(test)]
 mod cilium;
 mod cluster;
+mod configuration;
 mod health;
 mod interfaces;
 mod pods;
@@ -14,5 +15,5 @@ mod troubleshoot;
 mod unsupported;
 
 pub use cells::cells;
+pub use configuration::Configuration;
 pub use skep_logging::{LogConfig, LogFormat, start_logging};
-pub use status::Configuration;

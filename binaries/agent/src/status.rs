@@ -2,20 +2,14 @@
 
 //! Parts of the status that take more than one cell to know.
 
-use std::{
-    collections::BTreeMap,
-    net::IpAddr,
-    sync::{Arc, OnceLock},
-};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
-use axum::{Json, extract::State};
-use hive::{Cell, Cfg, Member, Plan, Readiness};
-use skep_api::{Routes, StatusProbe};
+use hive::{Cell, Cfg, Member, Readiness};
+use skep_api::StatusProbe;
 use skep_api_types::{
-    BpfMapProperties, BpfMapStatus, ClockSource, DaemonConfiguration, DaemonConfigurationStatus,
-    DeviceAddresses, GatewayFeature, KubeProxyReplacement, KubeProxyReplacementFeatures, Nat46X64Feature,
-    NodePortFeature, Status, StatusResponse, Switch,
+    BpfMapProperties, BpfMapStatus, ClockSource, DeviceAddresses, GatewayFeature, KubeProxyReplacement,
+    KubeProxyReplacementFeatures, Nat46X64Feature, NodePortFeature, Status, StatusResponse, Switch,
 };
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_datapath_config::{AddressFamilies, Dispatch, ForwardingConfig, MapConfig, NodeMode};
@@ -26,7 +20,6 @@ use skep_maglev::Maglev;
 use skep_node::NodeAddress;
 use skep_socketlb::SocketDatapath;
 use statedb::{Db, Table};
-use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{health, interfaces};
 
@@ -40,7 +33,6 @@ pub(crate) fn cell() -> Cell {
         .provide(interfaces::status)
         .provide(maps)
         .provide(clock)
-        .provide(configuration)
         .provide(node_health)
 }
 
@@ -53,42 +45,6 @@ const ANNOTATIONS: [&str; 5] = [
     "service.cilium.io/src-ranges-policy",
     "service.cilium.io/type",
 ];
-
-/// The configuration in force, for the API. Filled once it is known.
-#[derive(Debug, Default)]
-pub struct Configuration(OnceLock<BTreeMap<String, String>>);
-
-impl Configuration {
-    /// Takes the settings of a plan; secrets are masked by the plan.
-    pub fn fill(&self, plan: &Plan) {
-        let all = plan
-            .settings()
-            .into_iter()
-            .map(|setting| (setting.name, setting.value))
-            .collect();
-        // Filled by the one plan of the process.
-        let _ = self.0.set(all);
-    }
-}
-
-/// `GET /v1/config`.
-fn configuration(all: Arc<Configuration>) -> Member<Routes> {
-    Member(Routes::new(
-        OpenApiRouter::new().routes(routes!(config)).with_state(all),
-    ))
-}
-
-/// Returns the configuration in force.
-#[utoipa::path(get, path = "/config", responses((status = 200, description = "The configuration", body = DaemonConfiguration)))]
-async fn config(State(all): State<Arc<Configuration>>) -> Json<DaemonConfiguration> {
-    let status = DaemonConfigurationStatus {
-        daemon_configuration_map: all.0.get().cloned().unwrap_or_default(),
-    };
-    Json(DaemonConfiguration {
-        status,
-        ..DaemonConfiguration::default()
-    })
-}
 
 #[derive(hive::Params)]
 struct ReplacementParams {

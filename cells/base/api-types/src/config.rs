@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::is_default;
+
 /// Configuration of the agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -27,6 +29,19 @@ pub struct DaemonConfigurationSpec {}
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DaemonConfigurationStatus {
+    /// MTU of the network between nodes, and of interfaces of pods.
+    #[serde(rename = "deviceMTU", skip_serializing_if = "is_default")]
+    pub device_mtu: u32,
+    /// MTU of the routes of pods: that of the network less what tunnels add.
+    #[serde(rename = "routeMTU", skip_serializing_if = "is_default")]
+    pub route_mtu: u32,
+    /// The CNI plugin sets the MTU of routes in pods whose interfaces another plugin made.
+    #[serde(rename = "enableRouteMTUForCNIChaining", skip_serializing_if = "is_default")]
+    pub chained_routes: bool,
+    /// When TCP connections of pods search the MTU of their paths by probes: `always`, `blackhole` or `disabled`; empty: the
+    /// CNI plugin leaves that alone.
+    #[serde(rename = "packetizationLayerPMTUDMode", skip_serializing_if = "is_default")]
+    pub path_probing: String,
     /// Every setting by the name of its flag, secrets masked.
     pub daemon_configuration_map: BTreeMap<String, String>,
 }

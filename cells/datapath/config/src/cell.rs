@@ -6,8 +6,8 @@ use hive::Cell;
 
 use crate::{
     AddressFamilies, AttachConfig, ConntrackConfig, ForwardingConfig, KubeProxyReplacement, MapConfig,
-    MasqueradeConfig, MonitorConfig, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig, TunnelConfig,
-    UnsupportedConfig,
+    MasqueradeConfig, MonitorConfig, MtuConfig, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig,
+    TunnelConfig, UnsupportedConfig,
 };
 
 /// Declares the settings of the datapath.
@@ -25,6 +25,7 @@ pub fn cell() -> Cell {
         .config::<ConntrackConfig>()
         .config::<PacketConfig>()
         .config::<AttachConfig>()
+        .config::<MtuConfig>()
         .config::<MasqueradeConfig>()
         .config::<UnsupportedConfig>()
 }

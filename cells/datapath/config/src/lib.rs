@@ -18,6 +18,7 @@
 //! | [`ConntrackConfig`] | how long connections are remembered |
 //! | [`PacketConfig`] | events and unusual packets at interfaces |
 //! | [`AttachConfig`] | how programs are attached to interfaces |
+//! | [`MtuConfig`] | how large packets may be |
 //! | [`MasqueradeConfig`] | which packets of pods get the node's address |
 //! | [`UnsupportedConfig`] | settings of features that the datapath does not have |
 //!
@@ -28,6 +29,7 @@ mod cilium;
 mod forwarding;
 mod maps;
 mod monitor;
+mod mtu;
 mod node_ports;
 mod packets;
 mod routing;
@@ -43,6 +45,7 @@ pub use cilium::cilium_keys;
 pub use forwarding::{Dispatch, ForwardingConfig, ForwardingError, NodeMode};
 pub use maps::MapConfig;
 pub use monitor::{Aggregation, MonitorConfig};
+pub use mtu::{MtuConfig, PathProbing};
 pub use node_ports::{NodePorts, PortRange, PortRangeError};
 pub use packets::{ConntrackConfig, NoBackend, PacketConfig, TcpFlags, whole_seconds};
 pub use routing::{Acceleration, AttachConfig, MasqueradeConfig};

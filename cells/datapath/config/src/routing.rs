@@ -13,7 +13,6 @@ use ipnet::{Ipv4Net, Ipv6Net};
 
 /// How the programs are attached, and to what.
 #[derive(Debug, Clone, hive::Config)]
-#[config(validate = AttachConfig::check)]
 pub struct AttachConfig {
     /// Attach programs by tcx links where the kernel has them (Linux 6.6); else by filters of qdisc clsact.
     #[config(default = true, flag = "enable-tcx")]
@@ -42,21 +41,12 @@ pub struct AttachConfig {
     /// Metric of routes to cilium_host; 0: the kernel's default.
     #[config(default = 0)]
     pub route_metric: u32,
-    /// MTU of cilium_host; 0: the smallest one of devices.
-    #[config(default = 0)]
-    pub mtu: u32,
 }
 
 impl AttachConfig {
     /// Priority of the filters.
     pub fn priority(&self) -> u16 {
         self.filter_priority.max(1)
-    }
-
-    fn check(&self, faults: &mut Faults) {
-        if self.mtu != 0 && !(68..=65_535).contains(&self.mtu) {
-            faults.add("mtu", "must be 0, or from 68 to 65535");
-        }
     }
 }
 

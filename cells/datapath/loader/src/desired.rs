@@ -8,16 +8,13 @@ use std::{
 };
 
 use ipnet::IpNet;
-use skep_datapath_config::{AddressFamilies, AttachConfig};
+use skep_datapath_config::{AddressFamilies, AttachConfig, MtuConfig};
 use skep_node::{Device, LocalNode, NodeAddress};
 
 use crate::{
     overlay::VXLAN,
     pair::{HOST, NET, PairPlan},
 };
-
-/// MTU if no device says one.
-const DEFAULT_MTU: u32 = 1500;
 
 /// An interface of the node that faces the cluster and the outside.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -70,7 +67,12 @@ impl<'a> Tables<'a> {
 
 impl Desired {
     /// What tables and settings ask for.
-    pub(crate) fn new(tables: &Tables<'_>, families: &AddressFamilies, config: &AttachConfig) -> Self {
+    pub(crate) fn new(
+        tables: &Tables<'_>,
+        families: &AddressFamilies,
+        config: &AttachConfig,
+        mtu: &MtuConfig,
+    ) -> Self {
         let mut selected: Vec<&Device> = tables
             .devices
             .iter()
@@ -84,11 +86,6 @@ impl Desired {
             IpNet::V6(_) => families.ipv6,
         };
         let networks: Vec<IpNet> = pod_cidrs.iter().filter(is_on).copied().collect();
-        let smallest = selected.iter().map(|device| device.mtu).min();
-        let mtu = match config.mtu {
-            0 => smallest.unwrap_or(DEFAULT_MTU),
-            mtu => mtu,
-        };
         let pod_cidr4 = networks.iter().find_map(|network| match network {
             IpNet::V4(network) => Some(*network),
             IpNet::V6(_) => None,
@@ -98,7 +95,7 @@ impl Desired {
             IpNet::V4(_) => None,
         });
         let pair = PairPlan {
-            mtu,
+            mtu: mtu.device(selected.iter().map(|device| device.mtu)),
             router4: families
                 .ipv4
                 .then(|| router4(tables, config, pod_cidr4))
@@ -293,7 +290,8 @@ mod tests {
             addresses: addresses.iter().collect(),
             node: Some(node),
         };
-        Desired::new(&tables, &families, &config)
+        let mtu = <MtuConfig as hive::Config>::defaults().unwrap();
+        Desired::new(&tables, &families, &config, &mtu)
     }
 
     #[test]

@@ -14,8 +14,8 @@ use skep_bpf_programs::{
 };
 use skep_datapath_config::{
     Acceleration, AddressFamilies, AttachConfig, ConntrackConfig, Dispatch, ForwardingConfig,
-    KubeProxyReplacement, MasqueradeConfig, MonitorConfig, NoBackend, NodePorts, PacketConfig, ServiceConfig,
-    SocketLbConfig, TunnelConfig, whole_seconds,
+    KubeProxyReplacement, MasqueradeConfig, MonitorConfig, MtuConfig, NoBackend, NodePorts, PacketConfig,
+    ServiceConfig, SocketLbConfig, TunnelConfig, whole_seconds,
 };
 use skep_loadbalancer_model::{Config as LbConfig, LbAlgorithm};
 use skep_maglev::Maglev;
@@ -45,6 +45,8 @@ pub struct PacketSettings {
     pub packets: Cfg<PacketConfig>,
     /// How programs are attached.
     pub attach: Cfg<AttachConfig>,
+    /// How large packets may be.
+    pub mtu: Cfg<MtuConfig>,
     /// Masquerading.
     pub masquerade: Cfg<MasqueradeConfig>,
     /// How packets reach backends on other nodes.
@@ -227,6 +229,7 @@ mod tests {
             conntrack: cfg(|_| ()),
             packets: cfg(|_| ()),
             attach: cfg(|_| ()),
+            mtu: cfg(|_| ()),
             masquerade: cfg(|_| ()),
             forwarding: cfg(|_| ()),
             tunnel: cfg(|_| ()),

@@ -171,7 +171,7 @@ impl Reconciler {
             node: node.map(|row| &**row),
         };
         let settings = self.settings();
-        Desired::new(&tables, &settings.families, &settings.attach)
+        Desired::new(&tables, &settings.families, &settings.attach, &settings.mtu)
     }
 
     fn settings(&self) -> &PacketSettings {
