@@ -7,7 +7,10 @@
 mod connections;
 mod translations;
 
-use std::io::{self, Write};
+use std::{
+    fmt,
+    io::{self, Write},
+};
 
 use skep_bpf_sys::clock::ClockError;
 
@@ -55,6 +58,8 @@ struct Writer<'a> {
     out: &'a mut dyn Write,
     format: Format,
     is_empty: bool,
+    /// The line of the last entry: each is written at once, into the same memory.
+    line: String,
     /// Of forms that are made from all entries.
     all: Vec<serde_json::Value>,
 }
@@ -68,19 +73,22 @@ impl<'a> Writer<'a> {
             out,
             format,
             is_empty: true,
+            line: String::new(),
             all: Vec::new(),
         })
     }
 
     fn entry<T: serde::Serialize>(
         &mut self,
-        text: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+        text: impl FnOnce(&mut String) -> fmt::Result,
         document: impl FnOnce() -> T,
     ) -> Result<(), FlowsError> {
         match self.format {
             Format::Text => {
-                text(self.out)?;
-                self.out.write_all(b"\n")?;
+                self.line.clear();
+                text(&mut self.line).map_err(io::Error::other)?;
+                self.line.push('\n');
+                self.out.write_all(self.line.as_bytes())?;
             }
             Format::Json => {
                 let separator: &[u8] = if self.is_empty { b"\n" } else { b",\n" };

@@ -3,7 +3,7 @@
 //! Connection tracking: `cilium_ct{4,6}_global` (TCP) and `cilium_ct_any{4,6}_global` (everything else).
 
 use std::{
-    io,
+    fmt,
     mem::{offset_of, size_of},
     net::IpAddr,
 };
@@ -260,7 +260,7 @@ impl CtEntry {
     /// # Errors
     ///
     /// Those of `out`.
-    pub fn write_details(&self, out: &mut dyn io::Write) -> io::Result<()> {
+    pub fn write_details(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         write!(
             out,
             " Packets={} Bytes={} RxFlagsSeen={:#04x} LastRxReport={} TxFlagsSeen={:#04x} LastTxReport={} \
@@ -274,7 +274,8 @@ impl CtEntry {
             self.all_flags(),
         )?;
         for name in self.flag_names() {
-            write!(out, "{name} ")?;
+            out.write_str(name)?;
+            out.write_char(' ')?;
         }
         write!(
             out,
@@ -289,10 +290,10 @@ impl CtEntry {
 
 impl Text for CtEntry {
     fn text(&self) -> String {
-        let mut text = format!("expires={}", self.lifetime).into_bytes();
+        let mut text = format!("expires={}", self.lifetime);
         // Memory does not fail.
         let _ = self.write_details(&mut text);
-        String::from_utf8_lossy(&text).into_owned()
+        text
     }
 }
 

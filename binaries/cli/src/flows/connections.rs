@@ -4,7 +4,8 @@
 
 use std::{
     collections::BTreeSet,
-    io::{self, Write},
+    fmt::{self, Write as _},
+    io::Write,
     net::{IpAddr, SocketAddr},
 };
 
@@ -320,7 +321,7 @@ fn list_map<K: Key>(
 }
 
 /// The line of Cilium's command.
-fn line(flow: &Flow, entry: &CtEntry, now: Option<Now>, out: &mut dyn Write) -> io::Result<()> {
+fn line(flow: &Flow, entry: &CtEntry, now: Option<Now>, out: &mut String) -> fmt::Result {
     let related = if flow.is_related() { " related" } else { "" };
     write!(
         out,

@@ -3,7 +3,8 @@
 //! `skep bpf nat`: translated sources.
 
 use std::{
-    io::{self, Write},
+    fmt::{self, Write as _},
+    io::Write,
     net::{IpAddr, SocketAddr},
 };
 
@@ -143,7 +144,7 @@ struct Translation {
 
 impl Translation {
     /// The line of Cilium's command.
-    fn write(&self, now: u64, out: &mut dyn Write) -> io::Result<()> {
+    fn write(&self, now: u64, out: &mut String) -> fmt::Result {
         let what = if self.direction == "OUT" {
             "XLATE_SRC"
         } else {
