@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use hive::JobCtx;
 use skep_ipcache::{Claim, Owner, PodMetadata, Prefix, Publisher, ResourceId, Source};
-use statedb::Snapshot;
 
 use crate::{Endpoint, Endpoints, Phase};
 
@@ -19,9 +18,10 @@ pub(crate) async fn follow(
     endpoints: &Endpoints,
     cx: &JobCtx,
 ) -> Result<(), statedb::Error> {
-    let table = endpoints.table();
-    let claims = |txn: &Snapshot| table.all(txn).flat_map(|row| claims_of(row)).collect();
-    publisher.follow(endpoints.db(), &table, claims, cx).await
+    let (db, table) = (endpoints.db(), endpoints.table());
+    publisher
+        .follow_rows(db, &table, |row| row.id, claims_of, cx)
+        .await
 }
 
 /// What an endpoint claims: nothing without identity, and nothing once its deletion has begun.

@@ -2,14 +2,17 @@
 
 //! Endpoints that end: those taken down leave the table, those whose interface is gone are deleted.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use hive::JobCtx;
 use parking_lot::Mutex;
 use skep_endpoint_hooks::{EndpointFlows, ForgetError};
-use statedb::Obj;
+use statedb::{Change, Obj};
 
-use crate::{Endpoint, EndpointMetrics, Endpoints, Interfaces, Phase};
+use crate::{Endpoint, EndpointMetrics, EndpointState, Endpoints, Interfaces, Phase};
 
 /// Ends the life of endpoints that are taken down.
 pub(crate) struct Removal {
@@ -23,14 +26,31 @@ impl Removal {
     /// Forgets the flows of endpoints of which nothing else is left and removes them from the table, so that their addresses
     /// may be used again; counts the others. Until cancelled.
     pub(crate) async fn follow(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
-        let table = self.endpoints.table();
+        let db = self.endpoints.db();
+        let mut changes = self.endpoints.table().follow(db);
+        let mut states: BTreeMap<u16, EndpointState> = BTreeMap::new();
         cx.health.ok("Running");
         loop {
-            let snapshot = self.endpoints.db().read();
-            let changed = table.table_watch(&snapshot);
-            self.metrics.count(&table, &snapshot);
+            let snapshot = db.read();
+            let (round, changed) = changes.next_watch(&snapshot);
+            for change in round {
+                match change {
+                    Change::Relist => states.clear(),
+                    Change::Upsert(row) => {
+                        states.insert(row.id, row.state());
+                    }
+                    Change::Delete { object, .. } => {
+                        states.remove(&object.id);
+                    }
+                }
+            }
+            self.metrics.count(&states);
+            let is_gone = |(id, state): (&u16, &EndpointState)| {
+                let row = (*state == EndpointState::Disconnected).then(|| self.endpoints.get(&snapshot, *id));
+                row.flatten()
+            };
+            let gone: Vec<_> = states.iter().filter_map(is_gone).collect();
             drop(snapshot);
-            let gone = self.endpoints.disconnected();
             if gone.is_empty() {
                 changed.closed().await;
                 continue;

@@ -2,10 +2,11 @@
 
 //! Metrics, with Cilium's names.
 
-use skep_metrics::{GaugeVec, Metrics};
-use statedb::{ReadTxn, Table};
+use std::collections::BTreeMap;
 
-use crate::{Endpoint, EndpointState};
+use skep_metrics::{GaugeVec, Metrics};
+
+use crate::EndpointState;
 
 /// How many endpoints there are.
 #[derive(Debug, Metrics)]
@@ -17,10 +18,15 @@ pub struct EndpointMetrics {
 }
 
 impl EndpointMetrics {
-    pub(crate) fn count(&self, table: &Table<Endpoint>, txn: &impl ReadTxn) {
-        for state in EndpointState::ALL {
-            let count = table.all(txn).filter(|row| row.state() == state).count();
-            self.state.with([state.as_str()]).set(count as f64);
+    pub(crate) fn count(&self, states: &BTreeMap<u16, EndpointState>) {
+        let mut counts = EndpointState::ALL.map(|state| (state, 0_u32));
+        for state in states.values() {
+            for (_, count) in counts.iter_mut().filter(|(counted, _)| counted == state) {
+                *count += 1;
+            }
+        }
+        for (state, count) in counts {
+            self.state.with([state.as_str()]).set(count.into());
         }
     }
 }

@@ -234,6 +234,7 @@ impl Endpoints {
     }
 
     /// Endpoints of which nothing is left but the row.
+    #[cfg(test)]
     pub(crate) fn disconnected(&self) -> Vec<Obj<Endpoint>> {
         let snapshot = self.db.read();
         let rows = self.table.all(&snapshot);

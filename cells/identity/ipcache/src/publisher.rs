@@ -2,10 +2,10 @@
 
 //! Claims that follow from other tables.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hive::JobCtx;
-use statedb::{Db, Row, Snapshot, Table, WriteTxn};
+use statedb::{Change, Db, Row, Snapshot, Table, WriteTxn};
 
 use crate::{Claim, Owner, Prefix, Source, SourceGuard, Writer};
 
@@ -80,6 +80,74 @@ impl Publisher {
                 () = completed.closed(), if !is_complete => {}
             }
         }
+    }
+
+    /// As [`follow`](Self::follow), where the claims of a row follow from it alone: a change takes as long as its row does,
+    /// however many others there are. `key` tells rows apart.
+    ///
+    /// # Errors
+    ///
+    /// If a table is of another database.
+    pub async fn follow_rows<T: Row, K: Ord + Clone>(
+        &self,
+        db: &Db,
+        table: &Table<T>,
+        key: impl Fn(&T) -> K,
+        claims: impl Fn(&T) -> Vec<(Prefix, Claim)>,
+        cx: &JobCtx,
+    ) -> Result<(), statedb::Error> {
+        let mut published: BTreeMap<K, Published> = BTreeMap::new();
+        let mut changes = table.follow(db);
+        self.delete_earlier_claims()?;
+        loop {
+            let snapshot = db.read();
+            let (is_complete, completed) = table.initialized_watch(&snapshot);
+            let mut due: BTreeMap<K, Vec<(Prefix, Claim)>> = BTreeMap::new();
+            let (round, changed) = changes.next_watch(&snapshot);
+            for change in round {
+                match change {
+                    Change::Relist => due = published.keys().map(|key| (key.clone(), Vec::new())).collect(),
+                    Change::Upsert(row) => {
+                        due.insert(key(&row), claims(&row));
+                    }
+                    Change::Delete { object, .. } => {
+                        due.insert(key(&object), Vec::new());
+                    }
+                }
+            }
+            self.publish_rows(&mut published, due, is_complete)?;
+            drop(snapshot);
+            cx.health.ok("Running");
+            tokio::select! {
+                () = changed.closed() => {}
+                () = completed.closed(), if !is_complete => {}
+            }
+        }
+    }
+
+    fn publish_rows<K: Ord>(
+        &self,
+        published: &mut BTreeMap<K, Published>,
+        due: BTreeMap<K, Vec<(Prefix, Claim)>>,
+        is_complete: bool,
+    ) -> Result<(), statedb::Error> {
+        let mut txn = self.ipcache.write();
+        // Rows that claim something first, see `Published::replace`.
+        let (gone, here): (Vec<_>, Vec<_>) = due.into_iter().partition(|(_, claims)| claims.is_empty());
+        for (key, claims) in here {
+            let of_row = published.entry(key).or_default();
+            of_row.replace(&self.ipcache, &mut txn, claims)?;
+        }
+        for (key, claims) in gone {
+            if let Some(mut of_row) = published.remove(&key) {
+                of_row.replace(&self.ipcache, &mut txn, claims)?;
+            }
+        }
+        if is_complete {
+            self.guard.done(&mut txn)?;
+        }
+        txn.commit();
+        Ok(())
     }
 
     fn publish(
