@@ -67,7 +67,7 @@ async fn config(State(params): State<ConfigurationParams>) -> Json<DaemonConfigu
     let known = tokio::time::timeout(DEVICES, params.devices.wait_initialized(&params.db));
     // Without devices, no MTU is better than a wrong one: interfaces of pods would keep it.
     let (device_mtu, route_mtu) = match known.await {
-        Ok(()) => params.mtus(&params.db.read()),
+        Ok(snapshot) => params.mtus(&snapshot),
         Err(_) => (0, 0),
     };
     let status = DaemonConfigurationStatus {
@@ -158,10 +158,10 @@ mod tests {
         let tunnel = "--routing-mode=tunnel";
         for (flags, addresses, expected) in [
             (&[][..], &both[..], (1400, 1400)),
-            (&[tunnel], &both, (1400, 1350)),
-            (&[tunnel, "--underlay-protocol=ipv6"], &both, (1400, 1330)),
-            (&[tunnel], &both[1..], (1400, 1330)),
-            (&[tunnel, "--mtu=8000"], &both, (8000, 7950)),
+            (&[tunnel][..], &both[..], (1400, 1350)),
+            (&[tunnel, "--underlay-protocol=ipv6"][..], &both[..], (1400, 1330)),
+            (&[tunnel][..], &both[1..], (1400, 1330)),
+            (&[tunnel, "--mtu=8000"][..], &both[..], (8000, 7950)),
         ] {
             let answer = answer(flags, addresses).await;
             let found = (&answer["deviceMTU"], &answer["routeMTU"]);
