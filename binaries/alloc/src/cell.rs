@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: hands back the pages of the program that only its start needed.
+//! Cell: hands back the pages of the program, and the memory of C libraries, that only its start needed.
 //! Requires and provides nothing.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::program;
 
 #[derive(Debug, Clone, hive::Config)]
 struct Config {
-    /// How long after the program is ready its pages are handed back to the kernel, once; 0 keeps them. What runs
+    /// How long after the program is ready its pages, and what C libraries have freed, are handed back to the kernel, once; 0 keeps them. What runs
     /// again is mapped again.
     #[config(default = "5s")]
     release_program_after: Duration,
@@ -37,6 +37,7 @@ fn release(config: Cfg<Config>, jobs: Jobs) -> Result<(), SpawnError> {
         }
         let before = program::resident()?;
         program::release()?;
+        crate::trim_c();
         tracing::debug!(
             before,
             after = program::resident()?,
