@@ -146,7 +146,67 @@ fn go_time(time: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use skep_loadbalancer_model::{
+        Frontend, FrontendKind, FrontendParams, Service, ServiceName, Source, Tables, WriterSettings,
+    };
+    use statedb::reconciler::Status;
+
     use super::*;
+
+    struct Ill;
+
+    impl NodeHealth for Ill {
+        fn agent_is_healthy(&self) -> bool {
+            false
+        }
+
+        fn is_leaving(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn an_ill_node_says_when_a_frontend_was_last_written() {
+        let db = Db::new();
+        let tables = Tables::new(&db).unwrap();
+        let frontends = tables.frontends.clone();
+        let writer = Writer::new(db.clone(), tables, WriterSettings::default());
+        let frontend = |address: &str| FrontendParams {
+            address: address.parse().unwrap(),
+            kind: FrontendKind::ClusterIp,
+            port_name: "".into(),
+            service_port: 80,
+        };
+        let mut txn = writer.write();
+        let service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
+        let params = ["10.0.0.1:80/TCP", "10.0.0.2:80/TCP", "10.0.0.3:80/TCP"].map(frontend);
+        writer
+            .upsert_service_and_frontends(&mut txn, service, params.into())
+            .unwrap();
+        txn.commit();
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let statuses = [
+            Status::pending().into_done(at(10)),
+            Status::pending().into_done(at(20)),
+            Status::pending().into_error(at(30), "the map is full"),
+        ];
+        let mut txn = db.write(&[&frontends]);
+        let rows: Vec<_> = frontends.reader().all(&txn).cloned().collect();
+        for (row, status) in rows.iter().zip(statuses) {
+            let row = Frontend {
+                status,
+                ..(**row).clone()
+            };
+            frontends.insert(&mut txn, row).unwrap();
+        }
+        txn.commit();
+        let health: Option<Arc<dyn NodeHealth>> = Some(Arc::new(Ill));
+
+        let response = Server { writer, db, health }.respond("/healthz");
+
+        let times: serde_json::Value = serde_json::from_str(response.body()).unwrap();
+        assert_eq!(times["lastUpdated"], "1970-01-01 00:00:20 +0000 UTC");
+    }
 
     #[test]
     fn tells_times_as_kube_proxy_does() {

@@ -2,8 +2,9 @@
 
 //! Real servers on loopback addresses, one address a test.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hive::{Cell, Hive, Job, JobCtx, Jobs, Running};
@@ -18,7 +19,22 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::control::{Control, INITIALIZER, Ports};
 
+mod cell;
 mod healthz;
+
+/// The cells around those of this crate.
+fn surroundings() -> [Cell; 4] {
+    let writer = |db: Db| -> Result<Writer, statedb::Error> {
+        let tables = Tables::new(&db)?;
+        Ok(Writer::new(db, tables, WriterSettings::default()))
+    };
+    [
+        statedb::cell(),
+        skep_datapath_config::cell(),
+        skep_loadbalancer_model::config_cell(),
+        Cell::module("tables", "Tables of the load balancer").provide(writer),
+    ]
+}
 
 /// A loopback address that no other test has, nor a run of this one beside it: ports are the same in all of them.
 fn own_address(test: u8) -> Ipv4Addr {
@@ -42,7 +58,12 @@ impl Fixture {
         let mut txn = writer.write();
         let facts = NodeFacts {
             name: "here".into(),
-            addresses: Arc::new([("192.0.2.7".parse().unwrap(), true)].into_iter().collect()),
+            addresses: Arc::new(
+                [("192.0.2.7", true), ("2001:db8::7", true)]
+                    .map(|(address, is_primary)| (address.parse().unwrap(), is_primary))
+                    .into_iter()
+                    .collect(),
+            ),
             ..NodeFacts::default()
         };
         writer.set_node(&mut txn, facts);
@@ -80,9 +101,13 @@ impl Fixture {
     }
 
     fn put_service(&self, service: Service, vip: &str) {
+        self.put_frontend(service, vip, FrontendKind::LoadBalancer);
+    }
+
+    fn put_frontend(&self, service: Service, address: &str, kind: FrontendKind) {
         let frontend = FrontendParams {
-            address: vip.parse().unwrap(),
-            kind: FrontendKind::LoadBalancer,
+            address: address.parse().unwrap(),
+            kind,
             port_name: "".into(),
             service_port: 80,
         };
@@ -140,6 +165,41 @@ impl Fixture {
         tokio::time::timeout(Duration::from_secs(30), wait)
             .await
             .expect("in time");
+    }
+}
+
+/// What is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    /// Keeps what this thread logs while the second value lives.
+    fn start() -> (Self, tracing::subscriber::DefaultGuard) {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// Lines that have a text.
+    fn lines(&self, text: &str) -> Vec<String> {
+        let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let lines = log.lines().filter(|line| line.contains(text));
+        lines.map(str::to_owned).collect()
     }
 }
 
@@ -230,7 +290,25 @@ async fn servers_follow_port_policy_and_service() {
 }
 
 #[tokio::test]
+async fn services_with_a_node_port_alone_have_a_server_and_those_of_the_cluster_none() {
+    let fixture = Fixture::new(7).await;
+    for (name, port, kind, address) in [
+        ("inside", 31000, FrontendKind::ClusterIp, "172.16.0.1:80/TCP"),
+        ("outside", 31001, FrontendKind::NodePort, "172.16.0.2:80/TCP"),
+    ] {
+        let mut service = Service::new(ServiceName::new("shop", name), Source::Kubernetes);
+        service.health_check_node_port = port;
+        service.ext_traffic_policy = TrafficPolicy::Local;
+        fixture.put_frontend(service, address, kind);
+    }
+
+    fixture.wait_for(31001, Some((503, &body("outside", 0)))).await;
+    assert_eq!(fixture.get(31000).await, None);
+}
+
+#[tokio::test]
 async fn the_first_of_two_services_has_the_port_until_it_goes() {
+    let (log, _logging) = Log::start();
     let fixture = Fixture::new(4).await;
     fixture.put("b", 31000, "172.16.0.2:80/TCP");
     fixture.wait_for(31000, Some((503, &body("b", 0)))).await;
@@ -238,6 +316,11 @@ async fn the_first_of_two_services_has_the_port_until_it_goes() {
     fixture.put("c", 31002, "172.16.0.3:80/TCP");
     fixture.wait_for(31002, Some((503, &body("c", 0)))).await;
     assert_eq!(fixture.get(31000).await, Some((503, body("b", 0))));
+    let refusals = log.lines("another service has the port");
+    assert!(
+        matches!(&refusals[..], [one] if one.ends_with("service=shop/a port=31000 owner=shop/b")),
+        "said once, {refusals:?}"
+    );
 
     let mut txn = fixture.writer.write();
     fixture
@@ -260,6 +343,21 @@ async fn a_busy_port_is_tried_again() {
 
     drop(squatter);
     fixture.wait_for(31000, Some((503, &body("web", 0)))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_port_is_tried_less_and_less_often() {
+    let (log, _logging) = Log::start();
+    let fixture = Fixture::new(8).await;
+    let _squatter = TcpListener::bind(SocketAddr::new(fixture.address, 31000))
+        .await
+        .unwrap();
+    fixture.put("web", 31000, "172.16.0.1:80/TCP");
+
+    tokio::time::sleep(Duration::from_secs(60)).await;
+
+    // After 0, 0.2, 0.6, 1.4, 3, 6.2, 12.6 seconds, and every ten seconds from then on.
+    assert_eq!(log.lines("Cannot listen for health checks").len(), 11);
 }
 
 // The maps are pruned when the frontends count as complete: entries and ids of an earlier run must have an owner then.
@@ -306,6 +404,7 @@ async fn virtual_addresses_lead_to_the_server() {
         "172.16.0.1:80/TCP shop/web ",
         "172.16.0.1:31000/TCP shop/web:healthserver 192.0.2.7:31000/TCP",
     ];
+    // The backend is the address of the node that has the family of the virtual address.
     fixture.wait_until(async || rows() == exposed).await;
 
     let mut cluster = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);

@@ -8,8 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hive::{Cell, Hive, Running, Settings};
-use skep_loadbalancer_model::{Tables, Writer, WriterSettings};
-use statedb::Db;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -34,18 +32,11 @@ impl NodeHealth for Node {
 async fn start(flags: &[(&str, &str)]) -> (Arc<Node>, Running) {
     let node = Arc::new(Node::default());
     let health: Arc<dyn NodeHealth> = node.clone();
-    let writer = |db: Db| -> Result<Writer, statedb::Error> {
-        let tables = Tables::new(&db)?;
-        Ok(Writer::new(db, tables, WriterSettings::default()))
-    };
-    let cells = [
-        statedb::cell(),
-        skep_datapath_config::cell(),
-        skep_loadbalancer_model::config_cell(),
-        Cell::module("tables", "Tables of the load balancer").provide(writer),
+    let own = [
         Cell::module("node", "Health of the node").provide(move || health.clone()),
         kube_proxy_healthz(),
     ];
+    let cells = super::surroundings().into_iter().chain(own);
     let settings = flags.iter().fold(Settings::new(), |settings, (flag, value)| {
         settings.flag(*flag, *value)
     });
