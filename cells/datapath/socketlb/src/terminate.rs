@@ -91,13 +91,23 @@ pub(crate) enum Error {
     #[error("sockets not destroyed by the iterator")]
     Iterator(#[from] TerminateError),
     #[error("sockets not destroyed by netlink")]
-    Netlink(#[from] DiagError),
+    Netlink(#[source] DiagError),
     #[error("{} network namespaces not reached", .0.len())]
     Namespaces(Vec<NetnsError>),
     #[error("interrupted")]
     Interrupted(#[from] tokio::task::JoinError),
     #[error("this kernel cannot destroy sockets")]
     Unsupported(#[source] DiagError),
+}
+
+impl From<DiagError> for Error {
+    fn from(error: DiagError) -> Self {
+        if error.is_unsupported() {
+            Self::Unsupported(error)
+        } else {
+            Self::Netlink(error)
+        }
+    }
 }
 
 impl Error {
@@ -129,14 +139,11 @@ impl Method {
     }
 
     fn run(&self, backends: &[DeadBackend]) -> Result<usize, Error> {
-        match self {
-            Self::Iterator(terminator) => Ok(terminator.run(backends)?.len()),
-            Self::Netlink(terminator) => match terminator.run(backends) {
-                Ok(cookies) => Ok(cookies.len()),
-                Err(error) if error.is_unsupported() => Err(Error::Unsupported(error)),
-                Err(error) => Err(error.into()),
-            },
-        }
+        let cookies = match self {
+            Self::Iterator(terminator) => terminator.run(backends)?,
+            Self::Netlink(terminator) => terminator.run(backends)?,
+        };
+        Ok(cookies.len())
     }
 }
 
@@ -152,17 +159,17 @@ struct Terminator {
 }
 
 impl Terminator {
-    /// Destroys the sockets of everything reported; returns how many there were, `None` if nothing was to be done.
-    fn run(&self) -> Result<Option<usize>, Error> {
+    /// Destroys the sockets of everything reported.
+    fn run(&self) -> Result<(), Error> {
         let result = self.destroy(self.dead.take());
         self.dead.settle(result.as_ref().is_err_and(Error::is_passing));
         result
     }
 
-    fn destroy(&self, mut backends: Vec<DeadBackend>) -> Result<Option<usize>, Error> {
+    fn destroy(&self, mut backends: Vec<DeadBackend>) -> Result<(), Error> {
         backends.retain(|backend| self.protos.contains(&backend.proto));
         if backends.is_empty() || !self.datapath.is_enabled() || *self.is_unsupported.lock() {
-            return Ok(None);
+            return Ok(());
         }
         let mut method = self.method.lock();
         let method = match &mut *method {
@@ -189,7 +196,7 @@ impl Terminator {
             );
         }
         if missed.is_empty() {
-            Ok(Some(destroyed))
+            Ok(())
         } else {
             Err(Error::Namespaces(missed))
         }
@@ -222,15 +229,9 @@ pub(crate) fn run(
         is_unsupported: Mutex::new(false),
         dead: dead.clone(),
     });
-    let job = Job::every(RETRY, "socket-termination", move |cx: JobCtx| {
+    let job = Job::every(RETRY, "socket-termination", move |_: JobCtx| {
         let terminator = terminator.clone();
-        async move {
-            let destroyed = tokio::task::spawn_blocking(move || terminator.run()).await??;
-            if let Some(destroyed) = destroyed {
-                cx.health.ok(format!("{destroyed} sockets destroyed"));
-            }
-            Ok::<(), Error>(())
-        }
+        async move { tokio::task::spawn_blocking(move || terminator.run()).await? }
     });
     jobs.spawn(job.trigger(&dead.trigger).debounce(QUIET, BATCH))
 }
@@ -263,8 +264,8 @@ mod tests {
         assert!(dead.take().is_empty());
     }
 
-    #[test]
-    fn sockets_are_tried_again_after_the_maps_could_not_be_opened() {
+    /// Cannot open its maps.
+    fn terminator(enabled: bool, is_unsupported: bool) -> Terminator {
         // A directory cannot be made below a file.
         let store = MapStore::new("/proc/version");
         fn defaults<C: hive::Config>() -> Cfg<C> {
@@ -276,22 +277,38 @@ mod tests {
             node_ports: defaults(),
             services: defaults(),
             sockets: Cfg::fixed(SocketLbConfig {
-                enabled: true,
+                enabled,
                 ..<SocketLbConfig as hive::Config>::defaults().unwrap()
             }),
             monitor: defaults(),
             forwarding: defaults(),
             sizes: Arc::default(),
         };
-        let terminator = Terminator {
+        Terminator {
             dead: Arc::default(),
             datapath: SocketDatapath::new(store.clone(), settings),
             store,
             pods: None,
             protos: vec![UDP],
             method: Mutex::new(None),
-            is_unsupported: Mutex::new(false),
-        };
+            is_unsupported: Mutex::new(is_unsupported),
+        }
+    }
+
+    #[test]
+    fn nothing_is_tried_without_socket_programs_or_where_the_kernel_cannot() {
+        for (enabled, is_unsupported) in [(false, false), (true, true)] {
+            let terminator = terminator(enabled, is_unsupported);
+            terminator.dead.report("10.0.0.1:53".parse().unwrap(), UDP);
+
+            assert!(terminator.run().is_ok());
+            assert!(terminator.dead.take().is_empty());
+        }
+    }
+
+    #[test]
+    fn sockets_are_tried_again_after_the_maps_could_not_be_opened() {
+        let terminator = terminator(true, false);
         let address = "10.0.0.1:53".parse().unwrap();
         terminator.dead.report(address, UDP);
         terminator.dead.report(address, TCP);
@@ -303,7 +320,7 @@ mod tests {
         let udp = DeadBackend { address, proto: UDP };
         assert!(terminator.dead.take().contains(&udp));
         terminator.dead.settle(false);
-        assert!(matches!(terminator.run(), Ok(None)), "nothing is left");
+        assert!(terminator.run().is_ok(), "nothing is left");
     }
 
     #[test]
@@ -313,7 +330,13 @@ mod tests {
             path: PathBuf::new(),
             source: std::io::ErrorKind::Other.into(),
         };
+        let netlink = |errno| {
+            let source = std::io::Error::from_raw_os_error(errno);
+            Error::from(DiagError::List { proto: UDP, source })
+        };
         assert!(Error::Maps(failed).is_passing());
+        assert!(netlink(libc::EINTR).is_passing());
+        assert!(!netlink(libc::EOPNOTSUPP).is_passing());
         assert!(!Error::Namespaces(Vec::new()).is_passing());
     }
 }
