@@ -57,7 +57,7 @@ fn offset() -> Result<i128, ClockError> {
             if own != fs::read_link(OF_CHILDREN).map_err(read(OF_CHILDREN))? {
                 return Err(ClockError::Hidden);
             }
-            parse(&text).ok_or_else(|| ClockError::Form(text))?
+            parse(&text).ok_or(ClockError::Form(text))?
         }
     };
     Ok(*OFFSET.get_or_init(|| offset))

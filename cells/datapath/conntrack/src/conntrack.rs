@@ -202,7 +202,6 @@ impl Conntrack {
                 summary.orphans.add(done.deleted);
             }
         }
-        self.walk_nat().await?;
         let passed = state.last.map(|last| start - last);
         state.interval.adapt(passed, removed);
         state.last = Some(start);
@@ -210,6 +209,7 @@ impl Conntrack {
         if is_first && summary.maps > 0 {
             report_first(&summary, start.elapsed());
         }
+        self.walk_nat().await?;
         Ok(summary)
     }
 

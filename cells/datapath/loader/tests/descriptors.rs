@@ -121,7 +121,7 @@ fn a_hive_that_stopped_leaves_no_descriptor_open() {
         // Tasks of the runtime may be dropped a moment later.
         let deadline = Instant::now() + PATIENCE;
         while descriptors()? != before && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(10));
+            runtime.block_on(tokio::time::sleep(Duration::from_millis(10)));
         }
         assert_eq!(descriptors()?, before);
         Ok::<(), Box<dyn Error + Send + Sync>>(())

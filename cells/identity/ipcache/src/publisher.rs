@@ -176,10 +176,115 @@ impl Publisher {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use hive::{Cell, Hive, Job, Jobs};
     use skep_identity::Reserved;
+    use statedb::{Index, RwTable};
 
     use super::*;
     use crate::ResourceId;
+
+    /// A row that claims a network.
+    struct Row {
+        id: u32,
+        network: &'static str,
+    }
+
+    impl Row {
+        const BY_ID: Index<Self, u32> = Index::new("id", |row, keys| keys.add(&row.id));
+
+        fn claims(&self) -> Vec<(Prefix, Claim)> {
+            let owner = Owner::new(Source::Local, ResourceId::new("row", "", &self.id.to_string()));
+            vec![(
+                self.network.parse().unwrap(),
+                Claim::labels(owner, Reserved::Host),
+            )]
+        }
+    }
+
+    impl statedb::Row for Row {
+        fn header() -> &'static [&'static str] {
+            &["Id"]
+        }
+
+        fn cells(&self) -> Vec<String> {
+            vec![self.id.to_string()]
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rows_are_asked_for_their_claims_when_they_change() {
+        let db = Db::new();
+        let writer = Writer::with_table(&db).unwrap();
+        let rows: RwTable<Row> = RwTable::builder("rows").primary(Row::BY_ID).build(&db).unwrap();
+        let upsert = |changed: &[(u32, &'static str)], deleted: &[u32]| {
+            let mut txn = db.write(&[&rows]);
+            for (id, network) in changed {
+                rows.insert(&mut txn, Row { id: *id, network }).unwrap();
+            }
+            for id in deleted {
+                rows.delete_by(&mut txn, Row::BY_ID.key(id)).unwrap();
+            }
+            txn.commit();
+        };
+        let networks: Vec<&'static str> = (0..200).map(|n| &*format!("10.{n}.0.0/24").leak()).collect();
+        let all: Vec<(u32, &'static str)> = (0..).zip(networks).collect();
+        upsert(&all, &[]);
+        let publisher = Arc::new(Publisher {
+            ipcache: writer.clone(),
+            guard: writer.register_source("rows").unwrap(),
+            kind: "row",
+        });
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (table, counted, of_job) = (rows.reader(), asked.clone(), db.clone());
+        let start = move |jobs: Jobs| {
+            let (publisher, table, asked, db) =
+                (publisher.clone(), table.clone(), counted.clone(), of_job.clone());
+            jobs.spawn(Job::once("follow", move |cx: JobCtx| {
+                let (publisher, table, asked, db) =
+                    (publisher.clone(), table.clone(), asked.clone(), db.clone());
+                async move {
+                    let claims = |row: &Row| {
+                        asked.fetch_add(1, Ordering::Relaxed);
+                        row.claims()
+                    };
+                    let work = publisher.follow_rows(&db, &table, |row| row.id, claims, &cx);
+                    cx.until_cancelled(work).await.unwrap_or(Ok(()))
+                }
+            }))
+        };
+        let running = hive::testing::start(Hive::new([Cell::module("test", "Claims").run(start)])).await;
+        let claimed = |network: &str| {
+            let prefix: Prefix = network.parse().unwrap();
+            let txn = db.read();
+            let table = writer.table();
+            let mut rows = table.all(&txn);
+            rows.find(|row| row.prefix == prefix).map(|row| {
+                let owners = row.claims.iter().map(|claim| claim.owner.resource.to_string());
+                owners.collect::<Vec<_>>()
+            })
+        };
+        // Time is paused: it goes on when the job waits.
+        let settle = || tokio::time::sleep(std::time::Duration::from_millis(1));
+        settle().await;
+        assert_eq!(asked.load(Ordering::Relaxed), 200);
+
+        // One changes its network, one is deleted, and another takes over the network of that.
+        upsert(&[(7, "10.250.0.0/24"), (300, "10.8.0.0/24")], &[8]);
+        settle().await;
+
+        assert_eq!(asked.load(Ordering::Relaxed), 202);
+        assert_eq!(claimed("10.7.0.0/24"), None);
+        let owner = |id: u32| Some(vec![ResourceId::new("row", "", &id.to_string()).to_string()]);
+        assert_eq!(claimed("10.250.0.0/24"), owner(7));
+        assert_eq!(claimed("10.8.0.0/24"), owner(300));
+        assert_eq!(claimed("10.9.0.0/24"), owner(9));
+        hive::testing::stop(running).await;
+    }
 
     #[test]
     fn claims_that_are_replaced_are_deleted() {
