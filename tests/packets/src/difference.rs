@@ -167,15 +167,15 @@ fn names_another(theirs: &[u8], ours: &[u8]) -> bool {
         ports + 2..ports + 4,
         checksum.clone(),
     ];
-    // What each checksum is about, as far as it may differ. Errors may cut off the last one.
-    let mut sums = vec![error..ours.len()];
     if is_ipv4 {
         fields.push(inside + 10..inside + 12);
-        sums.push(inside..ports);
     }
-    if checksum.end <= ours.len() {
-        sums.push(destination.start..ours.len());
-    }
+    // What each checksum is about, as far as it may differ. Errors may cut off the last one.
+    let sums = [
+        Some(error..ours.len()),
+        is_ipv4.then_some(inside..ports),
+        (checksum.end <= ours.len()).then_some(destination.start..ours.len()),
+    ];
     let mut expected = theirs.to_vec();
     for field in fields {
         if let (Some(here), Some(there)) = (ours.get(field.clone()), expected.get_mut(field)) {
@@ -187,6 +187,7 @@ fn names_another(theirs: &[u8], ours: &[u8]) -> bool {
         && theirs[destination.clone()] != ours[destination]
         && sums
             .into_iter()
+            .flatten()
             .all(|range| sum(&theirs[range.clone()]) == sum(&ours[range]))
 }
 
