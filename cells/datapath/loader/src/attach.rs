@@ -3,13 +3,14 @@
 //! One program at one hook of one interface: by a pinned link, or by a filter.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     os::fd::BorrowedFd,
     path::{Path, PathBuf},
 };
 
 use skep_bpf_sys::{
-    filter::{self, Filter, Filters},
+    filter::{self, Filters},
     link::{self, InterfaceHook, InterfaceLinks, LinkError, program_name},
 };
 
@@ -129,16 +130,27 @@ pub(crate) fn detach(
     program: &'static str,
     hook: Hook,
 ) -> Result<bool, LinkError> {
-    let mut found = link::detach(directory, program)?;
-    let without_link = match hook {
+    let had_link = link::detach(directory, program)?;
+    Ok(detach_without_link(directory, interface, program, hook)? || had_link)
+}
+
+/// Detaches a program that no link of ours attaches; fine if the interface is gone.
+pub(crate) fn detach_without_link(
+    directory: &Path,
+    interface: &str,
+    program: &'static str,
+    hook: Hook,
+) -> Result<bool, LinkError> {
+    let removed = match hook {
         Hook::Xdp => InterfaceLinks::new(directory, interface).and_then(|links| links.remove_xdp(program)),
         Hook::Ingress | Hook::Egress => remove_filter(interface, program, hook),
     };
-    match without_link {
-        Err(LinkError::NoInterface { .. }) => {}
-        removed => found |= removed?,
+    match removed {
+        Err(LinkError::NoInterface { .. }) => Ok(false),
+        // By the link of another process.
+        Err(LinkError::Occupied { .. }) => Ok(false),
+        removed => removed,
     }
-    Ok(found)
 }
 
 /// Removes the filter of a tc program; false if there is none.
@@ -168,26 +180,26 @@ pub(crate) fn running(
     }
 }
 
-/// Names of the interfaces that run one of these programs by a filter or, at XDP, by whatever: an earlier process may have
-/// left it there.
-pub(crate) fn interfaces_with(programs: &[(&str, Hook)]) -> io::Result<Vec<String>> {
+/// Those of the programs that interfaces run by a filter or, at XDP, by whatever, with the names of the interfaces: an
+/// earlier process may have left them there.
+pub(crate) fn found<'a>(programs: &[(&'a str, Hook)]) -> io::Result<BTreeSet<(String, &'a str)>> {
     let interfaces = link::interfaces()?;
-    let mut found = Vec::new();
+    let mut found = BTreeSet::new();
     for (interface, filters) in filter::everywhere(&interfaces)? {
-        let is_ours = |filter: &Filter| {
-            let mut names = programs
-                .iter()
-                .map(|(program, _)| filter::name(program, &interface.name));
-            names.any(|name| name == filter.name)
-        };
-        found.extend(filters.iter().any(is_ours).then(|| interface.name.clone()));
+        for (program, _) in programs {
+            let name = filter::name(program, &interface.name);
+            if filters.iter().any(|there| there.name == name) {
+                found.insert((interface.name.clone(), *program));
+            }
+        }
     }
     for interface in &interfaces {
-        let Some(name) = interface.xdp.map(program_name).transpose()?.flatten() else {
-            continue;
-        };
-        let is_ours = |(program, hook): &(&str, Hook)| *hook == Hook::Xdp && *program == name;
-        found.extend(programs.iter().any(is_ours).then(|| interface.name.clone()));
+        let name = interface.xdp.map(program_name).transpose()?.flatten();
+        let is_there =
+            |(program, hook): &&(&str, Hook)| *hook == Hook::Xdp && name.as_deref() == Some(*program);
+        if let Some((program, _)) = programs.iter().find(is_there) {
+            found.insert((interface.name.clone(), *program));
+        }
     }
     Ok(found)
 }

@@ -136,8 +136,6 @@ struct State {
     endpoints: BTreeMap<u16, String>,
     /// Endpoints that have filters for now, and get links.
     unlinked: BTreeSet<u16>,
-    /// What earlier processes left at interfaces that are not selected any more was removed.
-    is_clean: bool,
 }
 
 /// The programs at interfaces of this node.
@@ -271,7 +269,7 @@ impl PacketDatapath {
                 Err(error) => errors.push(error),
             }
         }
-        self.detach_others(&mut state, &wanted, &mut errors)?;
+        self.detach_others(&wanted, &mut errors)?;
         if is_new {
             self.replace_in_endpoints(&mut state, how, &mut errors)?;
         }
@@ -363,7 +361,6 @@ impl PacketDatapath {
     /// Detaches our programs from interfaces where they are not wanted, also those of an earlier process.
     fn detach_others(
         &self,
-        state: &mut State,
         wanted: &[(String, &'static str, Hook)],
         errors: &mut Vec<LinkError>,
     ) -> Result<(), DatapathError> {
@@ -373,35 +370,33 @@ impl PacketDatapath {
                 .iter()
                 .any(|(name, known, _)| name.replace('.', "-") == interface && *known == program)
         };
-        // Names of directories, in which dots are dashes; links and interfaces go by those, filters go with interfaces.
+        // Names of directories, in which dots are dashes: links go by those.
         let mut interfaces: BTreeSet<String> = attach::owners(&root.join("cilium/devices"))?
             .into_iter()
             .collect();
-        let known = self.status.lock().devices.clone();
-        interfaces.extend(known);
-        interfaces.extend(wanted.iter().map(|(interface, ..)| interface.clone()));
-        // Filters, and programs without links, are at interfaces whose names no directory tells.
-        if !state.is_clean {
-            interfaces.extend(attach::interfaces_with(&NODE_PROGRAMS)?);
-        }
-        let before = errors.len();
+        // Filters, and programs without links of ours, are in no directory.
+        let without_links = attach::found(&NODE_PROGRAMS)?;
+        interfaces.extend(without_links.iter().map(|(interface, _)| interface.clone()));
         for interface in interfaces {
             let directory = Owner::Device(interface.clone()).links(&root);
             for (program, hook) in NODE_PROGRAMS {
                 if is_wanted(&interface.replace('.', "-"), program) {
                     continue;
                 }
-                match attach::detach(&directory, &interface, program, hook) {
+                let detached = link::detach(&directory, program).and_then(|had_link| {
+                    let is_found = without_links.contains(&(interface.clone(), program));
+                    let removed =
+                        is_found && attach::detach_without_link(&directory, &interface, program, hook)?;
+                    Ok(had_link || removed)
+                });
+                match detached {
                     Ok(true) => tracing::info!(interface, program, "program detached"),
                     Ok(false) => {}
-                    // By the link of another process.
-                    Err(LinkError::Occupied { .. }) => {}
                     Err(error) => errors.push(error),
                 }
             }
             attach::remove_empty(&directory);
         }
-        state.is_clean |= errors.len() == before;
         Ok(())
     }
 
