@@ -236,7 +236,7 @@ impl Engine {
         };
         let failure = ended.failure(hook.clone());
         if let Some(failure) = &failure {
-            tracing::error!(error = %failure, "Start hook failed");
+            tracing::error!(module = %hook.module, hook = %hook.hook, error = %failure, "Start hook failed");
         }
         let rollback = self.stop_steps(lifecycle).await;
         match (failure, self.shutdown.cause()) {

@@ -136,7 +136,8 @@ impl Engine {
                     });
                     match failure {
                         Some(failure) => {
-                            tracing::error!(error = %failure, "Stop hook failed");
+                            let module = self.module(step.node);
+                            tracing::error!(%module, hook = %hook.name, error = %failure, "Stop hook failed");
                             failures.push(failure);
                         }
                         None if hook.stop.is_some() => self.log("Stop hook executed", step.node, hook, took),
