@@ -95,6 +95,15 @@ impl Process {
             None => Ok(()),
         }
     }
+
+    /// Asks the program to end, and waits until it has: it gives up its leases and locks.
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        let status = self.0.wait()?;
+        anyhow::ensure!(status.success(), "the program ended: {status}");
+        Ok(())
+    }
 }
 
 impl Drop for Process {
