@@ -15,19 +15,9 @@
 #include "service.h"
 #include "tunnel.h"
 
-#define FIB_FAMILY4 2
-#define FIB_FAMILY6 10
 #ifndef BPF_FIB_LOOKUP_SKIP_NEIGH
 #define BPF_FIB_LOOKUP_SKIP_NEIGH (1U << 2)
 #endif
-
-/* Type and code of the error for services without backends. */
-#define NO_BACKEND4 (ICMP4_UNREACHABLE << 8 | ICMP4_PORT_UNREACHABLE)
-#define NO_BACKEND6 (ICMP6_UNREACHABLE << 8 | ICMP6_PORT_UNREACHABLE)
-
-/* "Fragmentation needed", "packet too big": the same. */
-#define TOO_LARGE4 (ICMP4_UNREACHABLE << 8 | ICMP4_FRAGMENTATION_NEEDED)
-#define TOO_LARGE6 (ICMP6_TOO_BIG << 8)
 
 /* How a packet comes to an endpoint. */
 enum delivery {

@@ -274,21 +274,6 @@ static __always_inline __u16 AF_FN(l3_length)(CTX *ctx, const struct AF_FN(packe
 	return length < 0xffff ? length : 0xffff;
 }
 
-/* What the routes of the node are asked for this packet. */
-static __always_inline void AF_FN(ask_routes)(CTX *ctx, const struct AF_FN(packet) * packet,
-					      struct bpf_fib_lookup *fib)
-{
-	fib->family = AF_FN(FIB_FAMILY);
-	fib->ifindex = ctx->ifindex;
-#if AF == 4
-	fib->ipv4_src = packet->saddr;
-	fib->ipv4_dst = packet->daddr;
-#else
-	copy6(fib->ipv6_src, packet->saddr);
-	copy6(fib->ipv6_dst, packet->daddr);
-#endif
-}
-
 /* Sends the packet where the routes of the node say, one `hop` further. Returns a verdict, or less:
  * a drop reason; TC_ACT_OK leaves it to the kernel, which knows better. `ifindex` is then 0.
  */
@@ -301,7 +286,7 @@ static __noinline int AF_FN(route)(CTX *ctx, struct AF_FN(work) * work, int hop)
 	long found;
 	int error;
 
-	AF_FN(ask_routes)(ctx, packet, &fib);
+	AF_FN(ask_routes)(ctx, packet->saddr, packet->daddr, &fib);
 	fib.tot_len =
 		options.packet.dsr && work->length ? work->length : AF_FN(l3_length)(ctx, packet);
 	found = bpf_fib_lookup(ctx, &fib, sizeof(fib), fib_flags());

@@ -1,38 +1,40 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Ways of packets of one address family at interfaces of the node. */
 
+/* A packet that was translated exceeds an MTU: its sender gets an error about it as it came, with
+ * these addresses and ports. Returns a verdict, or less: a drop reason.
+ */
+static __always_inline int AF_FN(tell_mtu_as_sent)(CTX *ctx, struct AF_FN(work) * work,
+						   AF_ADDRESS_IN saddr, __be16 sport,
+						   AF_ADDRESS_IN daddr, __be16 dport)
+{
+	int error = AF_FN(rewrite)(ctx, &work->packet, SOURCE, saddr, sport);
+
+	if (!error)
+		error = AF_FN(rewrite)(ctx, &work->packet, DESTINATION, daddr, dport);
+	return error ? FAIL(&work->path, error) : AF_FN(tell_mtu)(ctx, work, work->mtu);
+}
+
 /* A packet for a service that exceeds the MTU of the way to the backend: the client gets an error
  * about it as it sent it. Returns as `AF_FN(nodeport)`.
  */
 GLOBAL int AF_FN(request_too_large)(CTX *ctx, struct AF_FN(work) * work)
 {
-	int error;
-
 	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
-	error = AF_FN(rewrite)(ctx, &work->packet, SOURCE, work->forward.saddr,
-			       work->forward.sport);
-	if (!error)
-		error = AF_FN(rewrite)(ctx, &work->packet, DESTINATION, work->key.address,
-				       work->key.dport);
-	return error ? FAIL(&work->path, error) : AF_FN(tell_mtu)(ctx, work, work->mtu);
+	return AF_FN(tell_mtu_as_sent)(ctx, work, work->forward.saddr, work->forward.sport,
+				       work->key.address, work->key.dport);
 }
 
 /* The same of an answer on its way to the client: the backend gets the error. */
 GLOBAL int AF_FN(answer_too_large)(CTX *ctx, struct AF_FN(work) * work)
 {
-	int error;
-
 	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
-	error = AF_FN(rewrite)(ctx, &work->packet, SOURCE, work->answers.saddr,
-			       work->answers.sport);
-	if (!error)
-		error = AF_FN(rewrite)(ctx, &work->packet, DESTINATION, work->answers.daddr,
-				       work->answers.dport);
-	return error ? FAIL(&work->path, error) : AF_FN(tell_mtu)(ctx, work, work->mtu);
+	return AF_FN(tell_mtu_as_sent)(ctx, work, work->answers.saddr, work->answers.sport,
+				       work->answers.daddr, work->answers.dport);
 }
 
 /* To a backend on another node: the answer must come back here. */
@@ -434,7 +436,7 @@ static __noinline int AF_FN(leaves_elsewhere)(CTX *ctx, const struct AF_FN(packe
 	struct bpf_fib_lookup fib = {};
 	long found;
 
-	AF_FN(ask_routes)(ctx, packet, &fib);
+	AF_FN(ask_routes)(ctx, packet->saddr, packet->daddr, &fib);
 	found = bpf_fib_lookup(ctx, &fib, sizeof(fib), fib_flags());
 	return (found == BPF_FIB_LKUP_RET_SUCCESS || found == BPF_FIB_LKUP_RET_NO_NEIGH ||
 		found == BPF_FIB_LKUP_RET_FRAG_NEEDED) &&

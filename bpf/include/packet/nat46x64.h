@@ -22,9 +22,6 @@ static __always_inline int has_usable_backends(const struct lb_service *svc)
 	return !(svc->flags2 & LB2_NAT46X64) || (options.packet.nat46x64 & NAT46X64_SERVICES) != 0;
 }
 
-/* Answers of the node's own. */
-#define MTU_ERROR4 (ICMP4_UNREACHABLE << 8 | ICMP4_FRAGMENTATION_NEEDED)
-
 /* Makes the packet one of IPv6; sends the sender an ICMP error if it becomes too large. Returns
  * `next`, another verdict, or less: a drop reason.
  */
@@ -47,7 +44,7 @@ GLOBAL int nat46(CTX *ctx, struct work4 *work, __u32 next)
 	if (!ctx->gso_size && bpf_ntohs(ip->length) > mtu) {
 		if (!(ip->fragment & bpf_htons(IP4_DONT_FRAGMENT)))
 			return FAIL(path, DROP_NAT46);
-		return reply_error4(ctx, &work->packet, MTU_ERROR4 | mtu << 16, ctx->len - L3);
+		return reply_error4(ctx, &work->packet, TOO_LARGE4 | mtu << 16, ctx->len - L3);
 	}
 	error = headers_4to6(ctx, work);
 	return error ? FAIL(path, error) : (int)next;

@@ -20,6 +20,10 @@ enum fragment {
 #define ICMP_PROTO4 IPPROTO_ICMP
 #define ICMP_PROTO6 IPPROTO_ICMPV6
 
+/* Of bpf_fib_lookup(): AF_INET, AF_INET6 */
+#define FIB_FAMILY4 2
+#define FIB_FAMILY6 10
+
 /* IPv6 headers before the transport header, at most. */
 #define EXTENSION_HEADERS 6
 

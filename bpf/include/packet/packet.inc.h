@@ -20,6 +20,21 @@ struct AF_FN(packet) {
 	__be32 fragment_id;
 };
 
+/* What the routes of the node are asked about a packet with these addresses. */
+static __always_inline void AF_FN(ask_routes)(CTX *ctx, AF_ADDRESS_IN source,
+					      AF_ADDRESS_IN destination, struct bpf_fib_lookup *fib)
+{
+	fib->family = AF_FN(FIB_FAMILY);
+	fib->ifindex = packet_interface(ctx);
+#if AF == 4
+	fib->ipv4_src = source;
+	fib->ipv4_dst = destination;
+#else
+	copy6(fib->ipv6_src, source);
+	copy6(fib->ipv6_dst, destination);
+#endif
+}
+
 static __always_inline void AF_FN(fragment_key)(const struct AF_FN(packet) * packet,
 						struct AF_FN(fragment_key) * key)
 {

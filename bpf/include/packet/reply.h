@@ -8,6 +8,14 @@
 #include "packet.h"
 #include "rewrite.h"
 
+/* Type and code of the error for services without backends. */
+#define NO_BACKEND4 (ICMP4_UNREACHABLE << 8 | ICMP4_PORT_UNREACHABLE)
+#define NO_BACKEND6 (ICMP6_UNREACHABLE << 8 | ICMP6_PORT_UNREACHABLE)
+
+/* "Fragmentation needed", "packet too big": the same. */
+#define TOO_LARGE4 (ICMP4_UNREACHABLE << 8 | ICMP4_FRAGMENTATION_NEEDED)
+#define TOO_LARGE6 (ICMP6_TOO_BIG << 8)
+
 #define REPLY_CHUNK 32
 /* Bytes of the packet in an error, at most: the answer stays below 576 (RFC 1812 4.3.2.3). */
 #define REPLY_CHUNKS 16

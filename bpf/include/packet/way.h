@@ -7,9 +7,6 @@
 #include "../node/neighbour.h"
 #include "work.h"
 
-#define FIB_FAMILY4 2
-#define FIB_FAMILY6 10
-
 /* Bytes from the network header on, as a route's MTU counts them. */
 static __always_inline __u16 l3_length(CTX *ctx)
 {

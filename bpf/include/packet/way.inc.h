@@ -7,23 +7,14 @@
 static __noinline long AF_FN(find_way)(CTX *ctx, struct way *way, AF_ADDRESS_IN source,
 				       AF_ADDRESS_IN destination, __u16 length)
 {
-	struct bpf_fib_lookup fib = {
-		.family = AF_FN(FIB_FAMILY),
-		.ifindex = packet_interface(ctx),
-		.tot_len = length,
-	};
+	struct bpf_fib_lookup fib = {};
 	struct AF_FN(neighbour_key) key;
 	const struct neighbour *neighbour;
 	const struct device *device;
 	long found;
 
-#if AF == 4
-	fib.ipv4_src = source;
-	fib.ipv4_dst = destination;
-#else
-	copy6(fib.ipv6_src, source);
-	copy6(fib.ipv6_dst, destination);
-#endif
+	AF_FN(ask_routes)(ctx, source, destination, &fib);
+	fib.tot_len = length;
 	found = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 	way->ifindex = fib.ifindex;
 	if (found == BPF_FIB_LKUP_RET_SUCCESS) {
