@@ -271,7 +271,7 @@ impl Engine {
     fn hook_id(&self, node: u32, hook: &Hook) -> HookId {
         HookId {
             module: self.module(node).clone(),
-            hook: hook.name.clone(),
+            name: hook.name.clone(),
             place: hook.place,
         }
     }

@@ -12,20 +12,20 @@ use crate::health::error_chain;
 use crate::module::ModulePath;
 use crate::shutdown::ExitCause;
 
-/// A hook: its name, its module, and where it was added.
+/// Which hook: its name, its module, and where it was added.
 #[derive(Clone, Debug)]
 pub struct HookId {
-    /// The module.
+    /// Its module.
     pub module: ModulePath,
-    /// The name.
-    pub hook: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
     /// Where it was added.
     pub place: &'static Location<'static>,
 }
 
 impl fmt::Display for HookId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "hook `{}` of module `{}`", self.hook, self.module)
+        write!(f, "hook `{}` of module `{}`", self.name, self.module)
     }
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for HookId {
 /// }
 /// let built = Hive::new([Cell::module("server", "Serves").run(listen)]).plan(Settings::new())?.build()?;
 /// let Err(StartError::Hook { failure, .. }) = built.start().await else { panic!() };
-/// assert!(matches!(&failure, HookFailure::Failed { hook, .. } if &*hook.hook == "listen"));
+/// assert!(matches!(&failure, HookFailure::Failed { hook, .. } if &*hook.name == "listen"));
 /// assert_eq!(failure.to_string(), "hook `listen` of module `server`: port taken");
 /// # Ok(()) }
 /// ```

@@ -128,7 +128,7 @@ async fn late_hook_is_a_failure(in_future: bool) {
     };
     assert!(rollback.is_empty(), "{error}");
     assert!(
-        matches!(failure, HookFailure::Late { hook, .. } if &*hook.hook == "serve"),
+        matches!(failure, HookFailure::Late { hook, .. } if &*hook.name == "serve"),
         "{failure:?}"
     );
     let text = failure.to_string();

@@ -230,13 +230,13 @@ impl Engine {
             StepKind::Hook(hook) => self.hook_id(step.node, hook),
             StepKind::Open(_) | StepKind::Jobs(_) => HookId {
                 module: self.module(step.node).clone(),
-                hook: Arc::from(""),
+                name: Arc::from(""),
                 place: self.graph.nodes[step.node as usize].function.place,
             },
         };
         let failure = ended.failure(hook.clone());
         if let Some(failure) = &failure {
-            tracing::error!(module = %hook.module, hook = %hook.hook, error = %failure, "Start hook failed");
+            tracing::error!(module = %hook.module, hook = %hook.name, error = %failure, "Start hook failed");
         }
         let rollback = self.stop_steps(lifecycle).await;
         match (failure, self.shutdown.cause()) {
