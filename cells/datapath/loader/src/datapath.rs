@@ -136,6 +136,9 @@ struct State {
     endpoints: BTreeMap<u16, String>,
     /// Endpoints that have filters for now, and get links.
     unlinked: BTreeSet<u16>,
+    /// Whether all our programs at devices are in `attached`: those that other processes had left were looked for, and no
+    /// step failed.
+    knows_all: bool,
 }
 
 /// The programs at interfaces of this node.
@@ -269,7 +272,7 @@ impl PacketDatapath {
                 Err(error) => errors.push(error),
             }
         }
-        self.detach_others(&wanted, &mut errors)?;
+        self.detach_others(&mut state, &wanted, &mut errors)?;
         if is_new {
             self.replace_in_endpoints(&mut state, how, &mut errors)?;
         }
@@ -361,6 +364,7 @@ impl PacketDatapath {
     /// Detaches our programs from interfaces where they are not wanted, also those of an earlier process.
     fn detach_others(
         &self,
+        state: &mut State,
         wanted: &[(String, &'static str, Hook)],
         errors: &mut Vec<LinkError>,
     ) -> Result<(), DatapathError> {
@@ -375,7 +379,15 @@ impl PacketDatapath {
             .into_iter()
             .collect();
         // Filters, and programs without links of ours, are in no directory.
-        let without_links = attach::found(&NODE_PROGRAMS)?;
+        let without_links: BTreeSet<(String, &str)> = if state.knows_all {
+            let at_devices = |known: &&Attached| matches!(known.owner, Owner::Device(_));
+            let known = state.attached.iter().filter(at_devices);
+            known
+                .map(|known| (known.interface.clone(), known.program))
+                .collect()
+        } else {
+            attach::found(&NODE_PROGRAMS)?
+        };
         interfaces.extend(without_links.iter().map(|(interface, _)| interface.clone()));
         for interface in interfaces {
             let directory = Owner::Device(interface.clone()).links(&root);
@@ -397,6 +409,7 @@ impl PacketDatapath {
             }
             attach::remove_empty(&directory);
         }
+        state.knows_all = errors.is_empty();
         Ok(())
     }
 
