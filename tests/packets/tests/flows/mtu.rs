@@ -2,7 +2,10 @@
 
 //! Packets of services that exceed the MTU of the way that they have to go.
 
-use run_packets::node::with_node;
+use run_packets::{
+    Error,
+    node::{PacketNode, with_node},
+};
 
 use crate::{dsr::*, frame::*, packet::*};
 
@@ -17,6 +20,19 @@ fn larger(mut frame: Frame) -> Frame {
     frame
 }
 
+/// The XDP program leaves a packet that is too large to the tc program, which tells its sender.
+fn assert_told(node: &PacketNode, frame: &Frame) -> Result<(), Error> {
+    let ran = receive(node, XDP, frame)?;
+    assert_eq!(ran.verdict, XDP_PASS);
+    assert_eq!(read_back(&ran), *frame, "as it came");
+    assert_eq!(ran.metadata, [0; 0]);
+
+    let ran = receive(node, TC, frame)?;
+    assert_eq!(ran.verdict, REDIRECT);
+    assert_too_large(&ran.packet, &frame.bytes(), MTU);
+    Ok(())
+}
+
 #[test]
 fn clients_hear_that_packets_do_not_fit_on_the_way_to_the_backend() {
     let done = with_node(&facts(), |node| {
@@ -28,19 +44,7 @@ fn clients_hear_that_packets_do_not_fit_on_the_way_to_the_backend() {
                 assert!([REDIRECT, XDP_TX].contains(&ran.verdict), "{program}");
                 assert_eq!(read_back(&ran).destination, backend(family, proto));
             }
-            let frame = larger(fits);
-
-            let ran = receive(node, XDP, &frame)?;
-
-            assert_eq!(ran.verdict, XDP_PASS, "the tc program tells");
-            assert_eq!(read_back(&ran), frame, "as it came");
-            assert_eq!(ran.metadata, [0; 0]);
-
-            let ran = receive(node, TC, &frame)?;
-
-            assert_eq!(ran.verdict, REDIRECT);
-            assert_too_large(&ran.packet, &frame.bytes(), MTU);
-            Ok(())
+            assert_told(node, &larger(fits))
         })
     });
     done.unwrap();
@@ -59,18 +63,7 @@ fn backends_hear_that_answers_do_not_fit_on_the_way_to_the_client() {
                 assert!([REDIRECT, XDP_TX].contains(&ran.verdict), "{program}");
                 assert_eq!(read_back(&ran).source, asked.destination);
             }
-            let frame = larger(fits);
-
-            let ran = receive(node, XDP, &frame)?;
-
-            assert_eq!(ran.verdict, XDP_PASS);
-            assert_eq!(read_back(&ran), frame, "as it came");
-
-            let ran = receive(node, TC, &frame)?;
-
-            assert_eq!(ran.verdict, REDIRECT);
-            assert_too_large(&ran.packet, &frame.bytes(), MTU);
-            Ok(())
+            assert_told(node, &larger(fits))
         })
     });
     done.unwrap();

@@ -48,24 +48,31 @@ fn call_twice(to: SocketAddr) {
     udp_call(to, LARGE).unwrap();
 }
 
+/// A backend on the second node, behind a narrow way from the first one, is called at this address of the first one.
+/// `client` calls from where the client is.
+fn reach_backend(members: &[Member; 2], to: SocketAddr, client: impl Fn(&(dyn Fn() + Sync))) {
+    let [one, two] = members;
+    let is_ipv6 = to.is_ipv6();
+    let backend = SocketAddr::from((pod_address(2, is_ipv6), 80));
+    narrow(one, "under1", backend.ip(), Some(node_address(2, is_ipv6)));
+
+    one.serve(to, UDP, backend);
+    let server = udp_echo(&two.pod, backend);
+    client(&|| call_twice(to));
+    server.join().unwrap().unwrap();
+
+    one.serve(to, TCP, backend);
+    let server = tcp_server(&two.pod, backend);
+    client(&|| tcp_call(to, 1 << 18).unwrap());
+    server.join().unwrap().unwrap();
+}
+
 #[test]
 fn clients_outside_reach_backends_behind_a_narrow_way() {
     with_cluster(|members| {
-        let [one, two] = members;
         for is_ipv6 in [false, true] {
             let frontend = SocketAddr::from((outside(1, is_ipv6), 30_080));
-            let backend = SocketAddr::from((pod_address(2, is_ipv6), 80));
-            narrow(one, "under1", backend.ip(), Some(node_address(2, is_ipv6)));
-
-            one.serve(frontend, UDP, backend);
-            let server = udp_echo(&two.pod, backend);
-            call_twice(frontend);
-            server.join().unwrap().unwrap();
-
-            one.serve(frontend, TCP, backend);
-            let server = tcp_server(&two.pod, backend);
-            tcp_call(frontend, 1 << 18).unwrap();
-            server.join().unwrap().unwrap();
+            reach_backend(members, frontend, |call| call());
         }
     });
 }
@@ -73,21 +80,9 @@ fn clients_outside_reach_backends_behind_a_narrow_way() {
 #[test]
 fn pods_reach_backends_behind_a_narrow_way() {
     with_cluster(|members| {
-        let [one, two] = members;
         for is_ipv6 in [false, true] {
             let service = SocketAddr::from((outside(99, is_ipv6), 80));
-            let backend = SocketAddr::from((pod_address(2, is_ipv6), 80));
-            narrow(one, "under1", backend.ip(), Some(node_address(2, is_ipv6)));
-
-            one.serve(service, UDP, backend);
-            let server = udp_echo(&two.pod, backend);
-            one.pod.run(|| call_twice(service));
-            server.join().unwrap().unwrap();
-
-            one.serve(service, TCP, backend);
-            let server = tcp_server(&two.pod, backend);
-            one.pod.run(|| tcp_call(service, 1 << 18)).unwrap();
-            server.join().unwrap().unwrap();
+            reach_backend(members, service, |call| members[0].pod.run(call));
         }
     });
 }
