@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use skep_kvstore::Backend;
 use tempfile::TempDir;
 
@@ -188,9 +188,13 @@ impl EtcdServer {
         }
     }
 
-    /// Stops the process where it stands: connections stay, nothing answers.
+    /// Stops the process where it stands: connections stay, nothing answers. None of its threads runs any more when
+    /// this returns.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
+        if let Some(child) = &self.child {
+            waitid(WaitId::Pid(Pid::from_child(child)), WaitIdOptions::STOPPED).expect("it is our child");
+        }
     }
 
     /// Lets a frozen process go on.

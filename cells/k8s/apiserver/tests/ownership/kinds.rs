@@ -80,6 +80,11 @@ impl Kind {
         }
     }
 
+    /// True if the base has something that managers own, besides the name and the type of the object.
+    pub(crate) fn base_is_owned(&self) -> bool {
+        self.base.as_object().unwrap().len() > 3
+    }
+
     /// True if every object has something below `path`.
     pub(crate) fn in_base(&self, path: &Path) -> bool {
         let base = flatten(self, &self.base);

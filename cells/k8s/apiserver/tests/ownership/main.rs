@@ -77,7 +77,8 @@ impl Space {
     /// of the one of `kubectl` that applies.
     fn migrate(&self, csa: &str) -> Result<Value, ApiError> {
         let live = self.live();
-        let mut entries = live["metadata"]["managedFields"].as_array().unwrap().clone();
+        let managers = live["metadata"]["managedFields"].as_array();
+        let mut entries = managers.cloned().unwrap_or_default();
         let is = |entry: &Value, manager: &str, operation: &str| {
             entry["manager"] == manager && entry["operation"] == operation
         };

@@ -88,6 +88,7 @@ impl Model {
         config: &BTreeMap<Path, Node>,
         force: bool,
     ) -> Result<(), BTreeSet<String>> {
+        self.before_first_apply(kind);
         let me: Owner = (manager.to_owned(), "Apply");
         let is_entry = |path: &Path| {
             let (_, parent) = path.split_last().unwrap();
@@ -160,6 +161,20 @@ impl Model {
         self.sets.insert(me, wanted);
         self.tidy();
         Ok(())
+    }
+
+    /// The first apply to an object without managers finds what it has in the hands of `before-first-apply`. Objects
+    /// whose base is owned always have a manager. Of others nobody owns the maps and lists that an update emptied.
+    fn before_first_apply(&mut self, kind: &Kind) {
+        if self.sets.is_empty() && !kind.base_is_owned() {
+            let is_empty = |path: &Path| {
+                let mut others = self.object.keys();
+                !others.any(|other| other.len() > path.len() && other.starts_with(path))
+            };
+            let emptied = self.object.keys().filter(|path| is_empty(path)).cloned().collect();
+            self.sets
+                .insert(("before-first-apply".to_owned(), "Update"), emptied);
+        }
     }
 
     /// kubectl takes over what client-side apply owns.
