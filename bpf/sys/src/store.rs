@@ -94,7 +94,7 @@ impl MapStore {
         self.state.lock().root = root.into();
     }
 
-    /// Gives names to the fields of maps that are made from now on.
+    /// Sets the debug information of maps that are created from now on.
     pub fn describe(&self, types: MapTypes) {
         self.state.lock().types = Some(types);
     }
@@ -327,7 +327,7 @@ impl State {
         Ok(map)
     }
 
-    /// Gives the pin of a replaced map to the new one, with the entries that programs made in the old one meanwhile.
+    /// Moves the pin of a replaced map to the new one, with the entries that programs made in the old one meanwhile.
     fn take_over(&mut self, name: &str, temporary: &Path) -> Result<(), MapError> {
         let path = self.directory().join(name);
         if let Some(old) = self.carried.remove(name) {

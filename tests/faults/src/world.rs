@@ -93,11 +93,11 @@ impl World {
         self.directory.join("shell.sock")
     }
 
-    /// Gives the files of the world, and its BPF file system, to the user that [`crate::Agent::with_capabilities`]
-    /// runs agents as.
+    /// Changes the owner of the files of the world, and of its BPF file system, to the user that
+    /// [`crate::Agent::with_capabilities`] runs agents as.
     ///
     /// # Errors
-    /// When they cannot be given away.
+    /// When the owner cannot be changed.
     pub fn give_to_nobody(&self) -> Outcome {
         for path in [&self.directory, &self.bpf_root] {
             std::os::unix::fs::chown(path, Some(privileges::NOBODY), Some(privileges::NOBODY))?;

@@ -187,7 +187,7 @@ impl Endpoints {
         ids.find(is_free).ok_or(CreateError::Exhausted)
     }
 
-    /// Gives an endpoint an identity; false if there is no such endpoint, or it is being deleted.
+    /// Sets the identity of an endpoint; false if there is no such endpoint, or it is being deleted.
     ///
     /// # Errors
     ///

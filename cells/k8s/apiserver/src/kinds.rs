@@ -240,7 +240,7 @@ impl Registry {
         self.kinds.write().insert(kind.gvr.clone(), Arc::new(kind));
     }
 
-    /// Removes all versions of a resource; gives the kinds that were removed.
+    /// Removes all versions of a resource; returns the kinds that were removed.
     pub fn remove(&self, group: &str, resource: &str) -> Vec<Arc<Kind>> {
         let mut kinds = self.kinds.write();
         let gone: Vec<Gvr> = kinds

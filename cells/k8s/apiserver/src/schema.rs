@@ -520,7 +520,7 @@ fn zero(shape: &Shape) -> Option<Value> {
     })
 }
 
-/// Gives every struct of a built-in type the single values that Go always writes, zero where they are missing. Clients
+/// Adds to every struct of a built-in type the single values that Go always writes, zero where they are missing. Clients
 /// with typed models insist on them.
 pub(crate) fn fill_required(shape: &Shape, value: &mut Value) {
     match (shape, value) {

@@ -284,7 +284,7 @@ impl Transaction<'_> {
         object
     }
 
-    /// Deletes an object; gives its last state, stamped with the resource version of the deletion.
+    /// Deletes an object; returns its last state, stamped with the resource version of the deletion.
     pub fn delete(&mut self, domain: Domain, kind: &Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let gvr = kind.stored();
         let previous = self.get(domain, &gvr, namespace, name)?;
@@ -314,7 +314,7 @@ impl Transaction<'_> {
         Some(object)
     }
 
-    /// Ends the open watches of a resource when this transaction commits; gives how many there are.
+    /// Ends the open watches of a resource when this transaction commits; returns how many there are.
     pub fn expire_watches(&mut self, domain: Domain, gvr: &Gvr) -> usize {
         self.expire.push((domain, gvr.clone()));
         self.tracker.log(domain, gvr).watchers()

@@ -5,7 +5,7 @@
 use crate::{Config, Maglev};
 use hive::{Cell, Cfg};
 
-/// Gives the [`Maglev`] that builds lookup tables as configured.
+/// Provides the [`Maglev`] that builds lookup tables as configured.
 pub fn cell() -> Cell {
     Cell::module("maglev", "Maglev lookup tables")
         .config::<Config>()

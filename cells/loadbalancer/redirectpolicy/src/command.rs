@@ -9,7 +9,7 @@ use hive_script::{Command, CommandError, CommandHandle, Context, Invocation, Out
 
 use crate::SkipMaps;
 
-/// Gives the command.
+/// Returns the command `skiplbmap`.
 pub(crate) fn skiplbmap(maps: Arc<SkipMaps>) -> Member<CommandHandle> {
     let spec = Spec::new("skiplbmap", "Write the contents of the skip maps to a file").args("output-file");
     Member(Arc::new(Dump { spec, maps }))

@@ -121,7 +121,7 @@ fn text(bytes: &[u8]) -> Result<String, ApiError> {
         .map_err(|_| malformed())
 }
 
-/// Reads a body. `shape` gives the type of objects by `apiVersion` and `kind`.
+/// Reads a body. `shape` returns the type of objects by `apiVersion` and `kind`.
 pub(super) fn decode(
     body: &[u8],
     shape: impl FnOnce(&str, &str) -> Option<Shape>,

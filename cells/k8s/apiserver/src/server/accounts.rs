@@ -87,7 +87,7 @@ impl ApiServer {
         tx.put(domain, &kind, object);
     }
 
-    /// Gives a new pod its account, and a volume with the token of it.
+    /// Sets the service account of a new pod, and adds a volume with its token.
     pub(super) fn admit_pod(
         &self,
         tx: &Transaction<'_>,

@@ -13,7 +13,7 @@ use crate::gvr::Gvr;
 use crate::object;
 
 impl ApiServer {
-    /// Gives the pod `name` to the node that `binding` names; gives the answer for the scheduler.
+    /// Binds the pod `name` to the node that `binding` names; returns the answer for the scheduler.
     pub fn bind(
         &self,
         namespace: &str,

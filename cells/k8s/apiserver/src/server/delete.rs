@@ -40,7 +40,7 @@ impl ApiServer {
         })
     }
 
-    /// Deletes all objects that `select` selects; gives them as they were.
+    /// Deletes all objects that `select` selects; returns them as they were.
     pub fn delete_collection(
         &self,
         gvr: &Gvr,
@@ -179,7 +179,7 @@ impl ApiServer {
     }
 }
 
-/// Gives the object the finalizer that stands for `propagation`, and takes those that stand for another one.
+/// Adds the finalizer of `propagation` to the object, and removes those of other policies.
 fn propagate(object: &mut Value, propagation: Propagation) {
     let wanted = propagation.finalizer();
     let mut finalizers = object::items(object, &["metadata", "finalizers"]).to_vec();

@@ -45,7 +45,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Gives back what an object that goes has.
+    /// Releases the addresses and node ports of a deleted object.
     pub(super) fn release(&mut self, kind: &Kind, object: &Value) {
         if kind.gvr.group.is_empty() && kind.gvr.resource == "services" {
             self.give.extend(addresses(object));
@@ -336,7 +336,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// Gives node ports to those that ask for none; a port number has the same one for all protocols.
+    /// Allocates node ports for those that ask for none; a port number has the same one for all protocols.
     fn give_node_ports(&mut self, plan: &mut Plan, ports: &mut [Value]) -> Result<(), ApiError> {
         for index in 0..ports.len() {
             if port_number(ports[index].get("nodePort")).is_some() {
@@ -522,7 +522,7 @@ fn keep_allocated(old: &Value, service: &mut Value) {
     }
 }
 
-/// Fills in the plain defaults; gives the type.
+/// Fills in the plain defaults; returns the type.
 pub(super) fn default_spec(service: &mut Value) -> String {
     let spec = object::map_mut(service, "spec");
     let kind = spec

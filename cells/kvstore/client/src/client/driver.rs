@@ -93,7 +93,7 @@ async fn remove(client: &Client, unlock: PendingUnlock) {
     leases.release(&unlock.path);
 }
 
-/// Gives all leases up when the store is replaced: it may not have them, or not with all keys.
+/// Drops all leases when the store is replaced: it may not have them, or not with all keys.
 async fn lose_leases(client: &Client) {
     let mut replaced = client.replaced();
     while replaced.changed().await.is_ok() {

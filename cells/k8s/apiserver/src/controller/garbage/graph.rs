@@ -65,7 +65,7 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Takes over who owns `dependent`; gives the owners that it had and has no longer.
+    /// Takes over who owns `dependent`; returns the owners that it had and has no longer.
     pub(super) fn set(&mut self, dependent: &Key, object: &Value) -> Vec<Key> {
         let now: BTreeSet<Key> = owners(object)
             .iter()
@@ -89,7 +89,7 @@ impl Graph {
         left
     }
 
-    /// Forgets a dependent; gives the owners that it had.
+    /// Forgets a dependent; returns the owners that it had.
     pub(super) fn remove(&mut self, dependent: &Key) -> Vec<Key> {
         let before = self.owners.remove(dependent).unwrap_or_default();
         for owner in &before {

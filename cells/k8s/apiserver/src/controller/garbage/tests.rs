@@ -33,7 +33,7 @@ impl Cluster {
         Cluster { api, running }
     }
 
-    /// A config map owned by `owners`; gives what is stored.
+    /// A config map owned by `owners`; returns what is stored.
     #[track_caller]
     fn make(&self, name: &str, owners: &[&Value], blocks: bool) -> Arc<Value> {
         let references: Vec<Value> = owners.iter().map(|owner| reference(owner, blocks)).collect();
