@@ -9,11 +9,11 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Prints warnings and errors, unless the process has a subscriber.
-pub(crate) fn install() {
+/// Hands warnings and errors to `print`, a line each, unless the process has a subscriber.
+pub(crate) fn install(print: fn(&str)) {
     if !tracing::dispatcher::has_been_set() {
         // Fails only if another thread was faster, whose handler then runs.
-        let _ = tracing::subscriber::set_global_default(Fallback(|line: &str| eprintln!("{line}")));
+        let _ = tracing::subscriber::set_global_default(Fallback(print));
     }
 }
 

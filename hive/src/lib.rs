@@ -245,6 +245,7 @@ mod build;
 mod catalogue;
 mod cell;
 pub mod config;
+pub mod console;
 mod constructor;
 mod control;
 mod controller;

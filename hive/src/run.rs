@@ -7,7 +7,6 @@ mod notify;
 mod reload;
 mod signals;
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use tokio::task::JoinHandle;
 use crate::assembly::Hive;
 use crate::cell::Cell;
 use crate::config::{Settings, UnknownKeys};
+use crate::console;
 use crate::engine::Engine;
 use crate::finding::{Code, Report};
 use crate::plan::Plan;
@@ -63,7 +63,7 @@ pub fn with_arguments(run: impl FnOnce(Vec<String>, Vec<(String, String)>) -> u8
     let args = match args {
         Ok(args) => args,
         Err(argument) => {
-            eprintln!("error: argument {argument:?} is not UTF-8");
+            console::error_line(format_args!("error: argument {argument:?} is not UTF-8"));
             return ExitCode::from(exit::USAGE);
         }
     };
@@ -248,7 +248,7 @@ impl Program {
         let (args, show) = match Introspection::take(args) {
             Ok(parts) => parts,
             Err(message) => {
-                eprintln!("error: {message}");
+                console::error_line(format_args!("error: {message}"));
                 return exit::USAGE;
             }
         };
@@ -267,7 +267,7 @@ impl Program {
                 .take_while(|arg| *arg != "--")
                 .any(|arg| arg == "--version")
         {
-            print(&format!("{} {}\n", self.name, self.version));
+            console::print(format_args!("{} {}\n", self.name, self.version));
             return exit::OK;
         }
         let process_env = env.clone();
@@ -308,12 +308,12 @@ impl Program {
         match plan {
             Ok(plan) => {
                 text.push_str(&plan.help());
-                print(&text);
+                console::print(&text);
                 exit::OK
             }
             Err(report) => {
                 text.push_str(&crate::show::help_without_defaults(&self.hive));
-                print(&text);
+                console::print(&text);
                 refuse(&report)
             }
         }
@@ -364,7 +364,7 @@ impl Program {
         let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => {
-                eprintln!("error: cannot start the runtime: {error}");
+                console::error_line(format_args!("error: cannot start the runtime: {error}"));
                 return exit::START;
             }
         };
@@ -372,7 +372,7 @@ impl Program {
             let signals = match Signals::listen() {
                 Ok(signals) => signals,
                 Err(error) => {
-                    eprintln!("error: cannot listen for signals: {error}");
+                    console::error_line(format_args!("error: cannot listen for signals: {error}"));
                     return exit::START;
                 }
             };
@@ -383,7 +383,7 @@ impl Program {
             if let Some(setup) = self.setup {
                 setup(&plan);
             }
-            crate::fallback::install();
+            crate::fallback::install(|line| console::error_line(line));
             for finding in plan
                 .report()
                 .warnings()
@@ -408,7 +408,7 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
     let built = match crate::build::build_watched(plan, watchdog) {
         Ok(built) => built,
         Err(error) => {
-            eprintln!("error: {error}");
+            console::error_line(format_args!("error: {error}"));
             return exit::START;
         }
     };
@@ -425,7 +425,7 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
     let watchdog = match signals::watch(engine.clone()) {
         Ok(watchdog) => watchdog,
         Err(error) => {
-            eprintln!("error: cannot start the watchdog: {error}");
+            console::error_line(format_args!("error: cannot start the watchdog: {error}"));
             return exit::START;
         }
     };
@@ -441,13 +441,13 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
             if asked {
                 return exit::OK;
             }
-            eprintln!("error: {error}");
+            console::error_line(format_args!("error: {error}"));
             return exit::START;
         }
     };
     let cause = running.wait().await;
     if cause.is_failure() {
-        eprintln!("error: {cause}");
+        console::error_line(format_args!("error: {cause}"));
     }
     told_of_stop(told).await;
     let stopped = running.stop().await;
@@ -456,7 +456,7 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
         Ok(_) if !cause.is_failure() => exit::OK,
         Ok(_) => exit::RUN,
         Err(error) => {
-            eprintln!("error: {error}");
+            console::error_line(format_args!("error: {error}"));
             if cause.is_failure() { exit::RUN } else { exit::STOP }
         }
     }
@@ -503,14 +503,9 @@ fn tell(notifier: Notifier, engine: &Arc<Engine>, env: &[(String, String)]) -> J
 
 /// Prints a report; the exit code says whether only the command line was wrong.
 fn refuse(report: &Report) -> u8 {
-    eprintln!("{report}");
+    console::error_line(report);
     let usage = report.errors().all(|finding| finding.code == Code::UnknownFlag);
     if usage { exit::USAGE } else { exit::PLAN }
-}
-
-/// Prints to standard output; a closed pipe is no error.
-fn print(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// The value of a flag among arguments; the last one counts.

@@ -55,7 +55,8 @@ pub fn start(hive: Hive) -> impl Future<Output = Running> {
 /// ```
 #[track_caller]
 pub fn start_with(hive: Hive, settings: Settings) -> impl Future<Output = Running> {
-    crate::fallback::install();
+    // Captured by the test harness.
+    crate::fallback::install(|line| eprintln!("{line}"));
     let built = match plan(hive, settings).build() {
         Ok(built) => built,
         Err(error) => panic!("{error}"),

@@ -239,6 +239,19 @@ fn second_signal_forces_the_end_and_names_what_was_pending() {
 }
 
 #[test]
+fn signals_are_heard_when_nobody_reads_what_the_program_says() {
+    let mut child = command("--mode=hang-stop").spawn().unwrap();
+    wait_for(&mut child, "serving");
+    drop(child.stderr.take());
+    signal(&child, "TERM");
+    wait_for(&mut child, "stop hangs");
+
+    signal(&child, "INT");
+
+    assert_eq!(end(child).0, 128 + 2);
+}
+
+#[test]
 fn exit_codes_tell_what_failed() {
     let (code, _, err) = output("--mode=fail-job");
     assert_eq!(code, 1);

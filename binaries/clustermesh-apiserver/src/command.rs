@@ -2,6 +2,8 @@
 
 //! The table of sub-commands.
 
+use hive::console;
+
 use crate::{PROGRAM, clustermesh, clustermesh_dbg, coredns, etcdinit, kvstoremesh, kvstoremesh_dbg, shell};
 
 /// A sub-command.
@@ -53,7 +55,7 @@ const COMMANDS: &[Command] = &[
         name: "version",
         about: "Print the version",
         run: |_, _| {
-            println!("{PROGRAM} {}", env!("CARGO_PKG_VERSION"));
+            console::print(format_args!("{PROGRAM} {}\n", env!("CARGO_PKG_VERSION")));
             0
         },
     },
@@ -67,12 +69,12 @@ pub fn run(mut args: Vec<String>, env: Vec<(String, String)>) -> u8 {
     }
     match name {
         "-h" | "--help" | "help" => {
-            print!("{}", usage());
+            console::print(usage());
             0
         }
         "-V" | "--version" => run(vec!["version".to_owned()], env),
         unknown => {
-            eprintln!("error: unknown command `{unknown}`\n\n{}", usage());
+            console::error_line(format_args!("error: unknown command `{unknown}`\n\n{}", usage()));
             hive::exit::USAGE
         }
     }

@@ -2,9 +2,10 @@
 
 //! Sub-commands that show a program instead of running it.
 
-use super::{exit, print, refuse};
+use super::{exit, refuse};
 use crate::assembly::Hive;
 use crate::config::Settings;
+use crate::console;
 use crate::show::{GraphFormat, GraphView};
 
 /// A sub-command that shows the hive instead of running it.
@@ -99,12 +100,12 @@ impl Introspection {
             Ok(plan) => plan,
             Err(report) => return refuse(&report),
         };
-        print(&match self.command.as_str() {
+        console::print(match self.command.as_str() {
             "plan" => plan.order(),
             "graph" | "dot-graph" => match plan.draw(&self.view) {
                 Ok(graph) => graph,
                 Err(error) => {
-                    eprintln!("error: {error}");
+                    console::error_line(format_args!("error: {error}"));
                     return exit::USAGE;
                 }
             },
@@ -138,15 +139,15 @@ impl Introspection {
                 code = exit::PLAN;
             }
             if !name.is_empty() {
-                print(&format!("with {name}:\n"));
+                console::print(format_args!("with {name}:\n"));
             }
-            print(&if self.json {
+            console::print(if self.json {
                 report.to_json()
             } else {
                 format!("{report}\n")
             });
             if let Some(stats) = stats {
-                print(&stats);
+                console::print(&stats);
             }
         }
         code

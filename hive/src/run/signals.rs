@@ -13,6 +13,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::exit;
 use super::reload::Reloading;
+use crate::console;
 use crate::engine::{Engine, State};
 use crate::shutdown::ExitCause;
 use crate::watchdog::{GRACE, Watchdog};
@@ -60,7 +61,7 @@ pub(super) fn watch(engine: Arc<Engine>) -> io::Result<DropGuard> {
             }
             () = late_start => exit::START,
         };
-        eprintln!("error: start or stop did not finish in time");
+        console::error_line("error: start or stop did not finish in time");
         print_pending(&engine);
         std::process::exit(code.into());
     };
@@ -75,14 +76,14 @@ fn print_pending(engine: &Engine) {
         State::Stopping => "stopping",
         _ => "running",
     };
-    eprintln!("while {what}; not done:");
+    console::error_line(format_args!("while {what}; not done:"));
     for hook in engine.hooks() {
         if let Some(age) = hook.running_for {
             let age = skep_duration::format_duration(Duration::from_millis(age.as_millis() as u64));
-            eprintln!(
+            console::error_line(format_args!(
                 "  hook `{}` of module `{}` ({}) for {age}",
                 hook.name, hook.module, hook.place
-            );
+            ));
         }
     }
     if state == State::Stopping {
@@ -131,9 +132,9 @@ impl Signals {
     pub(super) fn watch_build(&self, watchdog: &Arc<Watchdog>) {
         let pending = Arc::downgrade(watchdog);
         watchdog.on_overdue(move || {
-            eprintln!("error: start did not finish in time; not done:");
+            console::error_line("error: start did not finish in time; not done:");
             for line in pending.upgrade().iter().flat_map(|watchdog| watchdog.busy()) {
-                eprintln!("  {line}");
+                console::error_line(format_args!("  {line}"));
             }
             std::process::exit(exit::START.into());
         });
@@ -181,16 +182,21 @@ impl Shared {
         let watchdog = crate::lock(&self.watchdog).clone();
         let busy = watchdog.map(|watchdog| watchdog.busy()).unwrap_or_default();
         if self.seen.fetch_add(1, Ordering::Relaxed) > 0 {
-            eprintln!("{name} again: forced to end");
+            console::error_line(format_args!("{name} again: forced to end"));
             match engine {
                 Some(engine) => print_pending(&engine),
-                None => busy.iter().for_each(|line| eprintln!("  {line}")),
+                None => busy
+                    .iter()
+                    .for_each(|line| console::error_line(format_args!("  {line}"))),
             }
             std::process::exit(i32::from(exit::FORCED) + number);
         }
         if !busy.is_empty() {
-            eprintln!("{name}: the program stops when this is done, or at once at the next signal:");
-            busy.iter().for_each(|line| eprintln!("  {line}"));
+            console::error_line(format_args!(
+                "{name}: the program stops when this is done, or at once at the next signal:"
+            ));
+            busy.iter()
+                .for_each(|line| console::error_line(format_args!("  {line}")));
         }
         match engine {
             Some(engine) => engine.shutdown.request(ExitCause::Signal(name)),

@@ -91,7 +91,9 @@ pub fn start_logging(plan: &Plan) {
     let filter = config.filter().unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+        .with_writer(std::io::stderr)
+        // They would go to standard error as well, by a macro that panics if nobody reads it any more.
+        .log_internal_errors(false);
     let started = match config.log_format {
         LogFormat::Json => builder
             .json()
@@ -101,15 +103,34 @@ pub fn start_logging(plan: &Plan) {
         LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
     };
     if let Err(err) = started {
-        eprintln!("logging was started before: {err}");
+        hive::console::error_line(format_args!("logging was started before: {err}"));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use hive::Config;
+    use hive::{Config, Hive, Settings};
+    use rustix::{pipe, stdio};
 
     use super::*;
+
+    #[test]
+    fn a_log_that_nobody_reads_is_no_reason_to_panic() {
+        start_logging(
+            &Hive::new([cell()])
+                .plan(Settings::new())
+                .expect("it has only logs"),
+        );
+        let own = stdio::stderr().try_clone_to_owned().unwrap();
+        let (reader, writer) = pipe::pipe().unwrap();
+        drop(reader);
+        stdio::dup2_stderr(writer).unwrap();
+
+        let logged = std::panic::catch_unwind(|| tracing::warn!("is anybody there"));
+
+        stdio::dup2_stderr(own).unwrap();
+        assert!(logged.is_ok());
+    }
 
     #[test]
     fn filters_that_cannot_be_read_are_faults() {

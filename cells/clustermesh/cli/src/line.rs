@@ -24,7 +24,7 @@ pub fn parse<T: Parser>(command: &str, args: impl IntoIterator<Item = String>) -
 pub fn report<E: std::error::Error + 'static>(program: &str, result: Result<(String, bool), E>) -> u8 {
     match result {
         Ok((text, is_healthy)) => {
-            print!("{text}");
+            hive::console::print(text);
             u8::from(!is_healthy)
         }
         Err(error) => failed(program, &error),
@@ -33,7 +33,7 @@ pub fn report<E: std::error::Error + 'static>(program: &str, result: Result<(Str
 
 /// Prints an error; returns the exit code.
 pub fn failed(program: &str, error: &(dyn std::error::Error + 'static)) -> u8 {
-    eprintln!("{program}: {}", hive::error_chain(error));
+    hive::console::error_line(format_args!("{program}: {}", hive::error_chain(error)));
     1
 }
 
