@@ -13,7 +13,9 @@ use skep_bpf_maps::{
     fragment::{FRAGMENTS4, FRAGMENTS6},
     ip_masq::{IP_MASQ4, IP_MASQ6},
     node::{IPCACHE, IpcacheKey, IpcacheValue},
-    policy::{POLICY_STATS, PolicyEntry, PolicyKey, PolicyStats, PolicyStatsKey},
+    policy::{
+        POLICY_STATS, PolicyEntry, PolicyKey, PolicyStats, PolicyStatsKey, endpoint_of_pin, policy_pin,
+    },
     text::Text,
 };
 use skep_bpf_sys::map::PerCpuMap;
@@ -44,13 +46,21 @@ pub(crate) enum IpcacheCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// Endpoints that have a policy.
+    /// The policies of all endpoints.
     #[command(alias = "ls")]
-    List,
+    List {
+        /// Print identities as numbers.
+        #[arg(short, long)]
+        numeric: bool,
+    },
     /// The policy of an endpoint.
     Get {
-        /// Id of the endpoint.
-        endpoint: u16,
+        /// Id of the endpoint, or name or path of its map.
+        #[arg(value_parser = endpoint, required_unless_present = "all", conflicts_with = "all")]
+        endpoint: Option<u16>,
+        /// Those of all endpoints.
+        #[arg(long)]
+        all: bool,
         /// Print identities as numbers.
         #[arg(short, long)]
         numeric: bool,
@@ -210,8 +220,14 @@ pub(crate) fn metrics(pinned: &Pinned, format: Format) -> Result<String, MapsErr
     Ok(print::table(&titles, rows))
 }
 
-/// What policies of endpoints are pinned as, before the id.
-const POLICY_PREFIX: &str = "cilium_policy_v2_";
+/// Reads the id of an endpoint, or the name or path of its map.
+fn endpoint(text: &str) -> Result<u16, String> {
+    let name = text.rsplit('/').next().unwrap_or(text);
+    name.parse()
+        .ok()
+        .or_else(|| endpoint_of_pin(name))
+        .ok_or_else(|| "neither the id of an endpoint nor a map of a policy".to_owned())
+}
 
 /// An entry of a policy.
 #[derive(Debug, Serialize)]
@@ -224,78 +240,122 @@ struct Rule {
     /// 0: it is not redirected.
     proxy_port: u16,
     auth_type: String,
-    bytes: u64,
-    packets: u64,
+    #[serde(flatten)]
+    counted: Option<Counted>,
     prefix: u32,
     cookie: u32,
     precedence: u32,
 }
 
+/// What an entry of a policy has counted.
+#[derive(Debug, Serialize)]
+struct Counted {
+    bytes: u64,
+    packets: u64,
+}
+
+/// The policy of an endpoint, among others.
+#[derive(Debug, Serialize)]
+struct Policy {
+    endpoint: u16,
+    path: String,
+    rules: Vec<Rule>,
+}
+
 /// `skep bpf policy`.
 pub(crate) fn policy(pinned: &Pinned, command: &PolicyCommand, format: Format) -> Result<String, MapsError> {
     match command {
-        PolicyCommand::List => policies(pinned, format),
-        PolicyCommand::Get { endpoint, numeric } => {
+        PolicyCommand::Get {
+            endpoint: Some(endpoint),
+            numeric,
+            ..
+        } => {
             let rules = rules(pinned, *endpoint)?;
             if format != Format::Text {
                 return Ok(print::document(&rules, format)?);
             }
             Ok(rules_text(&rules, *numeric))
         }
+        PolicyCommand::List { numeric } | PolicyCommand::Get { numeric, .. } => {
+            policies(pinned, *numeric, format)
+        }
     }
 }
 
-fn policies(pinned: &Pinned, format: Format) -> Result<String, MapsError> {
+fn policies(pinned: &Pinned, is_numeric: bool, format: Format) -> Result<String, MapsError> {
     let names = pinned.names()?;
-    let ids = names
+    let policies = names
         .iter()
-        .filter_map(|name| name.strip_prefix(POLICY_PREFIX)?.parse::<u16>().ok());
-    let mut ids: Vec<u16> = ids.collect();
-    ids.sort_unstable();
+        .filter_map(|name| endpoint_of_pin(name))
+        .map(|endpoint| {
+            Ok(Policy {
+                endpoint,
+                path: pinned.path(&policy_pin(endpoint)),
+                rules: rules(pinned, endpoint)?,
+            })
+        });
+    let policies = policies.collect::<Result<Vec<_>, MapsError>>()?;
     if format != Format::Text {
-        return Ok(print::document(&ids, format)?);
+        return Ok(print::document(&policies, format)?);
     }
-    let rows = ids
-        .into_iter()
-        .map(|id| vec![id.to_string(), pinned.path(&format!("{POLICY_PREFIX}{id}"))]);
-    Ok(print::table(&["ENDPOINT", "MAP"], rows))
+    if policies.is_empty() {
+        return Ok("no maps found\n".to_owned());
+    }
+    let texts = policies.iter().map(|policy| {
+        let rules = rules_text(&policy.rules, is_numeric);
+        format!(
+            "Endpoint ID: {}\nPath: {}\n\n{rules}",
+            policy.endpoint, policy.path
+        )
+    });
+    Ok(texts.collect::<Vec<_>>().join("\n\n"))
 }
 
+/// Entries of the policy of an endpoint: those that deny first, ingress before egress, then by identity.
 fn rules(pinned: &Pinned, endpoint: u16) -> Result<Vec<Rule>, MapsError> {
-    let name = format!("{POLICY_PREFIX}{endpoint}");
-    let mut entries = pinned.open::<PolicyKey, PolicyEntry>(&name)?.entries()?;
-    entries.sort_by_key(|(key, _)| (key.direction, key.identity, key.proto, key.port, key.prefix_len));
-    // Without counters (policy-accounting is off) nothing was counted.
+    let mut entries = pinned
+        .open::<PolicyKey, PolicyEntry>(&policy_pin(endpoint))?
+        .entries()?;
+    entries.sort_by_key(|(key, entry)| {
+        let number = (key.identity, key.proto, key.port, key.prefix_len);
+        (!entry.is_deny(), key.direction, number)
+    });
+    // Without the map (policy-accounting is off) nothing was counted.
     let stats = pinned.open_per_cpu::<PolicyStatsKey, PolicyStats>(POLICY_STATS.name);
     let stats = stats.ok();
     let counted = |key: &PolicyKey| {
-        let values = stats
-            .as_ref()
-            .and_then(|stats| stats.lookup(&key.stats_key(endpoint)).ok());
-        PolicyStats::total(values.unwrap_or_default())
+        let values = stats.as_ref()?.lookup(&key.stats_key(endpoint)).ok()?;
+        if values.is_empty() {
+            return None;
+        }
+        let PolicyStats { packets, bytes } = PolicyStats::total(values);
+        Some(Counted { bytes, packets })
     };
     Ok(entries
         .into_iter()
-        .map(|(key, entry)| {
-            let counted = counted(&key);
-            Rule {
-                policy: if entry.is_deny() { "Deny" } else { "Allow" },
-                direction: key.direction_text(),
-                identity: key.identity,
-                port: key.port_text(),
-                proxy_port: entry.proxy_port.get(),
-                auth_type: names::auth_type(entry.auth_type()),
-                bytes: counted.bytes,
-                packets: counted.packets,
-                prefix: key.bits(),
-                cookie: entry.cookie,
-                precedence: entry.precedence,
-            }
+        .map(|(key, entry)| Rule {
+            policy: if entry.is_deny() { "Deny" } else { "Allow" },
+            direction: key.direction_text(),
+            identity: key.identity,
+            port: key.port_text(),
+            proxy_port: entry.proxy_port.get(),
+            auth_type: names::auth_type(entry.auth_type()),
+            counted: counted(&key),
+            prefix: key.bits(),
+            cookie: entry.cookie,
+            precedence: entry.precedence,
         })
         .collect())
 }
 
 fn rules_text(rules: &[Rule], is_numeric: bool) -> String {
+    if rules.is_empty() {
+        return "Policy stats empty. Perhaps the policy enforcement is disabled?\n".to_owned();
+    }
+    let counter = |rule: &Rule, counter: fn(&Counted) -> u64| {
+        let counted = rule.counted.as_ref().map(counter);
+        counted.map_or_else(|| "-".to_owned(), |counter| counter.to_string())
+    };
     let identities = if is_numeric {
         "IDENTITY"
     } else {
@@ -324,8 +384,8 @@ fn rules_text(rules: &[Rule], is_numeric: bool) -> String {
                 port => port.to_string(),
             },
             rule.auth_type.clone(),
-            rule.bytes.to_string(),
-            rule.packets.to_string(),
+            counter(rule, |counted| counted.bytes),
+            counter(rule, |counted| counted.packets),
             rule.prefix.to_string(),
             rule.cookie.to_string(),
         ]

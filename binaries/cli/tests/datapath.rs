@@ -145,7 +145,7 @@ fn policies_have_a_row_an_entry() {
     with_node("cli-policy", |node| {
         let store = node.store();
         let sizes = MapSizes::default();
-        let policy = POLICIES.inner_spec("cilium_policy_v2_7", &sizes).unwrap();
+        let policy = POLICIES.inner_spec("cilium_policy_v2_00007", &sizes).unwrap();
         let map = store.provide(&policy)?;
         let add = |key: PolicyKey, entry: PolicyEntry| {
             assert!(map.update(key.as_bytes(), entry.as_bytes()).is_empty());
@@ -192,6 +192,9 @@ fn policies_have_a_row_an_entry() {
             rows[1..],
             [
                 vec![
+                    "Deny", "Egress", "52310", "5432/TCP", "NONE", "disabled", "-", "-", "24", "0"
+                ],
+                vec![
                     "Allow",
                     "Ingress",
                     "reserved:host",
@@ -204,24 +207,28 @@ fn policies_have_a_row_an_entry() {
                     "0"
                 ],
                 vec![
-                    "Allow", "Egress", "ANY", "53/UDP", "10000", "disabled", "0", "0", "24", "0"
-                ],
-                vec![
-                    "Deny", "Egress", "52310", "5432/TCP", "NONE", "disabled", "0", "0", "24", "0"
+                    "Allow", "Egress", "ANY", "53/UDP", "10000", "disabled", "-", "-", "24", "0"
                 ],
             ]
         );
         assert!(skep(node, &["policy", "get", "7", "--numeric"])?.contains("Ingress     1          ANY"));
-        let text = skep(node, &["policy", "list"])?;
-        assert!(
-            lines(&text)[1].starts_with("7          ") && text.contains("cilium_policy_v2_7"),
-            "{text}"
-        );
-        let (is_ok, _, errors) = output(node, &["policy", "get", "8"])?;
-        assert!(
-            !is_ok && errors.contains("no map cilium_policy_v2_8 is pinned"),
-            "{errors}"
-        );
+        let path = store.path("cilium_policy_v2_00007").display().to_string();
+        assert_eq!(skep(node, &["policy", "get", &path])?, text);
+        store.provide(&POLICIES.inner_spec("cilium_policy_v2_11000", &sizes).unwrap())?;
+        let empty = "Policy stats empty. Perhaps the policy enforcement is disabled?\n";
+        assert_eq!(skep(node, &["policy", "get", "11000"])?, empty);
+        let other = store.path("cilium_policy_v2_11000").display().to_string();
+        let all =
+            format!("Endpoint ID: 7\nPath: {path}\n\n{text}\n\nEndpoint ID: 11000\nPath: {other}\n\n{empty}");
+        assert_eq!(skep(node, &["policy", "list"])?, all);
+        assert_eq!(skep(node, &["policy", "get", "--all"])?, all);
+        for (wrong, error) in [
+            ("8", "no map cilium_policy_v2_00008 is pinned"),
+            ("shop", "neither the id of an endpoint nor a map of a policy"),
+        ] {
+            let (is_ok, _, errors) = output(node, &["policy", "get", wrong])?;
+            assert!(!is_ok && errors.contains(error), "{errors}");
+        }
         Ok(())
     });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Policies of endpoints: `skep_policies`, from the id of an endpoint to its map, which is pinned as
-//! `cilium_policy_v2_<id>`; `cilium_policystats`, what their entries have let pass or not.
+//! `cilium_policy_v2_<id>`, five digits; `cilium_policystats`, what their entries have let pass or not.
 
 use std::mem::{offset_of, size_of};
 
@@ -43,6 +43,23 @@ pub static POLICY_STATS: MapFamily<PolicyStatsKey, PolicyStats> = MapFamily::new
 .with_value_text(total_text);
 
 register!(POLICIES, POLICY_STATS);
+
+/// What the policies of all endpoints are pinned as, before the id of the endpoint.
+pub const POLICY_PINS: &str = "cilium_policy_v2_";
+
+/// What the policy of an endpoint is pinned as: the id has at least five digits.
+///
+/// ```
+/// assert_eq!(skep_bpf_maps::policy::policy_pin(302), "cilium_policy_v2_00302");
+/// ```
+pub fn policy_pin(endpoint: u16) -> String {
+    format!("{POLICY_PINS}{endpoint:05}")
+}
+
+/// The endpoint whose policy has this pin.
+pub fn endpoint_of_pin(pin: &str) -> Option<u16> {
+    pin.strip_prefix(POLICY_PINS)?.parse().ok()
+}
 
 /// Bits of a key before the protocol.
 pub const POLICY_STATIC_BITS: u32 = 40;

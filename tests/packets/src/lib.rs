@@ -35,6 +35,10 @@ pub enum Error {
         source: serde_json::Error,
     },
 
+    /// A file of facts where one of scenarios is meant.
+    #[error("{} has facts and no scenarios", path.display())]
+    FactsAlone { path: PathBuf },
+
     /// A later version of the format.
     #[error("{} has format {format}, known is 1", path.display())]
     Format { path: PathBuf, format: u32 },

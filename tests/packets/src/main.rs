@@ -2,16 +2,20 @@
 
 //! Runs recorded packets: `run-packets [--facts FILE] FILE...`.
 
-use std::{error::Error, path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Parser;
-use run_packets::{Outcome, run_file};
+use run_packets::{Error, Outcome, run_file};
 
 /// Runs recorded packets through the programs, and compares what they do with what was recorded.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// What the node was like; by default the files that each file names, in its folder.
+    /// What the node was like, in place of the file of this name, or of the first, that each file names. The other
+    /// files are looked for beside the scenarios, then here.
     #[arg(long, value_name = "FILE")]
     facts: Vec<PathBuf>,
     /// Only scenarios whose names contain this.
@@ -31,15 +35,12 @@ fn main() -> ExitCode {
     for file in &arguments.files {
         let reports = match run_file(file, &arguments.facts, &arguments.only) {
             Ok(reports) => reports,
+            // `*.json` of a folder has both.
+            Err(Error::FactsAlone { .. }) => continue,
             Err(error) => {
-                let error: &dyn Error = &error;
-                eprintln!("{}: {error}", file.display());
-                let mut cause = error.source();
-                while let Some(error) = cause {
-                    eprintln!("  {error}");
-                    cause = error.source();
-                }
-                return ExitCode::from(2);
+                println!("FAIL {}", told(file, &error));
+                failed += 1;
+                continue;
             }
         };
         for report in reports {
@@ -58,4 +59,15 @@ fn main() -> ExitCode {
     }
     println!("{passed} passed, {failed} failed, {different} different");
     ExitCode::from(u8::from(failed > 0))
+}
+
+/// The error of a file, with its causes, on one line.
+fn told(file: &Path, error: &Error) -> String {
+    let mut text = format!("{}: {error}", file.display());
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
 }

@@ -65,15 +65,15 @@ impl fmt::Display for Report {
     }
 }
 
-/// Runs the scenarios of a file whose names contain `only`, with these facts or those that it names.
+/// Runs the scenarios of a file whose names contain `only`, with the facts that it names; these ones take the places of
+/// those with their names, or of the first.
 ///
 /// # Errors
 ///
 /// [`Error`] if a file cannot be read, or the node of the facts cannot be made. What programs do is no error.
 pub fn run_file(path: &Path, facts: &[PathBuf], only: &str) -> Result<Vec<Report>, Error> {
     let group = Group::read(path)?;
-    let named = group.facts_files(path);
-    let all = Facts::read_all(if facts.is_empty() { &named } else { facts })?;
+    let all = Facts::read_all(group.facts_files(path, facts))?;
     Node::run("packets", |node| {
         let world = World::new(node, all, &group.facts.see)?;
         let mut reports = Vec::new();

@@ -262,6 +262,13 @@ pub(crate) struct Static {
     pub(crate) see: String,
 }
 
+/// A file of facts, as opposed to one of scenarios.
+#[derive(Deserialize)]
+struct FactsAlone {
+    #[expect(dead_code, reason = "that it is there is what matters")]
+    what: String,
+}
+
 /// A file of scenarios.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Group {
@@ -274,7 +281,14 @@ pub(crate) struct Group {
 
 impl Group {
     pub(crate) fn read(path: &Path) -> Result<Self, Error> {
-        let group: Self = read(path)?;
+        let group: Self = match read(path) {
+            Err(Error::Parse { .. }) if read::<FactsAlone>(path).is_ok() => {
+                return Err(Error::FactsAlone {
+                    path: path.to_owned(),
+                });
+            }
+            group => group?,
+        };
         if group.format == 1 {
             Ok(group)
         } else {
@@ -285,17 +299,42 @@ impl Group {
         }
     }
 
-    /// Files of facts that this one names, in its own folder.
-    pub(crate) fn facts_files(&self, path: &Path) -> Vec<PathBuf> {
-        let folder = path.parent().unwrap_or(Path::new("."));
+    /// Files of facts for the scenarios of this file, which is `path`: those that it names, later ones over earlier ones.
+    ///
+    /// A file of `given` is taken in place of the one of its name. If there is none for the first, which says what the
+    /// node was like, those with other names are taken for it. What is not given is looked for beside `path`, then
+    /// beside what is given.
+    pub(crate) fn facts_files(&self, path: &Path, given: &[PathBuf]) -> Vec<PathBuf> {
         let words = self
             .facts
             .see
             .split(|c: char| c.is_whitespace() || c == ';' || c == ',');
-        words
-            .filter(|word| word.ends_with(".json"))
-            .map(|word| folder.join(word))
-            .collect()
+        let named: Vec<&str> = words.filter(|word| word.ends_with(".json")).collect();
+        let is = |file: &PathBuf, name: &str| file.file_name().is_some_and(|own| own == name);
+        let folders: Vec<&Path> = std::iter::once(path)
+            .chain(given.iter().map(PathBuf::as_path))
+            .map(|file| file.parent().unwrap_or(Path::new("")))
+            .collect();
+        let beside = |name: &str| {
+            let mut files = folders.iter().map(|folder| folder.join(name));
+            files
+                .find(|file| file.exists())
+                .unwrap_or_else(|| folders[0].join(name))
+        };
+        let has_first = named
+            .first()
+            .is_some_and(|name| given.iter().any(|file| is(file, name)));
+        let mut files: Vec<PathBuf> = given
+            .iter()
+            .filter(|file| !has_first && !named.iter().any(|name| is(file, name)))
+            .cloned()
+            .collect();
+        let first = usize::from(!files.is_empty());
+        files.extend(named.into_iter().skip(first).map(|name| {
+            let given = given.iter().find(|file| is(file, name));
+            given.cloned().unwrap_or_else(|| beside(name))
+        }));
+        files
     }
 }
 
@@ -308,4 +347,60 @@ fn read<T: de::DeserializeOwned>(path: &Path) -> Result<T, Error> {
         path: path.to_owned(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(see: &str) -> Group {
+        Group {
+            format: 1,
+            group: String::new(),
+            facts: Static { see: see.to_owned() },
+            scenarios: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn facts_are_those_that_are_named_and_given_ones_take_their_places() {
+        let group = group("facts.json and facts-xdp.json");
+        let chosen = |given: &[&str]| {
+            let given: Vec<PathBuf> = given.iter().map(PathBuf::from).collect();
+            let files = group.facts_files("r/scenarios.json".as_ref(), &given);
+            files
+                .iter()
+                .map(|file| file.display().to_string())
+                .collect::<Vec<_>>()
+        };
+
+        assert_eq!(chosen(&[]), ["r/facts.json", "r/facts-xdp.json"]);
+        assert_eq!(chosen(&["o/facts.json"]), ["o/facts.json", "r/facts-xdp.json"]);
+        assert_eq!(
+            chosen(&["o/facts-xdp.json"]),
+            ["r/facts.json", "o/facts-xdp.json"]
+        );
+        let both = ["o/facts.json", "o/facts-xdp.json"];
+        assert_eq!(chosen(&both), both);
+        assert_eq!(chosen(&[both[1], both[0]]), both);
+        assert_eq!(chosen(&["o/node.json"]), ["o/node.json", "r/facts-xdp.json"]);
+        assert_eq!(chosen(&["o/node.json", both[1]]), ["o/node.json", both[1]]);
+        assert_eq!(
+            chosen(&[both[0], "o/facts-pol.json"]),
+            ["o/facts.json", "r/facts-xdp.json"]
+        );
+    }
+
+    #[test]
+    fn facts_that_are_not_given_are_looked_for_beside_those_that_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let facts = ["facts.json", "facts-xdp.json"].map(|name| folder.path().join(name));
+        for file in &facts {
+            fs::write(file, "{}").unwrap();
+        }
+
+        let group = group("facts.json and facts-xdp.json");
+
+        assert_eq!(group.facts_files("r/scenarios.json".as_ref(), &facts[..1]), facts);
+    }
 }

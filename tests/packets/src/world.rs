@@ -25,7 +25,7 @@ use skep_bpf_maps::{
     MapSizes,
     endpoint::{Device, Endpoint, endpoint_flags},
     lb::LbMapSizes,
-    policy::{POLICIES, POLICY_STATIC_BITS},
+    policy::{POLICIES, POLICY_STATIC_BITS, endpoint_of_pin, policy_pin},
 };
 use skep_bpf_programs::{
     NodeOptions, PacketOptions, Packets, XDP_PROGRAM,
@@ -56,7 +56,6 @@ pub(crate) const FLOW_MAPS: [&str; 12] = [
 ];
 
 /// Prefix of the policy maps of endpoints.
-const POLICY: &str = "cilium_policy_v2_";
 
 /// What a program did with a packet.
 #[derive(Debug)]
@@ -299,7 +298,7 @@ impl World {
     fn is_open(&self, endpoint: u16, direction: u8) -> bool {
         let mut all = POLICY_STATIC_BITS.to_ne_bytes().to_vec();
         all.extend([0, 0, 0, 0, direction, 0, 0, 0]);
-        let entries = self.facts.maps.get(&format!("{POLICY}{endpoint:05}"));
+        let entries = self.facts.maps.get(&policy_pin(endpoint));
         let of_direction = |entry: &&Entry| entry.key.0.get(8).is_some_and(|found| found & 1 == direction);
         let mut entries = entries.into_iter().flatten().filter(of_direction);
         entries.next().is_some_and(|entry| entry.key.0 == all) && entries.next().is_none()
@@ -372,7 +371,7 @@ fn policies(store: &Arc<MapStore>, sizes: &MapSizes, facts: &Facts) -> Result<Ve
     let outer = store.provide(&POLICIES.spec(sizes))?;
     let mut made = Vec::new();
     for (name, entries) in &facts.maps {
-        let Some(id) = name.strip_prefix(POLICY).and_then(|id| id.parse::<u32>().ok()) else {
+        let Some(id) = endpoint_of_pin(name) else {
             continue;
         };
         let Some(spec) = POLICIES.inner_spec("cilium_policy_v2", sizes) else {
@@ -383,7 +382,7 @@ fn policies(store: &Arc<MapStore>, sizes: &MapSizes, facts: &Facts) -> Result<Ve
             write(&inner, &key.0, &value.0)?;
         }
         let descriptor = inner.fd().map_or(-1, |fd| fd.as_raw_fd());
-        write(&outer, &id.to_ne_bytes(), &descriptor.to_ne_bytes())?;
+        write(&outer, &u32::from(id).to_ne_bytes(), &descriptor.to_ne_bytes())?;
         made.push(inner);
     }
     Ok(made)

@@ -15,7 +15,9 @@ use parking_lot::Mutex;
 use skep_bpf_maps::{
     MapSizes,
     endpoint::endpoint_flags,
-    policy::{POLICIES, POLICY_STATIC_BITS, PolicyEntry, PolicyKey},
+    policy::{
+        POLICIES, POLICY_PINS, POLICY_STATIC_BITS, PolicyEntry, PolicyKey, endpoint_of_pin, policy_pin,
+    },
 };
 use skep_bpf_sys::{KernelMap, Map, MapError, MapStore, MemoryMap, RawMap, RawSpec};
 use skep_datapath_maps::{Maps, transaction::WriteError};
@@ -23,8 +25,6 @@ use zerocopy::network_endian::U16;
 
 /// Name of a policy map in the kernel.
 const NAME: &str = "cilium_policy_v2";
-/// What the pins of policies begin with.
-const PIN: &str = "cilium_policy_v2_";
 /// Precedence of an entry of the highest tier that allows.
 const ALLOW: u32 = 0xffff_ff01;
 
@@ -133,7 +133,7 @@ impl Policies {
             return Err(failed(failure.error));
         }
         match &self.inner {
-            Inner::Pinned(store) => store.unpin(&pin(endpoint)).map(drop),
+            Inner::Pinned(store) => store.unpin(&policy_pin(endpoint)).map(drop),
             Inner::Memory(maps) => {
                 maps.lock().remove(&endpoint);
                 Ok(())
@@ -159,10 +159,8 @@ impl Policies {
         walked.map_err(failed)?;
         match &self.inner {
             Inner::Pinned(store) => {
-                let pins = store.pins(PIN).map_err(failed)?;
-                let ids = pins
-                    .iter()
-                    .filter_map(|name| name.strip_prefix(PIN)?.parse::<u16>().ok());
+                let pins = store.pins(POLICY_PINS).map_err(failed)?;
+                let ids = pins.iter().filter_map(|name| endpoint_of_pin(name));
                 found.extend(ids);
             }
             Inner::Memory(maps) => found.extend(maps.lock().keys()),
@@ -174,7 +172,7 @@ impl Policies {
     fn open(&self, endpoint: u16) -> Result<(Arc<dyn RawMap>, u32), MapError> {
         let Some(spec) = POLICIES.inner_spec(NAME, &self.sizes) else {
             return Err(MapError::Create {
-                map: pin(endpoint),
+                map: policy_pin(endpoint),
                 max_entries: 0,
                 flags: 0,
                 source: std::io::ErrorKind::InvalidInput.into(),
@@ -182,7 +180,7 @@ impl Policies {
         };
         match &self.inner {
             Inner::Pinned(store) => {
-                let map = store.provide_inner(&spec, &pin(endpoint))?;
+                let map = store.provide_inner(&spec, &policy_pin(endpoint))?;
                 let descriptor = descriptor(&map);
                 Ok((Arc::new(map), descriptor))
             }
@@ -236,10 +234,6 @@ fn open_directions(entries: &[(PolicyKey, PolicyEntry)]) -> u8 {
         .into_iter()
         .filter(|(direction, _)| is_open(*direction));
     open.fold(0, |flags, (_, flag)| flags | flag)
-}
-
-fn pin(endpoint: u16) -> String {
-    format!("{PIN}{endpoint:05}")
 }
 
 fn descriptor(map: &KernelMap) -> u32 {
