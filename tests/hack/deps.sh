@@ -31,6 +31,8 @@ need_header google/protobuf/descriptor.proto libprotobuf-dev
 need_program etcd etcd-server
 if [ "${1:-}" = --tests ]; then
 	need_program bpftool bpftool
+	# The keys of a lab.
+	need_program etcdctl etcd-client
 	need_program ip iproute2
 	# Traffic between places of a lab; checksums in software, so that captured packets have them.
 	need_program iperf3 iperf3
