@@ -6,7 +6,7 @@ use hive::{Cell, Cfg};
 use skep_datapath_config::AddressFamilies;
 use skep_operator_lbipam::Families;
 
-use crate::{kvstore, leader, mesh, unsupported};
+use crate::{compatibility, kvstore, leader, mesh, unsupported};
 
 /// All cells of the operator.
 #[must_use]
@@ -48,7 +48,7 @@ fn infrastructure() -> Cell {
         skep_health::cell(),
         skep_health::history_cell(),
         // `metrics` in the ConfigMap is about those of the agents.
-        skep_metrics::cell().config_prefix("operator-"),
+        skep_metrics::operator_cell(),
         skep_metrics::endpoint::operator_cell(),
         skep_shell::cell(),
         skep_k8s_client::remote::operator_cell(),
@@ -57,6 +57,7 @@ fn infrastructure() -> Cell {
         leader::cell(),
         address_families(),
         unsupported::cell(),
+        compatibility::cell(),
         skep_operator_leader::cell(),
     ])
 }
@@ -78,7 +79,10 @@ fn families(enabled: Cfg<AddressFamilies>) -> Families {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, OnceLock};
+
     use hive::{Hive, Settings, testing};
+    use skep_metrics::Registry;
 
     use super::*;
 
@@ -102,6 +106,25 @@ mod tests {
         let plan = testing::plan(Hive::new(cells()), Settings::new());
 
         assert!(plan.modules().iter().any(|(path, ..)| path == "program-memory"));
+    }
+
+    #[tokio::test]
+    async fn metrics_of_the_leader_are_served() {
+        let found = Arc::new(OnceLock::new());
+        let told = found.clone();
+        let test = Cell::module("test", "Test").run(move |registry: Arc<Registry>| {
+            let names = registry.metrics().map(|metric| metric.opts().name().to_owned());
+            told.set(names.collect::<Vec<_>>()).unwrap();
+        });
+        let settings = Settings::new().args(["--enable-k8s=false"]);
+
+        let built = testing::plan(Hive::new(cells()).with(test), settings).build();
+
+        built.map(drop).unwrap_or_else(|error| panic!("{error}"));
+        let names = found.get().unwrap();
+        for of in ["lbipam_conflicting_pools", "ces_sync_total", "unmanaged_pods"] {
+            assert!(names.iter().any(|name| name.ends_with(of)), "{of}: {names:?}");
+        }
     }
 
     #[test]

@@ -24,6 +24,21 @@ fn default_config_map_mounts_unchanged() {
     assert_eq!(findings, [""; 0]);
 }
 
+/// Flags of Cilium's operator with their defaults.
+const FLAGS: &str = include_str!("testdata/cilium-operator-flags.txt");
+
+#[test]
+fn flags_are_those_of_cilium() {
+    let flags: Vec<String> = FLAGS.lines().map(|line| format!("--{line}")).collect();
+    assert!(flags.len() > 130);
+
+    let plan = Hive::new(crate::cells()).plan(Settings::new().args(flags));
+
+    let plan = plan.unwrap_or_else(|report| panic!("{report}"));
+    let findings: Vec<_> = plan.report().findings().iter().map(ToString::to_string).collect();
+    assert_eq!(findings, [""; 0]);
+}
+
 #[test]
 fn limits_metrics_and_ports_of_agents_are_not_those_of_the_operator() {
     let text = "k8s-client-qps: \"1\"\nmetrics: +cilium_drop_count_total\nprometheus-serve-addr: \":9962\"\nenable-metrics: \"true\"\n";
@@ -40,6 +55,8 @@ fn limits_metrics_and_ports_of_agents_are_not_those_of_the_operator() {
     assert_eq!(value("operator-prometheus-serve-addr").as_deref(), Some(":9963"));
     assert_eq!(value("prometheus-serve-addr"), None);
     assert_eq!(value("metrics"), None);
+    assert_eq!(value("operator-metrics").as_deref(), Some(""));
+    assert_eq!(value("metrics-sampling-interval").as_deref(), Some("5m0s"));
     assert_eq!(value("enable-metrics").as_deref(), Some("true"));
     assert_eq!(
         value("operator-api-serve-addr").as_deref(),

@@ -6,13 +6,11 @@ use std::process::ExitCode;
 
 use hive::Program;
 
-#[global_allocator]
-static ALLOCATOR: skep_alloc::Allocator = skep_alloc::Allocator;
-
 /// What unknown keys of the config directory are. The ConfigMap is that of the agents, too.
 const UNKNOWN: (&str, &str) = ("CILIUM_CONFIG_UNKNOWN", "ignore");
 
 fn main() -> ExitCode {
+    skep_alloc::share_arena();
     hive::with_arguments(run)
 }
 

@@ -25,6 +25,9 @@ struct UnsupportedConfig {
     /// Profiles over HTTP: not supported.
     #[config(default = false, hidden)]
     operator_pprof: bool,
+    /// Metrics over TLS: not supported.
+    #[config(default = false, hidden)]
+    operator_prometheus_enable_tls: bool,
 }
 
 /// Requested features that are not supported. Remove the keys, or have another program do it.
@@ -69,6 +72,11 @@ fn requested(config: &UnsupportedConfig, crds: &CrdConfig) -> Vec<Unsupported> {
             "identities are not registered with SPIRE",
         ),
         ("operator-pprof", config.operator_pprof, "profiles are not served"),
+        (
+            "operator-prometheus-enable-tls",
+            config.operator_prometheus_enable_tls,
+            "metrics are served without TLS",
+        ),
     ];
     let mut requested: Vec<_> = switches
         .into_iter()

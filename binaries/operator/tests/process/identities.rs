@@ -9,7 +9,6 @@ use skep_k8s_types::Kind;
 
 use super::world::{World, until};
 
-static PODS: Kind = Kind::new("", "v1", "Pod", "pods", true);
 static ENDPOINTS: Kind = Kind::new("cilium.io", "v2", "CiliumEndpoint", "ciliumendpoints", true);
 static IDENTITIES: Kind = Kind::new("cilium.io", "v2", "CiliumIdentity", "ciliumidentities", false);
 
@@ -51,7 +50,7 @@ async fn labels_that_change_while_pods_go_leave_no_identity() {
             "spec": { "containers": [{ "name": "c", "image": "i" }] },
         })
     };
-    world.cluster.create(&PODS, pod("stays", "stays")).await;
+    world.cluster.create(&Kind::POD, pod("stays", "stays")).await;
     until("the pod has an identity", async || {
         identities(&world).await.contains_key("stays")
     })
@@ -69,7 +68,7 @@ async fn labels_that_change_while_pods_go_leave_no_identity() {
         let name = format!("goes-{round}");
         world
             .cluster
-            .create(&PODS, pod(&name, &format!("before-{round}")))
+            .create(&Kind::POD, pod(&name, &format!("before-{round}")))
             .await;
         if round % 2 == 0 {
             // The other pods are deleted before they have one.
@@ -80,8 +79,8 @@ async fn labels_that_change_while_pods_go_leave_no_identity() {
             .await;
         }
         let after = json!({ "metadata": { "labels": { "app": format!("after-{round}") } } });
-        world.cluster.patch(&PODS, "kube-system", &name, after).await;
-        world.cluster.delete(&PODS, "kube-system", &name).await;
+        world.cluster.patch(&Kind::POD, "kube-system", &name, after).await;
+        world.cluster.delete(&Kind::POD, "kube-system", &name).await;
     }
 
     until("only the identity of the pod that stays is left", async || {

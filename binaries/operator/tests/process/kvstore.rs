@@ -10,7 +10,6 @@ use skep_kvstore_etcd::testing::EtcdServer;
 
 use super::world::{World, until};
 
-static SERVICES: Kind = Kind::new("", "v1", "Service", "services", true);
 static CILIUM_NODES: Kind = Kind::new("cilium.io", "v2", "CiliumNode", "ciliumnodes", false);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +48,7 @@ async fn an_operator_waits_for_etcd_and_does_its_part_there() {
         },
         "spec": { "ports": [{ "port": 80 }] },
     });
-    world.cluster.create(&SERVICES, service).await;
+    world.cluster.create(&Kind::SERVICE, service).await;
     let service = "cilium/state/services/v1/alder/kube-system/cart";
     until("the service is published", async || exists(service).await).await;
     operator

@@ -14,8 +14,6 @@ use tokio::task::JoinSet;
 
 use super::world::{World, until};
 
-static PODS: Kind = Kind::new("", "v1", "Pod", "pods", true);
-static SERVICES: Kind = Kind::new("", "v1", "Service", "services", true);
 static IDENTITIES: Kind = Kind::new("cilium.io", "v2", "CiliumIdentity", "ciliumidentities", false);
 static POOLS: Kind = Kind::new(
     "cilium.io",
@@ -119,8 +117,8 @@ async fn a_kind_that_is_forbidden_stops_only_what_needs_it() {
         "metadata": { "name": "web", "namespace": "kube-system", "labels": { "app": "web" } },
         "spec": { "containers": [{ "name": "c", "image": "i" }] },
     });
-    world.cluster.create(&PODS, pod).await;
-    world.cluster.create(&SERVICES, service()).await;
+    world.cluster.create(&Kind::POD, pod).await;
+    world.cluster.create(&Kind::SERVICE, service()).await;
 
     until("the pod has an identity", async || {
         let page = world
@@ -140,7 +138,7 @@ async fn a_kind_that_is_forbidden_stops_only_what_needs_it() {
         )
         .await;
     let ingress = async || {
-        let service = world.cluster.get(&SERVICES, "kube-system", "shop").await;
+        let service = world.cluster.get(&Kind::SERVICE, "kube-system", "shop").await;
         service["status"]["loadBalancer"]["ingress"][0]["ip"].clone()
     };
     assert_eq!(ingress().await, Value::Null);

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
 use crate::command;
-use crate::config::Config;
+use crate::config::{Config, SamplerConfig};
 use crate::hooks::{HiveMetricSet, JobMetricSet, ReconcilerMetricSet, TableMetricSet};
 use crate::metric::{MetricHandle, provided};
 use crate::registry::{Registry, RegistryError};
@@ -33,9 +33,23 @@ use crate::sampler::Sampler;
 /// Hive::new(cells).plan(Settings::new()).unwrap();
 /// ```
 pub fn cell() -> Cell {
+    with_registry(registry())
+}
+
+/// [`cell()`] for an operator: `--operator-metrics` in place of `--metrics`, which is about those of agents where both
+/// read one ConfigMap.
+pub fn operator_cell() -> Cell {
+    with_registry(registry().config_prefix("operator"))
+}
+
+fn registry() -> Cell {
+    Cell::group([]).config::<Config>().provide(new_registry)
+}
+
+fn with_registry(registry: Cell) -> Cell {
     Cell::module("metrics", "Collects and samples metrics")
-        .config::<Config>()
-        .provide(new_registry)
+        .with(registry)
+        .config::<SamplerConfig>()
         .provide(new_sampler)
         .provide(new_job_metrics)
         .provide(new_hive_metrics)
@@ -49,7 +63,7 @@ fn new_registry(config: Cfg<Config>, metrics: All<MetricHandle>) -> Result<Arc<R
     Registry::new(metrics, &config.metrics).map(Arc::new)
 }
 
-fn new_sampler(config: Cfg<Config>, registry: Arc<Registry>) -> Arc<Sampler> {
+fn new_sampler(config: Cfg<SamplerConfig>, registry: Arc<Registry>) -> Arc<Sampler> {
     Arc::new(Sampler::new(registry, config.sampling_interval))
 }
 

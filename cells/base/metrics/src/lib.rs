@@ -29,8 +29,8 @@ mod sampler;
 #[cfg(feature = "testing")]
 mod testing;
 
-pub use cell::cell;
-pub use config::Config;
+pub use cell::{cell, operator_cell};
+pub use config::{Config, SamplerConfig};
 pub use dump::MetricValue;
 pub use exposition::exposition;
 pub use hooks::{HiveMetricSet, JobMetricSet, ReconcilerMetricSet, TableMetricSet};

@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
-use hive::{Cell, Jobs, Params};
+use hive::{Cell, Cfg, Jobs, Params};
 use jiff::Timestamp;
 use skep_k8s_client::{Api, Client};
+use skep_k8s_crds::Config as CrdConfig;
 use skep_k8s_reflectors::{ReflectError, Reflector};
 use skep_k8s_types::Resource;
 use skep_k8s_types::slim::{
@@ -49,13 +50,17 @@ struct TableParams {
 }
 
 impl TableParams {
+    fn empty<R: Row + Clone>(&self, name: &str, key: Index<R, str>) -> Result<RwTable<R>, statedb::Error> {
+        RwTable::builder(name).primary(key).build(&self.db)
+    }
+
     fn table<T: Resource, R: Row + Clone>(
         self,
         name: &str,
         key: Index<R, str>,
         row: impl Fn(&Arc<T>) -> R + Send + Sync + 'static,
     ) -> Result<Table<R>, TableError> {
-        let table = RwTable::builder(name).primary(key).build(&self.db)?;
+        let table = self.empty(name, key)?;
         if self.client.is_enabled() {
             let source = Arc::new(Api::<T>::all(self.client));
             Reflector::new("operator", table.clone(), source, move |object: &Arc<T>| {
@@ -331,10 +336,14 @@ fn endpoints(params: TableParams) -> Result<Table<EndpointRow>, TableError> {
     })
 }
 
-fn slices(params: TableParams) -> Result<Table<SliceRow>, TableError> {
-    params.table("cilium-endpoint-slices", SliceRow::BY_NAME, |object| {
-        SliceRow::new(object)
-    })
+/// Where CiliumEndpointSlices are off, the API server does not know them.
+fn slices(params: TableParams, crds: Cfg<CrdConfig>) -> Result<Table<SliceRow>, TableError> {
+    let (name, key) = ("cilium-endpoint-slices", SliceRow::BY_NAME);
+    if crds.enable_cilium_endpoint_slice {
+        params.table(name, key, |object| SliceRow::new(object))
+    } else {
+        Ok(params.empty(name, key)?.reader())
+    }
 }
 
 fn pods(params: TableParams) -> Result<Table<PodRow>, TableError> {

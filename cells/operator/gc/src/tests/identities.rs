@@ -107,6 +107,25 @@ async fn endpoint_slices_use_identities_where_they_are_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn clusters_without_endpoint_slices_are_well() {
+    let world = World::without_slices().await;
+    world.create(&IDENTITIES, identity(1000)).await;
+    let running = world.start(cell(), &[CRD]).await;
+
+    minutes(120).await;
+
+    assert!(world.names(&IDENTITIES).await.is_empty());
+    let entries = running.health().entries();
+    let degraded: Vec<_> = entries
+        .iter()
+        .map(|entry| format!("{entry:?}"))
+        .filter(|text| text.contains("Degraded"))
+        .collect();
+    assert_eq!(degraded, [""; 0]);
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn deletions_are_limited_in_rate() {
     let world = World::new().await;
     for id in 1000..1030 {

@@ -15,8 +15,8 @@ use skep_k8s_types::Kind;
 use statedb::clock::Clock;
 use tokio::time::{Instant, sleep};
 
-pub(crate) const PODS: Kind = Kind::new("", "v1", "Pod", "pods", true);
-pub(crate) const NODES: Kind = Kind::new("", "v1", "Node", "nodes", false);
+pub(crate) const PODS: Kind = Kind::POD;
+pub(crate) const NODES: Kind = Kind::NODE;
 pub(crate) const ENDPOINTS: Kind = Kind::new("cilium.io", "v2", "CiliumEndpoint", "ciliumendpoints", true);
 pub(crate) const CILIUM_NODES: Kind = Kind::new("cilium.io", "v2", "CiliumNode", "ciliumnodes", false);
 pub(crate) const IDENTITIES: Kind = Kind::new("cilium.io", "v2", "CiliumIdentity", "ciliumidentities", false);
@@ -42,12 +42,21 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new() -> Self {
+        let world = Self::without_slices().await;
+        let definition = skep_k8s_crds::definitions::cilium_endpoint_slice();
+        skep_k8s_crds::register_all(&**world.cluster.client(), &[definition])
+            .await
+            .unwrap();
+        world
+    }
+
+    /// One without CiliumEndpointSlices, as clusters are where they are off.
+    pub(crate) async fn without_slices() -> Self {
         let cluster = TestCluster::new();
         let definitions = [
             skep_k8s_crds::definitions::cilium_node(),
             skep_k8s_crds::definitions::cilium_identity(),
             skep_k8s_crds::definitions::cilium_endpoint(),
-            skep_k8s_crds::definitions::cilium_endpoint_slice(),
         ];
         skep_k8s_crds::register_all(&**cluster.client(), &definitions)
             .await
