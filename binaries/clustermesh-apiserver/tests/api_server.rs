@@ -15,7 +15,6 @@ use skep_kvstore_etcd::testing::{EtcdServer, Gate, Passes};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
-static SERVICES: Kind = Kind::new("", "v1", "Service", "services", true);
 static NODES: Kind = Kind::new("cilium.io", "v2", "CiliumNode", "ciliumnodes", false);
 
 /// How long the API server is gone. The client gives it up after a second, where minutes are usual.
@@ -124,7 +123,7 @@ async fn an_api_server_that_is_gone_changes_nothing_until_it_is_back() {
     .await
     .expect("they are defined");
     cluster.namespace("shop").await;
-    cluster.create(&SERVICES, global("cart")).await;
+    cluster.create(&Kind::SERVICE, global("cart")).await;
     let spec = json!({ "addresses": [{ "type": "InternalIP", "ip": "192.168.50.21" }] });
     cluster
         .create(&NODES, json!({ "metadata": { "name": "n1" }, "spec": spec }))
@@ -143,8 +142,8 @@ async fn an_api_server_that_is_gone_changes_nothing_until_it_is_back() {
 
     // At first it hangs, then there is nothing.
     gate.set(Passes::Requests);
-    cluster.delete(&SERVICES, "shop", "cart").await;
-    cluster.create(&SERVICES, global("till")).await;
+    cluster.delete(&Kind::SERVICE, "shop", "cart").await;
+    cluster.create(&Kind::SERVICE, global("till")).await;
     let began = Instant::now();
     while began.elapsed() < OUTAGE {
         if began.elapsed() > OUTAGE / 3 {

@@ -12,8 +12,6 @@ use skep_k8s_types::Kind;
 
 use crate::pod::Pod;
 
-const EVENT: Kind = Kind::new("", "v1", "Event", "events", true);
-
 /// What happened to a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Happened {
@@ -135,7 +133,7 @@ impl Recorder {
     }
 
     async fn write(&self, pod: &Pod, happened: Happened) -> Result<(), ApiError> {
-        let (kind, now) = (EVENT, jiff::Timestamp::now());
+        let (kind, now) = (Kind::EVENT, jiff::Timestamp::now());
         let options = WriteOptions::default();
         let repeated = self.lock().get_mut(&pod.uid).and_then(|recorded| {
             let found = recorded.iter_mut().find(|(before, ..)| *before == happened)?;

@@ -356,7 +356,7 @@ impl State<'_> {
         else {
             return Ok(());
         };
-        let kind = Kind::new("", "v1", "Binding", "bindings", true);
+        let kind = Kind::BINDING;
         let binding = json!({
             "apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name, "uid": pod.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": machine.node.name},

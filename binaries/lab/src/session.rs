@@ -286,10 +286,10 @@ fn outcome(what: &str, output: std::io::Result<Output>) -> Result<Outcome, Sessi
 fn identity(object: &Value) -> Result<(Kind, String, String), SessionError> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let kind = match object["kind"].as_str().unwrap_or_default() {
-        "Pod" => Kind::new("", "v1", "Pod", "pods", true),
-        "Service" => Kind::new("", "v1", "Service", "services", true),
-        "Node" => Kind::new("", "v1", "Node", "nodes", false),
-        "Namespace" => Kind::new("", "v1", "Namespace", "namespaces", false),
+        "Pod" => Kind::POD,
+        "Service" => Kind::SERVICE,
+        "Node" => Kind::NODE,
+        "Namespace" => Kind::NAMESPACE,
         "EndpointSlice" => Kind::new("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true),
         other => {
             return Err(SessionError::Kind {

@@ -20,7 +20,6 @@ use skep_k8s_types::Kind;
 
 use crate::{enter::Mount, pod::Pod};
 
-const CONFIG_MAP: Kind = Kind::new("", "v1", "ConfigMap", "configmaps", true);
 /// Lifetime of a token if the volume does not say.
 const LIFETIME: u64 = 3600;
 /// Wait before a token is requested again that could not be had.
@@ -235,7 +234,11 @@ impl Volumes {
                 is_optional,
                 items,
             } => {
-                let found = match self.client.get(&CONFIG_MAP, &self.pod.namespace, name).await {
+                let found = match self
+                    .client
+                    .get(&Kind::CONFIG_MAP, &self.pod.namespace, name)
+                    .await
+                {
                     Err(err) if err.is_not_found() && *is_optional => return Ok(()),
                     other => other.and_then(|object| Ok(object.to_value()?)).map_err(failed)?,
                 };

@@ -19,11 +19,13 @@ use skep_lab::{
     session::{client_pod, echo_pod},
 };
 
-const POD: Kind = Kind::new("", "v1", "Pod", "pods", true);
-const EVENT: Kind = Kind::new("", "v1", "Event", "events", true);
-
 async fn pod(lab: &TestLab, name: &str) -> Value {
-    let pod = lab.session.client().get(&POD, "default", name).await.unwrap();
+    let pod = lab
+        .session
+        .client()
+        .get(&Kind::POD, "default", name)
+        .await
+        .unwrap();
     (*pod.to_value().unwrap()).clone()
 }
 
@@ -32,7 +34,7 @@ async fn events(lab: &TestLab, name: &str) -> Vec<(String, String, u64)> {
     let list = lab
         .session
         .client()
-        .list(&EVENT, "default", &ListOptions::default())
+        .list(&Kind::EVENT, "default", &ListOptions::default())
         .await;
     let items = list.unwrap().items;
     let values = items.iter().map(|item| item.to_value().unwrap());
@@ -360,7 +362,7 @@ async fn a_pod_waits_for_its_config_map() {
         .await
         .unwrap();
 
-    let config = Kind::new("", "v1", "ConfigMap", "configmaps", true);
+    let config = Kind::CONFIG_MAP;
     let settings = json!({"metadata": {"name": "settings"}, "data": {"color": "red"}});
     let client = lab.session.client();
     client
@@ -396,7 +398,7 @@ async fn the_api_server_of_the_machine_wants_its_token() {
     let target = Target::Kubeconfig(stolen, Vec::new());
     let stranger = RemoteClient::new(target, Settings::default()).unwrap();
     let refused = stranger
-        .get(&POD, "default", "web-0")
+        .get(&Kind::POD, "default", "web-0")
         .await
         .map(drop)
         .unwrap_err();

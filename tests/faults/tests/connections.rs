@@ -233,7 +233,7 @@ async fn a_client_of_a_node_port_may_call_the_pod_from_the_same_port() {
 
 /// IPv4 and IPv6 address of a pod, as the API server has them.
 async fn pod_addresses(lab: &TestLab, name: &str) -> Vec<IpAddr> {
-    let kind = skep_k8s_types::Kind::new("", "v1", "Pod", "pods", true);
+    let kind = skep_k8s_types::Kind::POD;
     let pod = lab.session.client().get(&kind, "default", name).await.unwrap();
     let pod = pod.to_value().unwrap();
     let all = pod["status"]["podIPs"].as_array().unwrap();

@@ -161,7 +161,7 @@ impl Server {
     /// Waits until the server has created namespace `default`, and then defines the kinds that agents
     /// watch.
     pub(super) async fn ready(&mut self, client: &Arc<dyn Client>) -> Result<(), RealError> {
-        let namespaces = Kind::new("", "v1", "Namespace", "namespaces", false);
+        let namespaces = Kind::NAMESPACE;
         let deadline = Instant::now() + READY;
         loop {
             self.etcd.has_ended()?;

@@ -52,7 +52,7 @@ struct NodeConfigSpec {
 
 impl Resource for ConfigMap {
     fn kind() -> Kind {
-        const { Kind::new("", "v1", "ConfigMap", "configmaps", true) }
+        const { Kind::CONFIG_MAP }
     }
 
     fn metadata(&self) -> &Metadata {

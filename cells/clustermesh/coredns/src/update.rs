@@ -15,7 +15,6 @@ use crate::config::Config;
 use crate::corefile::{CorefileError, add_clusterset};
 use crate::deployment::{VersionError, check_version};
 
-const CONFIG_MAP: Kind = Kind::new("", "v1", "ConfigMap", "configmaps", true);
 const DEPLOYMENT: Kind = Kind::new("apps", "v1", "Deployment", "deployments", true);
 
 /// When the Corefile was changed, on the pods of CoreDNS: another value restarts them.
@@ -184,7 +183,10 @@ impl CoreDns {
     /// The change of the ConfigMap, if it needs one. It fails when the ConfigMap is changed meanwhile.
     async fn plan(&self) -> Result<Option<Value>, UpdateError> {
         let name = self.config_map_name();
-        let config_map = match self.read(&CONFIG_MAP, &self.config.coredns_configmap_name).await {
+        let config_map = match self
+            .read(&Kind::CONFIG_MAP, &self.config.coredns_configmap_name)
+            .await
+        {
             Ok(config_map) => config_map,
             Err(cause) => return Err(UpdateError::ConfigMap { name, cause }),
         };
@@ -214,7 +216,14 @@ impl CoreDns {
         } = &self.config;
         let (patch, options) = (Patch::Merge(patch), WriteOptions::default());
         self.client
-            .patch(&CONFIG_MAP, namespace, name, Subresource::None, &patch, &options)
+            .patch(
+                &Kind::CONFIG_MAP,
+                namespace,
+                name,
+                Subresource::None,
+                &patch,
+                &options,
+            )
             .await?;
         Ok(())
     }

@@ -27,6 +27,28 @@ pub struct Kind {
     pub namespaced: bool,
 }
 
+/// Kinds of the core API.
+impl Kind {
+    /// Decides on the node of a pod.
+    pub const BINDING: Self = Self::new("", "v1", "Binding", "bindings", true);
+    /// Files and settings of pods.
+    pub const CONFIG_MAP: Self = Self::new("", "v1", "ConfigMap", "configmaps", true);
+    /// What happened to an object.
+    pub const EVENT: Self = Self::new("", "v1", "Event", "events", true);
+    /// What most objects live in.
+    pub const NAMESPACE: Self = Self::new("", "v1", "Namespace", "namespaces", false);
+    /// A machine of the cluster.
+    pub const NODE: Self = Self::new("", "v1", "Node", "nodes", false);
+    /// Containers with one network.
+    pub const POD: Self = Self::new("", "v1", "Pod", "pods", true);
+    /// Keys and certificates.
+    pub const SECRET: Self = Self::new("", "v1", "Secret", "secrets", true);
+    /// Addresses and ports that lead to pods.
+    pub const SERVICE: Self = Self::new("", "v1", "Service", "services", true);
+    /// Who pods are to the API server.
+    pub const SERVICE_ACCOUNT: Self = Self::new("", "v1", "ServiceAccount", "serviceaccounts", true);
+}
+
 impl Kind {
     /// A kind known at compile time; takes no memory of its own.
     pub const fn new(

@@ -17,8 +17,8 @@ use skep_kvstore::memory::Memory;
 use skep_kvstore::testing::{PATIENCE, RunningClient};
 use skep_kvstore::{Backend, Client};
 
-pub(crate) const NAMESPACES: Kind = Kind::new("", "v1", "Namespace", "namespaces", false);
-pub(crate) const SERVICES: Kind = Kind::new("", "v1", "Service", "services", true);
+pub(crate) const NAMESPACES: Kind = Kind::NAMESPACE;
+pub(crate) const SERVICES: Kind = Kind::SERVICE;
 pub(crate) const SLICES: Kind = Kind::new("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true);
 pub(crate) const NODES: Kind = Kind::new("cilium.io", "v2", "CiliumNode", "ciliumnodes", false);
 pub(crate) const IDENTITIES: Kind = Kind::new("cilium.io", "v2", "CiliumIdentity", "ciliumidentities", false);

@@ -16,8 +16,6 @@ use crate::{ApiServer, Listening, Manner, Registry, Rows, Tracker, in_process_cl
 /// Changes that are kept for watches.
 const HISTORY: usize = 10_000;
 
-static NAMESPACES: Kind = Kind::new("", "v1", "Namespace", "namespaces", false);
-
 /// An API server in memory that behaves like a real one, without controllers, with the kinds of Kubernetes.
 ///
 /// # Panics
@@ -74,8 +72,8 @@ impl TestCluster {
     ///
     /// If it is refused.
     pub async fn namespace(&self, name: &str) {
-        if self.client.get(&NAMESPACES, "", name).await.is_err() {
-            self.create(&NAMESPACES, json!({ "metadata": { "name": name } }))
+        if self.client.get(&Kind::NAMESPACE, "", name).await.is_err() {
+            self.create(&Kind::NAMESPACE, json!({ "metadata": { "name": name } }))
                 .await;
         }
     }

@@ -54,10 +54,6 @@ pub(crate) async fn all(subject: &Subject) {
     tokens::requests(&Space::new(client).await).await;
 }
 
-const CONFIG: Kind = Kind::new("", "v1", "ConfigMap", "configmaps", true);
-const SERVICE: Kind = Kind::new("", "v1", "Service", "services", true);
-const NAMESPACE: Kind = Kind::new("", "v1", "Namespace", "namespaces", false);
-
 /// The namespace of one case.
 struct Space<'a> {
     client: &'a dyn Client,
@@ -67,7 +63,10 @@ struct Space<'a> {
 impl<'a> Space<'a> {
     async fn new(client: &'a dyn Client) -> Self {
         let object = json!({ "metadata": { "generateName": "contract-" } });
-        let made = client.create(&NAMESPACE, "", object, &options()).await.unwrap();
+        let made = client
+            .create(&Kind::NAMESPACE, "", object, &options())
+            .await
+            .unwrap();
         let name = name(&value(&made)).to_owned();
         Self { client, name }
     }
@@ -135,17 +134,17 @@ impl<'a> Space<'a> {
 
     /// Makes a ConfigMap that is labelled with its name.
     async fn config(&self, name: &str, data: &str) -> Value {
-        self.create(&CONFIG, config(name, data)).await.unwrap()
+        self.create(&Kind::CONFIG_MAP, config(name, data)).await.unwrap()
     }
 
     /// Lists ConfigMaps.
     async fn list(&self, options: &ListOptions) -> Result<RawPage, ApiError> {
-        self.client.list(&CONFIG, &self.name, options).await
+        self.client.list(&Kind::CONFIG_MAP, &self.name, options).await
     }
 
     /// Watches ConfigMaps.
     async fn watch(&self, options: &WatchOptions) -> Result<RawWatch, ApiError> {
-        self.client.watch(&CONFIG, &self.name, options).await
+        self.client.watch(&Kind::CONFIG_MAP, &self.name, options).await
     }
 }
 

@@ -171,7 +171,12 @@ impl Model {
                 let mut others = self.object.keys();
                 !others.any(|other| other.len() > path.len() && other.starts_with(path))
             };
-            let emptied = self.object.keys().filter(|path| is_empty(path)).cloned().collect();
+            let emptied = self
+                .object
+                .keys()
+                .filter(|path| is_empty(path))
+                .cloned()
+                .collect();
             self.sets
                 .insert(("before-first-apply".to_owned(), "Update"), emptied);
         }

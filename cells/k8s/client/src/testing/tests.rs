@@ -5,8 +5,6 @@ use skep_k8s_types::RawObject;
 
 use super::*;
 
-const PODS: Kind = Kind::new("", "v1", "Pod", "pods", true);
-
 /// A server that stores nothing and accepts updates, which it counts.
 #[derive(Default)]
 struct Accepting {
@@ -60,7 +58,9 @@ impl Setup {
         let object = json!({ "metadata": { "name": name }, "status": {} });
         let options = WriteOptions::default();
         let part = Subresource::Status;
-        self.client.update(&PODS, "shop", part, object, &options).await
+        self.client
+            .update(&Kind::POD, "shop", part, object, &options)
+            .await
     }
 
     fn arrived(&self) -> usize {

@@ -7,12 +7,11 @@ use serde_json::{Value, json};
 
 use super::world::*;
 
-const PODS: skep_k8s_types::Kind = skep_k8s_types::Kind::new("", "v1", "Pod", "pods", true);
+const PODS: skep_k8s_types::Kind = skep_k8s_types::Kind::POD;
 const IDENTITIES: skep_k8s_types::Kind =
     skep_k8s_types::Kind::new("cilium.io", "v2", "CiliumIdentity", "ciliumidentities", false);
 
-const ACCOUNTS: skep_k8s_types::Kind =
-    skep_k8s_types::Kind::new("", "v1", "ServiceAccount", "serviceaccounts", true);
+const ACCOUNTS: skep_k8s_types::Kind = skep_k8s_types::Kind::SERVICE_ACCOUNT;
 
 async fn world() -> World {
     let world = World::new().await;

@@ -15,7 +15,7 @@ use skep_k8s_client::testing::FaultyClient;
 use skep_k8s_types::Kind;
 use tokio::time::{Instant, sleep};
 
-pub(super) const NAMESPACES: Kind = Kind::new("", "v1", "Namespace", "namespaces", false);
+pub(super) const NAMESPACES: Kind = Kind::NAMESPACE;
 pub(super) const NODES: Kind = Kind::new("cilium.io", "v2", "CiliumNode", "ciliumnodes", false);
 pub(super) const ENDPOINTS: Kind = Kind::new("cilium.io", "v2", "CiliumEndpoint", "ciliumendpoints", true);
 pub(super) const SLICES: Kind = Kind::new(

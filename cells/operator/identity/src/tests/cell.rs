@@ -22,9 +22,6 @@ use crate::World;
 use crate::cell::job;
 use crate::metrics::IdentityMetrics;
 
-const PODS: Kind = Kind::new("", "v1", "Pod", "pods", true);
-const NAMESPACES: Kind = Kind::new("", "v1", "Namespace", "namespaces", false);
-const ACCOUNTS: Kind = Kind::new("", "v1", "ServiceAccount", "serviceaccounts", true);
 const FLAGS: &[&str] = &[
     "--identity-management-mode=operator",
     "--identity-allocation-mode=crd",
@@ -48,7 +45,7 @@ impl Cluster {
             cluster,
         };
         let account = json!({"metadata": {"name": "cart"}});
-        cluster.create(&ACCOUNTS, "shop", account).await;
+        cluster.create(&Kind::SERVICE_ACCOUNT, "shop", account).await;
         cluster
     }
 
@@ -72,7 +69,7 @@ impl Cluster {
             "metadata": {"name": name, "labels": {"app": app, "pod-template-hash": name}},
             "spec": {"serviceAccountName": "cart", "containers": [{"name": "main", "image": "main"}]},
         });
-        self.create(&PODS, "shop", object).await;
+        self.create(&Kind::POD, "shop", object).await;
     }
 
     async fn patch(&self, kind: &Kind, namespace: &str, name: &str, part: Subresource, patch: Value) {
@@ -171,11 +168,11 @@ async fn pods_that_have_no_endpoint_need_no_identity() {
         "metadata": {"name": "host", "labels": {"app": "host"}},
         "spec": {"hostNetwork": true, "serviceAccountName": "cart", "containers": [{"name": "main", "image": "main"}]},
     });
-    cluster.create(&PODS, "shop", host).await;
+    cluster.create(&Kind::POD, "shop", host).await;
     cluster.pod("done", "done").await;
     let status = json!({"status": {"phase": "Succeeded"}});
     cluster
-        .patch(&PODS, "shop", "done", Subresource::Status, status)
+        .patch(&Kind::POD, "shop", "done", Subresource::Status, status)
         .await;
     let running = cluster.start(FLAGS).await;
     cluster.pod("a", "web").await;
@@ -344,7 +341,7 @@ async fn the_mark_of_unused_identities_is_removed_from_those_that_pods_want() {
     cluster.wait_for_apps(&["db", "web"]).await;
     let options = DeleteOptions::default();
     let inner = cluster.client.inner();
-    inner.delete(&PODS, "shop", "b", &options).await.unwrap();
+    inner.delete(&Kind::POD, "shop", "b", &options).await.unwrap();
     let kind = CiliumIdentity::kind();
     let mark = async |app: &str, value: Option<Value>| {
         let identities = cluster.identities().await;
@@ -391,11 +388,13 @@ async fn labels_that_change_make_a_new_identity() {
     cluster.wait_for_apps(&["web"]).await;
 
     let patch = json!({"metadata": {"labels": {"app": "db"}}});
-    cluster.patch(&PODS, "shop", "a", Subresource::None, patch).await;
+    cluster
+        .patch(&Kind::POD, "shop", "a", Subresource::None, patch)
+        .await;
     cluster.wait_for_apps(&["db", "web"]).await;
     let patch = json!({"metadata": {"labels": {"team": "red"}}});
     cluster
-        .patch(&NAMESPACES, "", "shop", Subresource::None, patch)
+        .patch(&Kind::NAMESPACE, "", "shop", Subresource::None, patch)
         .await;
     cluster.wait_for_apps(&["db", "db", "web"]).await;
     testing::stop(running).await;
@@ -470,7 +469,7 @@ async fn health_tells_when_no_id_is_left() {
         told.contains("no id is left for 1 label sets of pods, such as `k8s:app=d;"),
         "{told}"
     );
-    inner.delete(&PODS, "shop", "of-d", &options).await.unwrap();
+    inner.delete(&Kind::POD, "shop", "of-d", &options).await.unwrap();
     settle().await;
     let told = health(&running);
     assert!(told.contains("only 0 of 3 ids are left"), "{told}");

@@ -14,7 +14,7 @@ use skep_kvstore::memory::Memory;
 use skep_kvstore::testing::{FaultyBackend, RunningClient, options};
 use skep_kvstore::{Client, ClientKind, Lifetime};
 
-pub(crate) static PODS: Kind = Kind::new("", "v1", "Pod", "pods", true);
+pub(crate) static PODS: Kind = Kind::POD;
 pub(crate) static CILIUM_NODES: Kind = Kind::new("cilium.io", "v2", "CiliumNode", "ciliumnodes", false);
 
 pub(crate) struct World {

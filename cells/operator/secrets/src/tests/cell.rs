@@ -15,7 +15,6 @@ use skep_k8s_types::Kind;
 
 use crate::{OWNER_NAME, OWNER_NAMESPACE};
 
-const SECRETS: Kind = Kind::new("", "v1", "Secret", "secrets", true);
 const POLICIES: Kind = Kind::new(
     "cilium.io",
     "v2",
@@ -75,7 +74,7 @@ impl Cluster {
             "type": "Opaque",
             "data": {"tls.crt": "MQ=="},
         });
-        self.create(&SECRETS, "shop", object).await;
+        self.create(&Kind::SECRET, "shop", object).await;
     }
 
     /// A policy of namespace `shop` that names a Secret.
@@ -90,7 +89,7 @@ impl Cluster {
     }
 
     async fn copy(&self, name: &str) -> Option<Value> {
-        match self.client.inner().get(&SECRETS, TARGET, name).await {
+        match self.client.inner().get(&Kind::SECRET, TARGET, name).await {
             Ok(object) => Some((*object.to_value().unwrap()).clone()),
             Err(error) => {
                 assert!(error.is_not_found(), "{error}");
@@ -139,16 +138,16 @@ async fn secrets_of_policies_are_copied_and_copies_follow_their_originals() {
     assert_eq!(copy["metadata"]["annotations"], json!({"note": "1"}));
 
     let change = json!({"data": {"tls.crt": "Mg=="}, "metadata": {"annotations": {"note": null}}});
-    cluster.patch(&SECRETS, "shop", "ca", change).await;
+    cluster.patch(&Kind::SECRET, "shop", "ca", change).await;
     let is_new = |copy: Option<&Value>| copy.is_some_and(|copy| copy["data"]["tls.crt"] == "Mg==");
     let copy = cluster.wait_copy("shop-ca", is_new).await.unwrap();
     assert_eq!(copy["metadata"]["annotations"], Value::Null);
 
     // Somebody meddles with the copy.
     let change = json!({"data": {"tls.crt": "Mw=="}});
-    cluster.patch(&SECRETS, TARGET, "shop-ca", change).await;
+    cluster.patch(&Kind::SECRET, TARGET, "shop-ca", change).await;
     cluster.wait_copy("shop-ca", is_new).await;
-    cluster.delete(&SECRETS, TARGET, "shop-ca").await;
+    cluster.delete(&Kind::SECRET, TARGET, "shop-ca").await;
     cluster.wait_copy("shop-ca", is_new).await;
     assert!(cluster.copy("shop-unused").await.is_none());
     assert!(health(&running).contains("1 Secrets"), "{}", health(&running));
@@ -170,14 +169,14 @@ async fn another_type_or_an_immutable_secret_makes_a_new_copy() {
         ("example.com/other", true, "Mg=="),
         ("example.com/other", false, "Mw=="),
     ] {
-        cluster.delete(&SECRETS, "shop", "ca").await;
+        cluster.delete(&Kind::SECRET, "shop", "ca").await;
         cluster.wait_copy("shop-ca", |copy| copy.is_none()).await;
         let told = health(&running);
         assert!(told.contains("`shop-ca`: there is no Secret `shop/ca`"), "{told}");
         let object = json!({
             "metadata": {"name": "ca"}, "type": kind, "immutable": immutable, "data": {"tls.crt": data},
         });
-        cluster.create(&SECRETS, "shop", object).await;
+        cluster.create(&Kind::SECRET, "shop", object).await;
         let is_new = |copy: Option<&Value>| {
             copy.is_some_and(|copy| copy["type"] == kind && copy["data"]["tls.crt"] == data)
         };
@@ -195,10 +194,10 @@ async fn a_copy_of_an_earlier_run_is_replaced_by_one_of_another_type() {
         "metadata": {"name": "shop-ca", "labels": {OWNER_NAMESPACE: "shop", OWNER_NAME: "ca"}},
         "type": "example.com/other", "immutable": true, "data": {"a": "MQ=="},
     });
-    cluster.create(&SECRETS, TARGET, old.clone()).await;
+    cluster.create(&Kind::SECRET, TARGET, old.clone()).await;
     let mut stale = old;
     stale["metadata"]["name"] = "shop-gone".into();
-    cluster.create(&SECRETS, TARGET, stale).await;
+    cluster.create(&Kind::SECRET, TARGET, stale).await;
     let running = cluster.start().await;
 
     let is_new = |copy: Option<&Value>| copy.is_some_and(|copy| copy["type"] == "Opaque");
@@ -212,7 +211,7 @@ async fn secrets_that_are_no_copies_are_left_alone() {
     let cluster = Cluster::new().await;
     cluster.secret("ca").await;
     let foreign = json!({"metadata": {"name": "shop-ca"}, "type": "Opaque", "data": {"a": "MQ=="}});
-    cluster.create(&SECRETS, TARGET, foreign).await;
+    cluster.create(&Kind::SECRET, TARGET, foreign).await;
     cluster.policy("web", "ca").await;
     let running = cluster.start().await;
     settle().await;
@@ -254,7 +253,7 @@ async fn requests_that_fail_are_repeated() {
         }
         cluster.client.fail_times(2, Verb::Update, fault.clone());
         cluster
-            .patch(&SECRETS, "shop", "a", json!({"data": {"tls.crt": "Mg=="}}))
+            .patch(&Kind::SECRET, "shop", "a", json!({"data": {"tls.crt": "Mg=="}}))
             .await;
         let is_new = |copy: Option<&Value>| copy.is_some_and(|copy| copy["data"]["tls.crt"] == "Mg==");
         cluster.wait_copy("shop-a", is_new).await;

@@ -11,8 +11,6 @@ use skep_k8s_types::Kind;
 use super::{SERVICE, Space, code, options, value};
 
 const LEASE: Kind = Kind::new("coordination.k8s.io", "v1", "Lease", "leases", true);
-const POD: Kind = Kind::new("", "v1", "Pod", "pods", true);
-const BINDING: Kind = Kind::new("", "v1", "Binding", "bindings", true);
 const DEFINITION: Kind = Kind::new(
     "apiextensions.k8s.io",
     "v1",
@@ -100,7 +98,7 @@ pub(super) async fn leases(space: &Space<'_>) {
 pub(super) async fn bindings(space: &Space<'_>, is_real: bool) {
     let pod =
         json!({ "metadata": { "name": "p" }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
-    space.create(&POD, pod).await.unwrap();
+    space.create(&Kind::POD, pod).await.unwrap();
     let bind = async |node: &str| {
         let binding = json!({
             "apiVersion": "v1", "kind": "Binding", "metadata": { "name": "p" },
@@ -109,19 +107,19 @@ pub(super) async fn bindings(space: &Space<'_>, is_real: bool) {
         let options = options();
         space
             .client
-            .create(&BINDING, &space.name, binding, &options)
+            .create(&Kind::BINDING, &space.name, binding, &options)
             .await
     };
     let refused = code(bind("").await);
     assert!(refused == 422 || is_real && refused == 500, "{refused}");
     bind("n1").await.unwrap();
 
-    let bound = space.get(&POD, "p").await.unwrap();
+    let bound = space.get(&Kind::POD, "p").await.unwrap();
     assert_eq!(bound["spec"]["nodeName"], "n1");
     assert_eq!(code(bind("n2").await), 409);
     for spec in [json!({ "nodeName": "n2" }), json!({ "hostNetwork": true })] {
         let change = Patch::Merge(json!({ "spec": spec }));
-        assert_eq!(code(space.patch(&POD, "p", change).await), 422);
+        assert_eq!(code(space.patch(&Kind::POD, "p", change).await), 422);
     }
 }
 

@@ -7,8 +7,6 @@ use skep_k8s_types::Kind;
 
 use super::Space;
 
-const ACCOUNT: Kind = Kind::new("", "v1", "ServiceAccount", "serviceaccounts", true);
-const SECRET: Kind = Kind::new("", "v1", "Secret", "secrets", true);
 const TOKEN: Kind = Kind::new("", "v1", "TokenRequest", "serviceaccounts/robot/token", true);
 
 /// Code and message of a refusal.
@@ -25,11 +23,11 @@ fn request(spec: Value) -> Value {
 pub(crate) async fn requests(space: &Space<'_>) {
     assert_eq!(refused(space, json!({})).await.0, 404);
     space
-        .create(&ACCOUNT, json!({ "metadata": { "name": "robot" } }))
+        .create(&Kind::SERVICE_ACCOUNT, json!({ "metadata": { "name": "robot" } }))
         .await
         .unwrap();
     let secret = space
-        .create(&SECRET, json!({ "metadata": { "name": "s" } }))
+        .create(&Kind::SECRET, json!({ "metadata": { "name": "s" } }))
         .await
         .unwrap();
 
