@@ -21,6 +21,8 @@ use crate::key::{Key, TypeMap};
 use crate::module::ModulePath;
 use crate::scope::ScopeType;
 use crate::supply::Give;
+#[cfg(feature = "run")]
+pub(crate) use config::decode;
 pub(crate) use flatten::flatten;
 
 /// A module of the hive.

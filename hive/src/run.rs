@@ -282,7 +282,8 @@ impl Program {
     }
 
     fn help(&self) -> u8 {
-        let plan = self.hive.clone().plan(Settings::new().program(self.path_name));
+        let settings = Settings::new().program(self.path_name);
+        let plan = self.hive.clone().plan(settings.clone());
         let mut text = String::new();
         if !self.about.is_empty() {
             text.push_str(self.about);
@@ -304,7 +305,6 @@ impl Program {
              help, version            this text, and the version\n\n\
              Flags:\n",
         );
-        // A default that cannot be read is an error, but no reason to leave the reader alone.
         match plan {
             Ok(plan) => {
                 text.push_str(&plan.help());
@@ -312,9 +312,15 @@ impl Program {
                 exit::OK
             }
             Err(report) => {
-                text.push_str(&crate::show::help_without_defaults(&self.hive));
+                text.push_str(&crate::show::help_of_unplanned(&self.hive, &settings));
                 console::print(&text);
-                refuse(&report)
+                // Settings that must be given are what the reader looks for. A default that cannot be read is an error,
+                // but no reason to leave the reader alone.
+                if report.errors().all(|finding| finding.code == Code::Invalid) {
+                    exit::OK
+                } else {
+                    refuse(&report)
+                }
             }
         }
     }

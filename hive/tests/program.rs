@@ -110,8 +110,31 @@ fn work(
     )
 }
 
+/// Settings without which there is no program.
+#[derive(Clone, hive::Config)]
+#[config(validate = Required::check)]
+struct Required {
+    /// Where it works.
+    #[config(default = "")]
+    shop: String,
+    /// How much there is.
+    #[config(default = 4)]
+    shelves: u32,
+}
+
+impl Required {
+    fn check(&self, faults: &mut hive::config::Faults) {
+        if self.shop.is_empty() {
+            faults.add("shop", "must be given");
+        }
+    }
+}
+
 fn program() -> Program {
     let mut worker = Cell::module("worker", "Works").config::<Options>().run(work);
+    if std::env::var_os("HIVE_TEST_REQUIRED").is_some() {
+        worker = worker.config::<Required>();
+    }
     if std::env::var_os("HIVE_TEST_BAD_DEFAULT").is_some() {
         worker = worker.config::<BadDefault>();
     }
@@ -451,6 +474,18 @@ fn default_that_cannot_be_read_fails_the_plan_and_leaves_the_help() {
     assert!(out.contains("--shoes even"), "{out}");
     assert!(err.contains(expected), "{err}");
     assert_eq!(child.status.code(), Some(78));
+}
+
+#[test]
+fn help_asks_for_no_settings() {
+    let child = command("--help").env("HIVE_TEST_REQUIRED", "1").output().unwrap();
+
+    let (out, err) = (
+        String::from_utf8_lossy(&child.stdout),
+        String::from_utf8_lossy(&child.stderr),
+    );
+    assert!(out.contains("How much there is. (default 4)"), "{out}");
+    assert_eq!((&*err, child.status.code()), ("", Some(0)));
 }
 
 #[test]

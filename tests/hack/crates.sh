@@ -25,6 +25,7 @@ skep-k8s-reflectors: skep-node skep-bpf-sys kube
 skep-k8s-crds: skep-statedb kube axum
 skep-agent: schemars cel
 skep-operator: skep-bpf-sys skep-bpf-maps skep-node skep-k8s-apiserver
+skep-clustermesh-apiserver: skep-bpf-sys skep-bpf-maps skep-node skep-k8s-apiserver
 skep-operator-leader: skep-statedb kube axum
 skep-operator-api: kube skep-bpf-sys
 skep-operator-ces: kube axum skep-bpf-sys skep-node

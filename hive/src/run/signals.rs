@@ -88,7 +88,7 @@ fn print_pending(engine: &Engine) {
     }
     if state == State::Stopping {
         for job in engine.registry.list() {
-            eprintln!("  job `{}` of module `{}`", job.name, job.module);
+            console::error_line(format_args!("  job `{}` of module `{}`", job.name, job.module));
         }
     }
 }

@@ -211,15 +211,21 @@ fn info(setting: &DeclaredSetting, value: String, module: &ModulePath) -> Settin
     }
 }
 
-/// The help text of the flags of a hive that cannot be planned, without their defaults.
+/// The help text of the flags of a hive that cannot be planned with these settings, with the defaults that can be read.
 #[cfg(feature = "run")]
-pub(crate) fn help_without_defaults(hive: &crate::assembly::Hive) -> String {
+pub(crate) fn help_of_unplanned(hive: &crate::assembly::Hive, settings: &crate::config::Settings) -> String {
     // What is wrong is reported by the plan.
-    let flat = crate::plan::flatten(hive, &mut Vec::new());
-    let infos = flat.configs.iter().flat_map(|config| {
+    let mut findings = Vec::new();
+    let mut flat = crate::plan::flatten(hive, &mut findings);
+    crate::plan::decode(hive, &mut flat, settings, &mut findings);
+    let infos = flat.configs.iter().zip(&flat.values).flat_map(|(config, value)| {
         let module = &flat.modules[config.module as usize].path;
-        let settings = config.settings.iter();
-        settings.map(move |setting| info(setting, String::new(), module))
+        let mut values = value.iter().flat_map(|value| value.value.render());
+        let mut infos = Vec::new();
+        for setting in &config.settings {
+            infos.push(info(setting, values.next().unwrap_or_default(), module));
+        }
+        infos
     });
     let mut infos: Vec<_> = infos.filter(|setting| !setting.hidden).collect();
     infos.sort_by(|a, b| a.name.cmp(&b.name));

@@ -59,6 +59,12 @@ pub struct MapConfig {
     /// Most fragmented datagrams at a time.
     #[config(default = 8192, flag = "bpf-fragments-map-max")]
     pub fragments_max: i64,
+    /// Most entries of the policy of an endpoint; smaller values count as 256, larger ones as 65536.
+    #[config(default = 16384, flag = "bpf-policy-map-max")]
+    pub policy_max: i64,
+    /// Most entries of the counters of all policies.
+    #[config(default = 65536, flag = "bpf-policy-stats-map-max")]
+    pub policy_stats_max: i64,
     /// Most addresses of nodes with an id; at least 16384.
     #[config(default = 16384, flag = "bpf-node-map-max")]
     pub node_map_max: i64,
@@ -105,6 +111,9 @@ impl MapConfig {
             );
         }
         self.check_flows(faults);
+        if !(1..=MAP_MAX).contains(&self.policy_stats_max) {
+            faults.add("bpf-policy-stats-map-max", format!("must be from 1 to {MAP_MAX}"));
+        }
         if !NODE_MAP.contains(&self.node_map_max) {
             let (least, most) = (NODE_MAP.start(), NODE_MAP.end());
             faults.add("bpf-node-map-max", format!("must be from {least} to {most}"));
@@ -208,6 +217,8 @@ mod tests {
         let text = faults(&|config| (config.nat_max, config.neighbours_max) = (2048, 4096));
         assert!(text.contains("must not exceed 2048"), "{text}");
         assert!(faults(&|config| config.fragments_max = 0).contains("bpf-fragments-map-max"));
+        let text = faults(&|config| config.policy_stats_max = 0);
+        assert!(text.contains("bpf-policy-stats-map-max"), "{text}");
     }
 
     #[test]

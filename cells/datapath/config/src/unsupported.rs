@@ -12,6 +12,48 @@ pub struct UnsupportedConfig {
     /// Enforcement of network policies: not supported unless `never`.
     #[config(default = "", hidden)]
     pub enable_policy: String,
+    /// Devices of endpoints: always pairs of veth.
+    #[config(default = "", hidden)]
+    pub datapath_mode: String,
+    /// ICMP errors for packets that policies deny: not supported unless `none`.
+    #[config(default = "", hidden)]
+    pub policy_deny_response: String,
+    /// The IP option with the id of a trace: not supported unless 0.
+    #[config(default = 0, hidden)]
+    pub ip_tracing_option_type: u32,
+    /// Masquerading at certain devices alone: not supported.
+    #[config(hidden)]
+    pub egress_masquerade_interfaces: Vec<String>,
+    /// Addresses of the node that do not count as its own: not supported.
+    #[config(hidden)]
+    pub exclude_local_address: Vec<String>,
+    /// Events of drops: always sent.
+    #[config(default = true, hidden)]
+    pub bpf_events_drop_enabled: bool,
+    /// Events of verdicts of policies: always sent.
+    #[config(default = true, hidden)]
+    pub bpf_events_policy_verdict_enabled: bool,
+    /// Events of packets on their way: always sent, see monitor-aggregation.
+    #[config(default = true, hidden)]
+    pub bpf_events_trace_enabled: bool,
+    /// Packets and bytes of connections: not counted.
+    #[config(default = false, hidden)]
+    pub bpf_conntrack_accounting: bool,
+    /// A route for each endpoint: not supported.
+    #[config(default = false, hidden)]
+    pub enable_endpoint_routes: bool,
+    /// The way through the stack of the host: packets always bypass it.
+    #[config(default = false, hidden)]
+    pub enable_host_legacy_routing: bool,
+    /// Routes to the pods of other nodes of the same network: not supported.
+    #[config(default = false, hidden)]
+    pub auto_direct_node_routes: bool,
+    /// IP protocols without ports: not supported.
+    #[config(default = false, hidden)]
+    pub enable_extended_ip_protocols: bool,
+    /// Unreachable routes for endpoints that are gone: not supported.
+    #[config(default = false, hidden)]
+    pub enable_unreachable_routes: bool,
     /// Counters of connections by zone: not supported.
     #[config(default = false, hidden)]
     pub enable_active_connection_tracking: bool,
@@ -77,12 +119,49 @@ impl UnsupportedConfig {
 
     /// Settings with values, and the value that requests nothing.
     fn requested_values(&self) -> Vec<Unsupported> {
-        let values = [(
-            "enable-policy",
-            &self.enable_policy,
-            "never",
-            "network policies are not enforced",
-        )];
+        let (interfaces, local) = (
+            self.egress_masquerade_interfaces.join(","),
+            self.exclude_local_address.join(","),
+        );
+        let tracing = self.ip_tracing_option_type.to_string();
+        let values = [
+            (
+                "enable-policy",
+                &self.enable_policy,
+                "never",
+                "network policies are not enforced",
+            ),
+            (
+                "datapath-mode",
+                &self.datapath_mode,
+                "veth",
+                "endpoints have pairs of veth",
+            ),
+            (
+                "policy-deny-response",
+                &self.policy_deny_response,
+                "none",
+                "network policies are not enforced",
+            ),
+            (
+                "ip-tracing-option-type",
+                &tracing,
+                "0",
+                "events have no ids of traces",
+            ),
+            (
+                "egress-masquerade-interfaces",
+                &interfaces,
+                "",
+                "packets are masqueraded at all devices",
+            ),
+            (
+                "exclude-local-address",
+                &local,
+                "",
+                "all addresses of the node are its own",
+            ),
+        ];
         values
             .into_iter()
             .filter(|(_, value, off, _)| !value.is_empty() && value != off)
@@ -91,7 +170,49 @@ impl UnsupportedConfig {
     }
 
     fn requested_switches(&self) -> impl Iterator<Item = Unsupported> {
+        let events = [
+            ("bpf-events-drop-enabled", self.bpf_events_drop_enabled),
+            (
+                "bpf-events-policy-verdict-enabled",
+                self.bpf_events_policy_verdict_enabled,
+            ),
+            ("bpf-events-trace-enabled", self.bpf_events_trace_enabled),
+        ];
+        let events = events
+            .into_iter()
+            .filter(|(_, is_on)| !is_on)
+            .map(|(key, _)| Unsupported::new(key, false, "these events are sent"));
         let switches = [
+            (
+                "bpf-conntrack-accounting",
+                self.bpf_conntrack_accounting,
+                "packets and bytes of connections are not counted",
+            ),
+            (
+                "enable-endpoint-routes",
+                self.enable_endpoint_routes,
+                "endpoints have no routes of their own",
+            ),
+            (
+                "enable-host-legacy-routing",
+                self.enable_host_legacy_routing,
+                "packets bypass the stack of the host",
+            ),
+            (
+                "auto-direct-node-routes",
+                self.auto_direct_node_routes,
+                "there are no routes to the pods of other nodes",
+            ),
+            (
+                "enable-extended-ip-protocols",
+                self.enable_extended_ip_protocols,
+                "packets of IP protocols without ports are dropped",
+            ),
+            (
+                "enable-unreachable-routes",
+                self.enable_unreachable_routes,
+                "endpoints that are gone have no unreachable routes",
+            ),
             (
                 "enable-active-connection-tracking",
                 self.enable_active_connection_tracking,
@@ -123,6 +244,7 @@ impl UnsupportedConfig {
             .into_iter()
             .filter(|(_, is_on, _)| *is_on)
             .map(|(key, _, effect)| Unsupported::new(key, true, effect))
+            .chain(events)
     }
 }
 
@@ -149,6 +271,8 @@ mod tests {
     fn values_that_switch_off_request_nothing() {
         let found = requested(|config| {
             config.enable_policy = "never".to_owned();
+            config.datapath_mode = "veth".to_owned();
+            config.policy_deny_response = "none".to_owned();
         });
         assert_eq!(found, [""; 0]);
     }
@@ -157,8 +281,20 @@ mod tests {
     fn each_setting_is_reported_with_its_value() {
         let found = requested(|config| {
             config.enable_policy = "default".to_owned();
+            config.datapath_mode = "netkit".to_owned();
+            config.exclude_local_address = vec!["10.0.0.0/8".to_owned(), "fd00::/8".to_owned()];
             config.enable_wireguard = true;
+            config.bpf_events_trace_enabled = false;
         });
-        assert_eq!(found, ["enable-policy=default", "enable-wireguard=true"]);
+        assert_eq!(
+            found,
+            [
+                "enable-policy=default",
+                "datapath-mode=netkit",
+                "exclude-local-address=10.0.0.0/8,fd00::/8",
+                "enable-wireguard=true",
+                "bpf-events-trace-enabled=false",
+            ]
+        );
     }
 }

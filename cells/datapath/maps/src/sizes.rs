@@ -15,6 +15,7 @@ use skep_bpf_maps::{
     },
     nat::NAT_MAX,
     node::NEIGHBOURS_MAX,
+    policy::{POLICY_MAX, POLICY_STATS_MAX},
 };
 use skep_bpf_sys::map::possible_cpus;
 use skep_datapath_config::MapConfig;
@@ -83,7 +84,12 @@ fn flow_sizes(config: &MapConfig, memory: u64, cpus: u32) -> MapSizes {
             entries
         }
     };
+    // Other limits are moved into this range, as Cilium does.
+    let policy = config.policy_max.clamp(256, 65_536) as u32;
+    let policy_stats = u32::try_from(config.policy_stats_max).unwrap_or(POLICY_STATS_MAX.default);
     MapSizes::default()
+        .with(POLICY_MAX, policy)
+        .with(POLICY_STATS_MAX, lru(policy_stats))
         .with(CT_TCP_MAX, lru(tcp))
         .with(CT_ANY_MAX, lru(any))
         .with(NAT_MAX, lru(nat))
@@ -173,6 +179,20 @@ mod tests {
             (sizes.affinity, sizes.reverse_sk, sizes.services),
             (1004, 1028, 1001)
         );
+    }
+
+    #[test]
+    fn policies_have_the_configured_sizes() {
+        let sizes = |most, stats| {
+            let mut config = <MapConfig as hive::Config>::defaults().unwrap();
+            (config.policy_max, config.policy_stats_max) = (most, stats);
+            let sizes = flow_sizes(&config, MEMORY, 4);
+            (sizes.get(POLICY_MAX), sizes.get(POLICY_STATS_MAX))
+        };
+
+        assert_eq!(sizes(1000, 2000), (1000, 2000));
+        assert_eq!(sizes(1, 1), (256, 1));
+        assert_eq!(sizes(100_000, 1), (65_536, 1));
     }
 
     fn flows(memory: u64, edit: impl Fn(&mut MapConfig)) -> [u32; 4] {
