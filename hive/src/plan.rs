@@ -21,7 +21,6 @@ use crate::key::{Key, TypeMap};
 use crate::module::ModulePath;
 use crate::scope::ScopeType;
 use crate::supply::Give;
-#[cfg(feature = "run")]
 pub(crate) use config::decode;
 pub(crate) use flatten::flatten;
 
@@ -255,7 +254,7 @@ impl Plan {
     pub(crate) fn new(hive: Hive, settings: Settings) -> Result<Self, Report> {
         let mut findings: Vec<Finding> = Vec::new();
         let mut flat = flatten(&hive, &mut findings);
-        let arguments = config::decode(&hive, &mut flat, &settings, &mut findings);
+        let arguments = decode(&hive, &mut flat, &settings, &mut findings);
         config::decide(&hive, &mut flat, &mut findings);
         let (graph, values) = graph::connect(flat, &mut findings);
         let report = Report::new(findings);

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hive::Member;
+use hive::{Cfg, Member};
 use skep_api::StatusProbe;
-use skep_api_types::{Masquerading, MasqueradingProtocols, Status, StatusResponse};
-use skep_datapath_config::Acceleration;
+use skep_api_types::{Masquerading, MasqueradingProtocols, Routing, Status, StatusResponse};
+use skep_datapath_config::{Acceleration, TunnelConfig};
 use skep_datapath_loader::{Attachment, PacketDatapath};
 
 /// The device that leads to other nodes; empty if there is none.
@@ -28,11 +28,30 @@ pub(crate) fn acceleration(packets: &PacketDatapath) -> String {
     .to_owned()
 }
 
-struct Interfaces(Arc<PacketDatapath>);
+struct Interfaces {
+    packets: Arc<PacketDatapath>,
+    tunnel: Cfg<TunnelConfig>,
+}
 
-/// Parts `masquerading` and `attach-mode`.
-pub(crate) fn status(packets: Arc<PacketDatapath>) -> Member<Arc<dyn StatusProbe>> {
-    Member(Arc::new(Interfaces(packets)))
+/// Parts `masquerading`, `routing`, `attach-mode` and `datapath-mode`.
+pub(crate) fn status(
+    packets: Arc<PacketDatapath>,
+    tunnel: Cfg<TunnelConfig>,
+) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Interfaces { packets, tunnel }))
+}
+
+fn routing(tunnel: &TunnelConfig) -> Routing {
+    let (mode, protocol) = if tunnel.is_tunnelled() {
+        ("Tunnel", tunnel.tunnel_protocol.to_string())
+    } else {
+        ("Native", String::new())
+    };
+    Routing {
+        intra_host_routing_mode: "BPF".to_owned(),
+        inter_host_routing_mode: mode.to_owned(),
+        tunnel_protocol: protocol,
+    }
 }
 
 #[async_trait]
@@ -42,7 +61,9 @@ impl StatusProbe for Interfaces {
     }
 
     async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
-        let status = self.0.status();
+        let status = self.packets.status();
+        response.routing = Some(routing(&self.tunnel));
+        response.datapath_mode = "veth".to_owned();
         response.attach_mode = match status.attachment {
             None => String::new(),
             Some(Attachment::Link) => "tcx".to_owned(),
@@ -65,5 +86,37 @@ impl StatusProbe for Interfaces {
             },
         });
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_datapath_config::RoutingMode;
+
+    use super::*;
+
+    #[test]
+    fn the_tunnel_is_named() {
+        let mut tunnel = <TunnelConfig as hive::Config>::defaults().unwrap();
+        tunnel.routing_mode = RoutingMode::Native;
+        let native = routing(&tunnel);
+        assert_eq!(
+            (
+                native.inter_host_routing_mode.as_str(),
+                native.tunnel_protocol.as_str()
+            ),
+            ("Native", "")
+        );
+
+        tunnel.routing_mode = RoutingMode::Tunnel;
+
+        let tunnelled = routing(&tunnel);
+        assert_eq!(
+            (
+                tunnelled.inter_host_routing_mode.as_str(),
+                tunnelled.tunnel_protocol.as_str()
+            ),
+            ("Tunnel", "vxlan")
+        );
     }
 }

@@ -11,9 +11,21 @@ use skep_api_types::{
     BpfMapProperties, BpfMapStatus, ClockSource, DeviceAddresses, GatewayFeature, KubeProxyReplacement,
     KubeProxyReplacementFeatures, Nat46X64Feature, NodePortFeature, Status, StatusResponse, Switch,
 };
-use skep_bpf_maps::lb::LbMapSizes;
+use skep_bpf_maps::{
+    conntrack::{CT_ANY4, CT_ANY6, CT_TCP4, CT_TCP6},
+    endpoint::LXC,
+    ip_masq::{IP_MASQ4, IP_MASQ6},
+    lb::{
+        AFFINITY4, AFFINITY6, BACKENDS4, BACKENDS6, MAGLEV4, MAGLEV6, REVERSE_NAT4, REVERSE_NAT6,
+        REVERSE_SK4, REVERSE_SK6, SERVICES4, SERVICES6, SOURCE_RANGE4, SOURCE_RANGE6,
+    },
+    nat::{NAT4, NAT6},
+    node::{IPCACHE, NEIGHBOURS4, NEIGHBOURS6},
+    policy::{POLICY_MAX, POLICY_STATS},
+};
 use skep_datapath_config::{AddressFamilies, Dispatch, ForwardingConfig, MapConfig, NodeMode};
 use skep_datapath_loader::PacketDatapath;
+use skep_datapath_maps::Maps;
 use skep_healthserver::NodeHealth;
 use skep_loadbalancer_model::Config as LbConfig;
 use skep_maglev::Maglev;
@@ -204,40 +216,78 @@ impl StatusProbe for Clock {
     }
 }
 
-struct Maps {
-    sizes: Arc<LbMapSizes>,
+/// Maps of both families, with the names that Cilium's clients know them by.
+static MAPS: [(&str, [&str; 2]); 16] = [
+    (
+        "Non-TCP connection tracking",
+        [CT_ANY4.family.name, CT_ANY6.family.name],
+    ),
+    (
+        "TCP connection tracking",
+        [CT_TCP4.family.name, CT_TCP6.family.name],
+    ),
+    ("Endpoints", [LXC.family.name; 2]),
+    ("IP cache", [IPCACHE.family.name; 2]),
+    ("IPv4 masquerading agent", [IP_MASQ4.family.name; 2]),
+    ("IPv6 masquerading agent", [IP_MASQ6.family.name; 2]),
+    ("NAT", [NAT4.family.name, NAT6.family.name]),
+    (
+        "Neighbor table",
+        [NEIGHBOURS4.family.name, NEIGHBOURS6.family.name],
+    ),
+    ("Policy stats", [POLICY_STATS.family.name; 2]),
+    ("Services", [SERVICES4.family.name, SERVICES6.family.name]),
+    ("Service backends", [BACKENDS4.family.name, BACKENDS6.family.name]),
+    (
+        "Reverse NAT",
+        [REVERSE_NAT4.family.name, REVERSE_NAT6.family.name],
+    ),
+    ("Session affinity", [AFFINITY4.family.name, AFFINITY6.family.name]),
+    (
+        "Source ranges",
+        [SOURCE_RANGE4.family.name, SOURCE_RANGE6.family.name],
+    ),
+    ("Maglev tables", [MAGLEV4.family.name, MAGLEV6.family.name]),
+    (
+        "Sock reverse NAT",
+        [REVERSE_SK4.family.name, REVERSE_SK6.family.name],
+    ),
+];
+
+struct MapTable {
+    maps: Arc<Maps>,
     config: Cfg<MapConfig>,
 }
 
 /// Part `bpf-maps`: sizes of the maps.
-fn maps(sizes: Arc<LbMapSizes>, config: Cfg<MapConfig>) -> Member<Arc<dyn StatusProbe>> {
-    Member(Arc::new(Maps { sizes, config }))
+fn maps(maps: Arc<Maps>, config: Cfg<MapConfig>) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(MapTable { maps, config }))
 }
 
 #[async_trait]
-impl StatusProbe for Maps {
+impl StatusProbe for MapTable {
     fn name(&self) -> &'static str {
         "bpf-maps"
     }
 
     async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
-        let sizes = &self.sizes;
-        let all = [
-            ("Services", sizes.services),
-            ("Service backends", sizes.backends),
-            ("Reverse NAT", sizes.reverse_nat),
-            ("Session affinity", sizes.affinity),
-            ("Source ranges", sizes.source_range),
-            ("Maglev tables", sizes.maglev),
-            ("Sock reverse NAT", sizes.reverse_sk),
-        ];
-        let maps = all.map(|(name, size)| BpfMapProperties {
-            name: name.to_owned(),
-            size: size.into(),
-        });
+        let size = |names: &[&str; 2]| {
+            let map = names.iter().find_map(|name| self.maps.get(name))?;
+            Some(map.raw().info().max_entries)
+        };
+        let mut maps: Vec<BpfMapProperties> = MAPS
+            .iter()
+            .filter_map(|(name, names)| Some((*name, size(names)?)))
+            .chain([("Endpoint policy", self.maps.sizes().get(POLICY_MAX))])
+            .map(|(name, size)| BpfMapProperties {
+                name: name.to_owned(),
+                size: size.into(),
+            })
+            .collect();
+        maps.sort_by(|a, b| a.name.cmp(&b.name));
         response.bpf_maps = Some(BpfMapStatus {
             dynamic_size_ratio: self.config.dynamic_size_ratio,
-            maps: maps.to_vec(),
+            maps,
         });
         None
     }

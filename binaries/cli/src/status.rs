@@ -6,7 +6,7 @@ use hive_script::text::TabWriter;
 use jiff::Timestamp;
 use skep_api_types::{
     BpfMapStatus, KubeProxyReplacement, KubeProxyReplacementFeatures, Masquerading, ModuleStatus,
-    MonitorStatus, NodePortFeature, State, StatusResponse, Switch,
+    MonitorStatus, NodePortFeature, Routing, State, StatusResponse, Switch,
 };
 
 use crate::mesh;
@@ -86,8 +86,14 @@ fn summary(status: &StatusResponse) -> String {
             }
         }
     };
+    if let Some(part) = &status.routing {
+        table.row(["Routing:", &routing(part)]);
+    }
     if !status.attach_mode.is_empty() {
         table.row(["Attach Mode:", &status.attach_mode.to_uppercase()]);
+    }
+    if !status.datapath_mode.is_empty() {
+        table.row(["Device Mode:", &status.datapath_mode]);
     }
     if let Some(part) = &status.masquerading {
         table.row(masquerading(part, replacement));
@@ -124,6 +130,14 @@ pub(crate) fn monitor(rings: &MonitorStatus) -> String {
         "Listening for events on {} CPUs with {}x{} of shared memory",
         rings.cpus, rings.npages, rings.pagesize
     )
+}
+
+fn routing(part: &Routing) -> String {
+    let mut network = part.inter_host_routing_mode.clone();
+    if !part.tunnel_protocol.is_empty() {
+        network.push_str(&format!(" [{}]", part.tunnel_protocol));
+    }
+    format!("Network: {network}   Host: {}", part.intra_host_routing_mode)
 }
 
 fn masquerading(part: &Masquerading, replacement: Option<&KubeProxyReplacement>) -> Vec<String> {
@@ -423,6 +437,27 @@ mod tests {
         let shown = overview(&status, false);
         let line = "Masquerading:           BPF   [eth0]   10.0.0.0/8 [IPv4: Enabled, IPv6: Disabled]\n";
         assert!(shown.contains(line), "{shown}");
+    }
+
+    #[test]
+    fn routing_names_the_tunnel() {
+        let mut status = status();
+        status.datapath_mode = "veth".to_owned();
+        for (routing, expected) in [
+            (
+                json!({"intra-host-routing-mode": "BPF", "inter-host-routing-mode": "Native"}),
+                "Routing:                Network: Native   Host: BPF\n",
+            ),
+            (
+                json!({"intra-host-routing-mode": "BPF", "inter-host-routing-mode": "Tunnel", "tunnel-protocol": "vxlan"}),
+                "Routing:                Network: Tunnel [vxlan]   Host: BPF\n",
+            ),
+        ] {
+            status.routing = from_value(routing).unwrap();
+            let shown = overview(&status, false);
+            assert!(shown.contains(expected), "{shown}");
+            assert!(shown.contains("Device Mode:            veth\n"), "{shown}");
+        }
     }
 
     #[test]

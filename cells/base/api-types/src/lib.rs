@@ -33,7 +33,7 @@ pub use service::{BackendAddress, FrontendAddress, Service, ServiceSpec, Service
 pub use status::{
     BpfMapProperties, BpfMapStatus, ClockSource, DeviceAddresses, GatewayFeature, K8sStatus,
     KubeProxyReplacement, KubeProxyReplacementFeatures, Masquerading, MasqueradingProtocols, ModuleStatus,
-    MonitorStatus, Nat46X64Feature, NodePortFeature, State, Status, StatusResponse, Switch,
+    MonitorStatus, Nat46X64Feature, NodePortFeature, Routing, State, Status, StatusResponse, Switch,
 };
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

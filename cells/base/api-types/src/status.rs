@@ -27,6 +27,12 @@ pub struct StatusResponse {
     /// Service handling in place of kube-proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kube_proxy_replacement: Option<KubeProxyReplacement>,
+    /// How packets reach endpoints of this node and of others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routing: Option<Routing>,
+    /// What the devices of endpoints are: `veth`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub datapath_mode: String,
     /// Which packets of pods leave with the node's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub masquerading: Option<Masquerading>,
@@ -144,6 +150,20 @@ pub struct KubeProxyReplacement {
     pub direct_routing_device: String,
     /// Features that are on.
     pub features: KubeProxyReplacementFeatures,
+}
+
+/// How packets reach endpoints.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Routing {
+    /// Those of this node: `BPF`, past the stack of the host.
+    pub intra_host_routing_mode: String,
+    /// Those of other nodes: `Native` or `Tunnel`.
+    pub inter_host_routing_mode: String,
+    /// The protocol of the tunnel: `vxlan`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub tunnel_protocol: String,
 }
 
 /// Which packets of pods leave with the node's address.
