@@ -58,7 +58,6 @@ struct Inner {
     faulty: BTreeSet<u64>,
     all_faulty: bool,
     prune_faulty: bool,
-    batched: bool,
     retriable: Vec<u64>,
     history: Vec<(String, Instant)>,
     /// Run in the middle of the next update, as if another task had.
@@ -128,8 +127,30 @@ impl Ops<Thing> for Target {
         let ids = std::mem::take(&mut self.0.lock().retriable);
         ids.iter().map(KeyBuf::of).collect()
     }
-    fn batched(&self) -> bool {
-        self.0.lock().batched
+}
+
+/// The same target, which takes all of a round at once: deletions first.
+#[derive(Clone, Default)]
+struct AtOnce(Target);
+
+impl BatchOps<Thing> for AtOnce {
+    fn batch(&mut self, round: &Round<'_>, deletes: &mut [Delete<Thing>], updates: &mut [Update<Thing>]) {
+        for entry in deletes {
+            entry.result = self.0.delete(round, entry.revision, &entry.object);
+        }
+        for entry in updates {
+            entry.result = self.0.update(round, entry.revision, &mut entry.object);
+        }
+    }
+    fn prune(
+        &mut self,
+        round: &Round<'_>,
+        objects: &mut dyn Iterator<Item = &Obj<Thing>>,
+    ) -> Result<(), BoxError> {
+        Ops::prune(&mut self.0, round, objects)
+    }
+    fn retriable(&mut self) -> Vec<KeyBuf> {
+        Ops::retriable(&mut self.0)
     }
 }
 
@@ -151,11 +172,11 @@ impl Reports {
     }
 }
 
-struct World {
+struct World<O = Target> {
     db: Db,
     table: RwTable<Thing>,
     target: Target,
-    reconciler: Arc<Reconciler<Thing, Target>>,
+    reconciler: Arc<Reconciler<Thing, O>>,
     handle: ReconcilerHandle,
     health: Reports,
     refresh_health: Reports,
@@ -181,6 +202,28 @@ impl World {
         config: Config,
         add: impl FnOnce(crate::PrimaryBuilder<Thing>) -> crate::PrimaryBuilder<Thing>,
     ) -> Self {
+        Self::of(config, add, |target| target)
+    }
+
+    fn started(config: Config) -> Self {
+        let mut world = Self::new(config);
+        world.start();
+        world
+    }
+}
+
+impl World<AtOnce> {
+    fn at_once(config: Config) -> Self {
+        Self::of(config, |table| table, AtOnce)
+    }
+}
+
+impl<O: BatchOps<Thing> + 'static> World<O> {
+    fn of(
+        config: Config,
+        add: impl FnOnce(crate::PrimaryBuilder<Thing>) -> crate::PrimaryBuilder<Thing>,
+        ops: impl FnOnce(Target) -> O,
+    ) -> Self {
         let db = Db::new();
         let table = RwTable::<Thing>::builder("things").primary(ID);
         let table = add(table.graveyard_limit(20)).build_plain(&db).unwrap();
@@ -189,7 +232,7 @@ impl World {
             &db,
             table.clone(),
             STATUS,
-            target.clone(),
+            ops(target.clone()),
             config,
         ));
         let handle = reconciler.handle();
@@ -204,12 +247,6 @@ impl World {
             token: CancellationToken::new(),
             running: Vec::new(),
         }
-    }
-
-    fn started(config: Config) -> Self {
-        let mut world = Self::new(config);
-        world.start();
-        world
     }
 
     fn start(&mut self) {
@@ -580,12 +617,10 @@ async fn refreshes_what_was_applied_long_ago() {
 
 #[tokio::test(start_paused = true)]
 async fn batches_do_deletions_first_within_the_round_size() {
-    let world = World::new(Config {
+    let mut world = World::at_once(Config {
         round_size: 3,
         ..config()
     });
-    world.target.0.lock().batched = true;
-    let mut world = world;
     world.put(&[thing(1, 1), thing(2, 1)]);
     world.start();
     tokio::time::sleep(Duration::from_millis(50)).await;

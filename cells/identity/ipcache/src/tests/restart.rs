@@ -8,7 +8,7 @@ use hive::{Cell, Hive, Settings};
 use skep_bpf_sys::map::{Fate, FaultyMap, Operation};
 use skep_bpf_sys::{MapFlags, MapKind, MapSpec};
 use skep_datapath_maps::Maps;
-use statedb::reconciler::StatusKind;
+use statedb::reconciler::{BatchOps as _, Round, StatusKind};
 use statedb::{Change, ReadTxn};
 
 use super::*;
@@ -67,11 +67,8 @@ async fn prune_writes_what_others_have_changed_or_deleted() {
     let table = world.writer.table();
     let mut ops = MapOps::new(table.clone(), world.map.clone());
     let snapshot = world.writer.db().read();
-    let round = statedb::reconciler::Round {
-        snapshot: &snapshot,
-        token: &world.stop,
-    };
-    statedb::reconciler::Ops::prune(&mut ops, &round, &mut table.all(&snapshot)).unwrap();
+    let round = Round::new(&snapshot, &world.stop);
+    ops.prune(&round, &mut table.all(&snapshot)).unwrap();
 
     world
         .expect(&["10.0.2.8/32 identity=300", "10.0.2.9/32 identity=301"])
