@@ -659,6 +659,46 @@ async fn single_operations_keep_the_order_of_changes() {
     );
 }
 
+#[derive(Default)]
+struct Measured(Mutex<Vec<Operation>>);
+
+impl ReconcilerMetrics for Measured {
+    fn operation(&self, operation: Operation, _: Duration) {
+        self.0.lock().push(operation);
+    }
+}
+
+/// What is measured of a round with an update, a deletion and another update.
+async fn measured<O: BatchOps<Thing> + 'static>(world: impl FnOnce(Config) -> World<O>) -> Vec<Operation> {
+    let metrics = Arc::new(Measured::default());
+    let mut world = world(Config {
+        metrics: metrics.clone(),
+        ..config()
+    });
+    world.start();
+    world
+        .handle
+        .wait_until_reconciled(world.put(&[thing(1, 1)]))
+        .await;
+    metrics.0.lock().clear();
+    let mut txn = world.db.write(&[&world.table]);
+    world.table.insert(&mut txn, thing(2, 1)).unwrap();
+    world.table.delete_by(&mut txn, ID.key(&1)).unwrap();
+    world.table.insert(&mut txn, thing(3, 1)).unwrap();
+    let revision = world.table.revision(&txn.commit());
+    world.handle.wait_until_reconciled(revision).await;
+    world.stop().await;
+    std::mem::take(&mut *metrics.0.lock())
+}
+
+#[tokio::test(start_paused = true)]
+async fn single_operations_are_measured_each_and_batches_as_one() {
+    use Operation::{Delete, Update};
+
+    assert_eq!(measured(World::new).await, [Update, Delete, Update]);
+    assert_eq!(measured(World::at_once).await, [Update]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn stopped_reconciler_goes_on_where_it_was() {
     let mut world = World::started(config());
