@@ -19,8 +19,8 @@ use std::{
 
 use ipnet::{IpNet, Ipv4Net};
 use statedb::{
-    Db, Index, Obj, Revision, RwTable,
-    reconciler::{Config, NoHealth, Ops, Reconciler, Round, Status, StatusField, Update},
+    Db, Index, Obj, RwTable,
+    reconciler::{BatchOps, Config, Delete, NoHealth, Reconciler, Round, Status, StatusField, Update},
     row::BoxError,
 };
 use tokio::sync::Notify;
@@ -533,25 +533,24 @@ struct Wanted {
 
 struct Mock(u64);
 
-impl<T> Ops<T> for Mock {
-    fn update(&mut self, _: &Round<'_>, _: Revision, _: &mut T) -> Result<(), BoxError> {
-        self.0 += 1;
-        Ok(())
-    }
-    fn delete(&mut self, _: &Round<'_>, _: Revision, _: &T) -> Result<(), BoxError> {
-        self.0 += 1;
-        Ok(())
-    }
-    fn prune(&mut self, _: &Round<'_>, _: &mut dyn Iterator<Item = &Obj<T>>) -> Result<(), BoxError> {
-        Ok(())
-    }
-    fn batched(&self) -> bool {
-        true
-    }
-    fn update_batch(&mut self, _: &Round<'_>, batch: &mut [Update<T>]) {
-        self.0 += batch.len() as u64;
-    }
+macro_rules! impl_mock {
+    ($($row:ty),+) => {$(
+        impl BatchOps<$row> for Mock {
+            fn batch(&mut self, _: &Round<'_>, _: &mut [Delete<$row>], updates: &mut [Update<$row>]) {
+                self.0 += updates.len() as u64;
+            }
+            fn prune(
+                &mut self,
+                _: &Round<'_>,
+                _: &mut dyn Iterator<Item = &Obj<$row>>,
+            ) -> Result<(), BoxError> {
+                Ok(())
+            }
+        }
+    )+};
 }
+
+impl_mock!(Wanted, Frontend);
 
 /// A million objects inserted in batches of 1000 until the last one is reconciled.
 fn reconciler(report: &mut Report) {

@@ -11,7 +11,7 @@ use hive::{Cell, Health, Job, JobCtx, Jobs, ModulePath, SpawnError, Value};
 
 use crate::{
     Db, Metrics, RwTable, Table,
-    reconciler::{HealthReporter, Ops, Reconciler, ReconcilerHandle},
+    reconciler::{BatchOps, HealthReporter, Reconciler, ReconcilerHandle},
 };
 
 impl Value for Db {}
@@ -85,7 +85,7 @@ impl HealthReporter for Health {
 impl<T, O> Reconciler<T, O>
 where
     T: Clone + Send + Sync + 'static,
-    O: Ops<T> + 'static,
+    O: BatchOps<T> + 'static,
 {
     /// Registers the reconciler as jobs of a module: `reconcile` and, if refreshing is on, `refresh`, each followed
     /// by `-<name>` if the configuration has a name.

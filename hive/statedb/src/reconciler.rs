@@ -2,7 +2,7 @@
 
 //! Reconciles a target outside with a table.
 //!
-//! Writers insert objects with [`Status::pending`]; a [`Reconciler`] applies them with its [`Ops`] and writes the outcome
+//! Writers insert objects with [`Status::pending`]; a [`Reconciler`] applies them with its [`Ops`], or [`BatchOps`], and writes the outcome
 //! back as the status of the object. What fails is retried with backoff, what was deleted is removed, what no object
 //! stands for is pruned once the table is initialised.
 //!
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use config::{Config, HealthReporter, NoHealth, NoReconcilerMetrics, Operation, ReconcilerMetrics};
 use driver::{Loop, Parts};
-pub use ops::{Delete, Ops, Round, StatusField, Update};
+pub use ops::{BatchOps, Delete, Ops, Round, StatusField, Update};
 pub use status::{Status, StatusKind, StatusSet};
 
 use crate::{Db, Revision, RwTable};
@@ -208,7 +208,7 @@ impl<T, O> fmt::Debug for Reconciler<T, O> {
 impl<T, O> Reconciler<T, O>
 where
     T: Clone + Send + Sync + 'static,
-    O: Ops<T>,
+    O: BatchOps<T>,
 {
     /// Creates a reconciler; [`Reconciler::run`] runs it.
     pub fn new(db: &Db, table: RwTable<T>, status: StatusField<T>, ops: O, config: Config) -> Self {

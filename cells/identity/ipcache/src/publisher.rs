@@ -181,7 +181,7 @@ mod tests {
         atomic::{AtomicUsize, Ordering},
     };
 
-    use hive::{Cell, Hive, Job, Jobs};
+    use hive::{Cell, Hive, Job, Jobs, Running};
     use skep_identity::Reserved;
     use statedb::{Index, RwTable};
 
@@ -216,11 +216,120 @@ mod tests {
         }
     }
 
+    fn rows(db: &Db) -> RwTable<Row> {
+        RwTable::builder("rows").primary(Row::BY_ID).build(db).unwrap()
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Way {
+        Table,
+        Rows,
+    }
+
+    /// Runs a publisher of claims of rows as a job.
+    async fn start(
+        way: Way,
+        writer: &Writer,
+        rows: &RwTable<Row>,
+        claims: impl Fn(&Row) -> Vec<(Prefix, Claim)> + Clone + Send + Sync + 'static,
+    ) -> Running {
+        let publisher = Arc::new(Publisher {
+            ipcache: writer.clone(),
+            guard: writer.register_source("rows").unwrap(),
+            kind: "row",
+        });
+        let table = rows.reader();
+        let start = move |jobs: Jobs| {
+            let (publisher, table, claims) = (publisher.clone(), table.clone(), claims.clone());
+            jobs.spawn(Job::once("follow", move |cx: JobCtx| {
+                let (publisher, table, claims) = (publisher.clone(), table.clone(), claims.clone());
+                async move {
+                    let db = publisher.ipcache.db();
+                    let of_all =
+                        |snapshot: &Snapshot| table.all(snapshot).flat_map(|row| claims(row)).collect();
+                    let work = async {
+                        match way {
+                            Way::Table => publisher.follow(db, &table, of_all, &cx).await,
+                            Way::Rows => {
+                                let key = |row: &Row| row.id;
+                                publisher.follow_rows(db, &table, key, &claims, &cx).await
+                            }
+                        }
+                    };
+                    cx.until_cancelled(work).await.unwrap_or(Ok(()))
+                }
+            }))
+        };
+        hive::testing::start(Hive::new([Cell::module("test", "Claims").run(start)])).await
+    }
+
+    /// Lets the job do what it can: time is paused, and goes on when the job waits.
+    async fn settle() {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+
+    fn prefixes(writer: &Writer) -> Vec<String> {
+        let (txn, table) = (writer.db().read(), writer.table());
+        table.all(&txn).map(|row| row.prefix.to_string()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn claims_of_an_earlier_run_of_the_job_are_deleted() {
+        for way in [Way::Table, Way::Rows] {
+            let db = Db::new();
+            let writer = Writer::with_table(&db).unwrap();
+            let mut txn = writer.write();
+            for (network, source, kind) in [
+                ("10.7.0.0/24", Source::Local, "row"),
+                ("10.8.0.0/24", Source::Local, "node"),
+                ("10.9.0.0/24", Source::Generated, "row"),
+            ] {
+                let owner = Owner::new(source, ResourceId::new(kind, "", "7"));
+                let claim = Claim::labels(owner, Reserved::Host);
+                writer.upsert(&mut txn, network.parse().unwrap(), claim).unwrap();
+            }
+            txn.commit();
+
+            let running = start(way, &writer, &rows(&db), Row::claims).await;
+            settle().await;
+
+            assert_eq!(prefixes(&writer), ["10.8.0.0/24", "10.9.0.0/24"], "{way:?}");
+            hive::testing::stop(running).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_source_has_delivered_when_its_table_is_initialized() {
+        for way in [Way::Table, Way::Rows] {
+            let db = Db::new();
+            let writer = Writer::with_table(&db).unwrap();
+            let rows = rows(&db);
+            let mut txn = db.write(&[&rows]);
+            let initializer = rows.register_initializer(&mut txn, "list").unwrap();
+            let network = "10.7.0.0/24";
+            rows.insert(&mut txn, Row { id: 7, network }).unwrap();
+            txn.commit();
+            let pending = || writer.table().pending_initializers(&db.read());
+
+            let running = start(way, &writer, &rows, Row::claims).await;
+            settle().await;
+            assert_eq!(prefixes(&writer), [network], "{way:?}");
+            assert_eq!(pending(), ["rows"], "{way:?}");
+
+            let mut txn = db.write(&[&rows]);
+            txn.initialized(&initializer).unwrap();
+            txn.commit();
+            settle().await;
+            assert_eq!(pending(), [""; 0], "{way:?}");
+            hive::testing::stop(running).await;
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn rows_are_asked_for_their_claims_when_they_change() {
         let db = Db::new();
         let writer = Writer::with_table(&db).unwrap();
-        let rows: RwTable<Row> = RwTable::builder("rows").primary(Row::BY_ID).build(&db).unwrap();
+        let rows = rows(&db);
         let upsert = |changed: &[(u32, &'static str)], deleted: &[u32]| {
             let mut txn = db.write(&[&rows]);
             for (id, network) in changed {
@@ -234,30 +343,13 @@ mod tests {
         let networks: Vec<&'static str> = (0..200).map(|n| &*format!("10.{n}.0.0/24").leak()).collect();
         let all: Vec<(u32, &'static str)> = (0..).zip(networks).collect();
         upsert(&all, &[]);
-        let publisher = Arc::new(Publisher {
-            ipcache: writer.clone(),
-            guard: writer.register_source("rows").unwrap(),
-            kind: "row",
-        });
         let asked = Arc::new(AtomicUsize::new(0));
-        let (table, counted, of_job) = (rows.reader(), asked.clone(), db.clone());
-        let start = move |jobs: Jobs| {
-            let (publisher, table, asked, db) =
-                (publisher.clone(), table.clone(), counted.clone(), of_job.clone());
-            jobs.spawn(Job::once("follow", move |cx: JobCtx| {
-                let (publisher, table, asked, db) =
-                    (publisher.clone(), table.clone(), asked.clone(), db.clone());
-                async move {
-                    let claims = |row: &Row| {
-                        asked.fetch_add(1, Ordering::Relaxed);
-                        row.claims()
-                    };
-                    let work = publisher.follow_rows(&db, &table, |row| row.id, claims, &cx);
-                    cx.until_cancelled(work).await.unwrap_or(Ok(()))
-                }
-            }))
+        let counted = asked.clone();
+        let claims = move |row: &Row| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            row.claims()
         };
-        let running = hive::testing::start(Hive::new([Cell::module("test", "Claims").run(start)])).await;
+        let running = start(Way::Rows, &writer, &rows, claims).await;
         let claimed = |network: &str| {
             let prefix: Prefix = network.parse().unwrap();
             let txn = db.read();
@@ -268,8 +360,6 @@ mod tests {
                 owners.collect::<Vec<_>>()
             })
         };
-        // Time is paused: it goes on when the job waits.
-        let settle = || tokio::time::sleep(std::time::Duration::from_millis(1));
         settle().await;
         assert_eq!(asked.load(Ordering::Relaxed), 200);
 

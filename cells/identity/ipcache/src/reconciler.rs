@@ -12,9 +12,9 @@ use std::sync::Arc;
 use hive::{Jobs, SpawnError};
 use skep_bpf_maps::node::{IpcacheKey, IpcacheValue};
 use skep_datapath_maps::transaction::{Deletions, Phase, Stage, Transaction, Updates};
-use statedb::reconciler::{Config, Delete, Ops, Reconciler, Round, Update};
+use statedb::reconciler::{BatchOps, Config, Delete, Reconciler, Round, Update};
 use statedb::row::BoxError;
-use statedb::{Db, Obj, ReadTxn, Revision, RwTable, Table};
+use statedb::{Db, Obj, ReadTxn, RwTable, Table};
 
 use crate::map::IpcacheMap;
 use crate::prefix::Prefix;
@@ -103,11 +103,6 @@ impl MapOps {
             .collect()
     }
 
-    fn one(&mut self, round: &Round<'_>, prefix: Prefix) -> Result<(), BoxError> {
-        self.stage(round.snapshot, prefix);
-        self.carry_out().into_iter().collect()
-    }
-
     /// Entries of the map that are not as they must be: key, and what it must be.
     fn differences(&self, txn: &impl ReadTxn) -> Result<Vec<(IpcacheKey, Option<IpcacheValue>)>, BoxError> {
         let mut found = Vec::new();
@@ -134,15 +129,7 @@ impl MapOps {
     }
 }
 
-impl Ops<IpcacheEntry> for MapOps {
-    fn update(&mut self, round: &Round<'_>, _: Revision, row: &mut IpcacheEntry) -> Result<(), BoxError> {
-        self.one(round, row.prefix)
-    }
-
-    fn delete(&mut self, round: &Round<'_>, _: Revision, row: &IpcacheEntry) -> Result<(), BoxError> {
-        self.one(round, row.prefix)
-    }
-
+impl BatchOps<IpcacheEntry> for MapOps {
     fn prune(
         &mut self,
         round: &Round<'_>,
@@ -169,10 +156,6 @@ impl Ops<IpcacheEntry> for MapOps {
             }
         }
         self.carry_out().into_iter().collect()
-    }
-
-    fn batched(&self) -> bool {
-        true
     }
 
     fn batch(

@@ -10,8 +10,7 @@ use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_model::hash::HashSet;
 use skep_loadbalancer_model::types::{Frontend, L3n4Addr};
 use statedb::reconciler::{
-    Config, Delete, Ops as TableOps, Reconciler, ReconcilerHandle, ReconcilerMetrics, Round, StatusField,
-    Update,
+    BatchOps, Config, Delete, Reconciler, ReconcilerHandle, ReconcilerMetrics, Round, StatusField, Update,
 };
 use statedb::row::BoxError;
 use statedb::{KeyBuf, Obj, Revision};
@@ -55,39 +54,7 @@ fn in_sequence(deletes: &[Delete<Frontend>], updates: &[Update<Frontend>]) -> Ve
     steps.into_iter().map(|(_, step)| step).collect()
 }
 
-impl TableOps<Frontend> for FrontendOps {
-    fn update(
-        &mut self,
-        round: &Round<'_>,
-        revision: Revision,
-        frontend: &mut Frontend,
-    ) -> Result<(), BoxError> {
-        let mut update = [Update {
-            revision,
-            object: frontend.clone(),
-            result: Ok(()),
-        }];
-        self.batch(round, &mut [], &mut update);
-        let [update] = update;
-        frontend.id = update.object.id;
-        update.result
-    }
-
-    fn delete(
-        &mut self,
-        _round: &Round<'_>,
-        _revision: Revision,
-        frontend: &Frontend,
-    ) -> Result<(), BoxError> {
-        let mut ops = self.0.lock();
-        ops.remove(frontend.address());
-        let results = ops.finish();
-        results
-            .into_iter()
-            .try_for_each(|result| result.map(drop))
-            .map_err(Into::into)
-    }
-
+impl BatchOps<Frontend> for FrontendOps {
     fn prune(
         &mut self,
         _round: &Round<'_>,
@@ -105,10 +72,6 @@ impl TableOps<Frontend> for FrontendOps {
     fn retriable(&mut self) -> Vec<KeyBuf> {
         let addresses = self.0.lock().take_retriable();
         addresses.iter().map(KeyBuf::of).collect()
-    }
-
-    fn batched(&self) -> bool {
-        true
     }
 
     fn batch(

@@ -13,6 +13,8 @@ pub(super) struct Ids {
     // Never allocated.
     max: u32,
     used: RoaringBitmap,
+    // Ids above the counter may have been allocated before, or wait for their address.
+    has_wrapped: bool,
     // Ids of an earlier run by address, not claimed yet.
     restored: HashMap<L3n4Addr, u32>,
 }
@@ -23,6 +25,7 @@ impl Ids {
             next: 1,
             max,
             used: RoaringBitmap::new(),
+            has_wrapped: false,
             restored: HashMap::default(),
         }
     }
@@ -73,18 +76,17 @@ impl Ids {
             return Some(id);
         }
         let (first, max) = (self.next, self.max);
+        let is_fresh = !self.has_wrapped || self.restored.is_empty();
         // Nearly always.
-        if first < max && self.used.insert(first) {
+        if is_fresh && first < max && self.used.insert(first) {
             self.next = first + 1;
             return Some(first);
         }
-        let waiting: HashSet<u32> = match first < max {
-            true => HashSet::default(),
-            false => self.restored.values().copied().collect(),
-        };
+        let waiting: HashSet<u32> = self.restored.values().copied().collect();
         let id = (first..max)
             .chain(1..first.min(max))
             .find(|id| !self.used.contains(*id) && !waiting.contains(id))?;
+        self.has_wrapped |= id < first;
         self.used.insert(id);
         self.next = id + 1;
         Some(id)
@@ -140,5 +142,41 @@ mod tests {
         assert_eq!(ids.allocate(&address("10.0.0.2:53/UDP")), Some(9));
         assert_eq!(ids.allocate(&address("10.0.0.2:53/TCP")), Some(11));
         assert_eq!((ids.len(), ids.restored_len()), (4, 1));
+    }
+
+    #[test]
+    fn ids_out_of_range_are_not_restored() {
+        let mut ids = Ids::new(4);
+        let other = address("10.0.0.9:80/TCP");
+        for (at, id) in [0, 4, 7].into_iter().enumerate() {
+            ids.restore(address(&format!("10.0.0.{at}:80/TCP")), id);
+            ids.skip(id);
+        }
+
+        assert_eq!(ids.restored_len(), 0);
+        assert_eq!(
+            [1, 2, 3].map(|_| ids.allocate(&other)),
+            [Some(1), Some(2), Some(3)]
+        );
+    }
+
+    #[test]
+    fn ids_beyond_the_range_do_not_turn_the_counter_back() {
+        let mut ids = Ids::new(4);
+        ids.skip(2);
+
+        ids.skip(4);
+
+        assert_eq!(ids.allocate(&address("10.0.0.1:80/TCP")), Some(3));
+    }
+
+    #[test]
+    fn restored_ids_wait_for_their_address_when_all_others_are_in_use() {
+        let mut ids = Ids::new(4);
+        let (own, other) = (address("10.0.0.1:80/TCP"), address("10.0.0.2:80/TCP"));
+        ids.restore(own, 2);
+
+        assert_eq!([1, 2, 3].map(|_| ids.allocate(&other)), [Some(3), Some(1), None]);
+        assert_eq!(ids.allocate(&own), Some(2));
     }
 }

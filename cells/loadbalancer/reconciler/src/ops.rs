@@ -462,7 +462,7 @@ impl Ops {
         if let Some(wildcard) = wildcards.get_mut(&address.ip()) {
             let parents = wildcard.parents.len();
             wildcard.parents.retain(|(parent, _)| *parent != id);
-            if parents != wildcard.parents.len() || parents == 0 || wildcard.written.is_none() {
+            if parents != wildcard.parents.len() || wildcard.written.is_none() {
                 round.wildcards.push((owner, address.ip()));
             }
         }

@@ -198,3 +198,43 @@ impl FrontendEntry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is known of a wildcard entry without flags after owners that staged it with them, incomplete ones and others.
+    fn settled(are_incomplete: &[bool]) -> Option<Option<ServiceFlags>> {
+        let mut wildcard = Wildcard {
+            written: Some(None),
+            staged: Some(Some(ServiceFlags::LOAD_BALANCER)),
+            ..Wildcard::default()
+        };
+        for is_incomplete in are_incomplete {
+            wildcard.settle(*is_incomplete);
+        }
+        wildcard.written
+    }
+
+    #[test]
+    fn a_wildcard_entry_is_written_if_one_of_its_owners_completed() {
+        let written = Some(Some(ServiceFlags::LOAD_BALANCER));
+
+        assert_eq!(settled(&[false]), written);
+        assert_eq!(settled(&[false, true]), written);
+        assert_eq!(settled(&[true, false]), written);
+        assert_eq!(settled(&[true, true]), None);
+    }
+
+    #[test]
+    fn a_wildcard_entry_that_is_not_staged_stays_what_it_is() {
+        let mut wildcard = Wildcard {
+            written: Some(None),
+            ..Wildcard::default()
+        };
+
+        wildcard.settle(true);
+
+        assert_eq!(wildcard.written, Some(None));
+    }
+}

@@ -5,6 +5,8 @@
 mod capacity;
 mod changes;
 mod faults;
+mod restart;
+mod wildcards;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -7,7 +7,7 @@ use hive::{HealthSink, Hive, MemoryHealth, Settings};
 use super::*;
 use crate::{
     Index, Obj, Revision,
-    reconciler::{Config, Round, Status, StatusField},
+    reconciler::{Config, Ops, Round, Status, StatusField},
     row::BoxError,
 };
 

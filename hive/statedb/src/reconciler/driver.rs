@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Progress, Shared,
     config::{Config, HealthReporter, Operation},
-    ops::{Delete, Ops, Round, StatusField, Update},
+    ops::{BatchOps, Delete, Round, StatusField, Update},
     retries::{Pending, Retries},
     status::Status,
 };
@@ -82,7 +82,7 @@ pub(super) struct Parts<T> {
 impl<T, O> Loop<T, O>
 where
     T: Clone + Send + Sync + 'static,
-    O: Ops<T>,
+    O: BatchOps<T>,
 {
     pub(super) fn new(ops: O, config: &Config) -> Self {
         Self {
@@ -188,8 +188,9 @@ where
             let round = Round {
                 snapshot: &snapshot,
                 token,
+                metrics: &*parts.config.metrics,
             };
-            self.operate(parts, &round);
+            self.operate(&round);
             let (failed, settled) = self.settle(parts, &snapshot);
             self.hasten_retries();
             parts.config.metrics.round();
@@ -314,48 +315,20 @@ where
         true
     }
 
-    fn operate(&mut self, parts: &Parts<T>, round: &Round<'_>) {
-        let metrics = &parts.config.metrics;
-        let timed = metrics.enabled();
-        let measure = |operation: Operation, started: Option<std::time::Instant>| {
-            if let Some(started) = started {
-                metrics.operation(operation, started.elapsed());
-            }
+    fn operate(&mut self, round: &Round<'_>) {
+        let Self {
+            ops,
+            deletes,
+            updates,
+            ..
+        } = self;
+        let kind = match updates.is_empty() {
+            true => Operation::Delete,
+            false => Operation::Update,
         };
-        let now = || timed.then(std::time::Instant::now);
-        if self.ops.batched() {
-            let kinds = (!self.deletes.is_empty(), !self.updates.is_empty());
-            let started = now();
-            self.ops.batch(round, &mut self.deletes, &mut self.updates);
-            match kinds {
-                (false, false) => {}
-                (true, false) => measure(Operation::Delete, started),
-                (_, true) => measure(Operation::Update, started),
-            }
-            return;
-        }
-        // One by one, in the order of the changes.
-        let (mut updates, mut deletes) = (
-            self.updates.iter_mut().peekable(),
-            self.deletes.iter_mut().peekable(),
-        );
-        loop {
-            let delete_first = match (updates.peek(), deletes.peek()) {
-                (Some(update), Some(delete)) => delete.revision < update.revision,
-                (None, Some(_)) => true,
-                (Some(_), None) => false,
-                (None, None) => return,
-            };
-            let started = now();
-            if delete_first {
-                if let Some(entry) = deletes.next() {
-                    entry.result = self.ops.delete(round, entry.revision, &entry.object);
-                    measure(Operation::Delete, started);
-                }
-            } else if let Some(entry) = updates.next() {
-                entry.result = self.ops.update(round, entry.revision, &mut entry.object);
-                measure(Operation::Update, started);
-            }
+        match O::IS_MEASURED_EACH {
+            true => ops.batch(round, deletes, updates),
+            false => round.measure(kind, || ops.batch(round, deletes, updates)),
         }
     }
 
@@ -491,9 +464,12 @@ where
     ) {
         let requested = *shared.prune_requests.borrow();
         let started = Instant::now();
-        let outcome = self
-            .ops
-            .prune(&Round { snapshot, token }, &mut parts.table.all(snapshot));
+        let round = Round {
+            snapshot,
+            token,
+            metrics: &*parts.config.metrics,
+        };
+        let outcome = self.ops.prune(&round, &mut parts.table.all(snapshot));
         parts.config.metrics.prune(started.elapsed(), outcome.is_err());
         self.hasten_retries();
         self.prune = PruneState {

@@ -2,65 +2,59 @@
 
 //! What a reconciler does to its target.
 
-use std::fmt;
+use std::{fmt, time::Instant};
 
 use tokio_util::sync::CancellationToken;
 
+use super::config::{NoReconcilerMetrics, Operation, ReconcilerMetrics};
+use super::status::Status;
 use crate::{KeyBuf, Obj, Revision, Snapshot, row::BoxError};
 
-/// A round of reconciliation, as [`Ops`] sees it.
-#[derive(Debug)]
+/// A round of reconciliation, as operations see it.
 pub struct Round<'a> {
     /// Snapshot of all tables for the round.
     pub snapshot: &'a Snapshot,
     /// Cancelled when the reconciler stops.
     pub token: &'a CancellationToken,
+    pub(super) metrics: &'a dyn ReconcilerMetrics,
 }
 
-/// Operations of a reconciler on its target.
+impl<'a> Round<'a> {
+    /// Returns a round that is not measured, to call operations without a reconciler.
+    pub fn new(snapshot: &'a Snapshot, token: &'a CancellationToken) -> Self {
+        Self {
+            snapshot,
+            token,
+            metrics: &NoReconcilerMetrics,
+        }
+    }
+
+    /// Measures an operation.
+    pub(super) fn measure<R>(&self, operation: Operation, operate: impl FnOnce() -> R) -> R {
+        if !self.metrics.enabled() {
+            return operate();
+        }
+        let started = Instant::now();
+        let result = operate();
+        self.metrics.operation(operation, started.elapsed());
+        result
+    }
+}
+
+impl fmt::Debug for Round<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Round")
+            .field("snapshot", &self.snapshot)
+            .field("token", &self.token)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Operations of a reconciler on its target, one object at a time in the order of the changes.
 ///
 /// All operations must be idempotent: an update may be repeated, deleting what is absent is success. They are
-/// synchronous. An implementation that handles many objects at once returns true from [`Ops::batched`] and overrides
-/// the batch methods, or [`Ops::batch`] for all at once.
-///
-/// ```
-/// use std::collections::BTreeSet;
-///
-/// use statedb::{Obj, reconciler::{Delete, Ops, Round, Update}, row::BoxError};
-///
-/// /// A target that takes many at once, but no more than it has room for.
-/// struct Target(BTreeSet<u32>, usize);
-///
-/// impl Ops<u32> for Target {
-///     fn update(&mut self, _: &Round<'_>, _: u64, number: &mut u32) -> Result<(), BoxError> {
-///         match self.0.len() < self.1 || self.0.contains(number) {
-///             true => Ok(drop(self.0.insert(*number))),
-///             false => Err("no room".into()),
-///         }
-///     }
-///     fn delete(&mut self, _: &Round<'_>, _: u64, number: &u32) -> Result<(), BoxError> {
-///         self.0.remove(number);
-///         Ok(())
-///     }
-///     fn prune(&mut self, _: &Round<'_>, all: &mut dyn Iterator<Item = &Obj<u32>>) -> Result<(), BoxError> {
-///         let wanted: BTreeSet<u32> = all.map(|number| **number).collect();
-///         self.0.retain(|number| wanted.contains(number));
-///         Ok(())
-///     }
-///     fn batched(&self) -> bool {
-///         true
-///     }
-///     fn update_batch(&mut self, round: &Round<'_>, batch: &mut [Update<u32>]) {
-///         for entry in batch {
-///             entry.result = self.update(round, entry.revision, &mut entry.object);
-///         }
-///     }
-///     fn delete_batch(&mut self, _: &Round<'_>, batch: &mut [Delete<u32>]) {
-///         let gone: BTreeSet<u32> = batch.iter().map(|entry| *entry.object).collect();
-///         self.0.retain(|number| !gone.contains(number));
-///     }
-/// }
-/// ```
+/// synchronous. See [`Reconciler`](super::Reconciler) for an example, and [`BatchOps`] for targets that take many objects
+/// at once.
 pub trait Ops<T>: Send {
     /// Applies `object` to the target. Changes made to `object` are kept in the table with its new status,
     /// unless the object changed meanwhile.
@@ -90,55 +84,112 @@ pub trait Ops<T>: Send {
     fn retriable(&mut self) -> Vec<KeyBuf> {
         Vec::new()
     }
+}
 
-    /// Returns whether to call the batch methods; called once per round. Deletions of a round come first then.
-    fn batched(&self) -> bool {
-        false
-    }
+/// Operations of a reconciler on its target, all of a round at once. All [`Ops`] are such operations, too.
+///
+/// The same holds for them as for [`Ops`].
+///
+/// ```
+/// use std::collections::BTreeSet;
+///
+/// use statedb::{Obj, reconciler::{BatchOps, Delete, Round, Update}, row::BoxError};
+///
+/// /// A target that takes many at once, but no more than it has room for.
+/// struct Target(BTreeSet<u32>, usize);
+///
+/// impl BatchOps<u32> for Target {
+///     fn batch(&mut self, _: &Round<'_>, deletes: &mut [Delete<u32>], updates: &mut [Update<u32>]) {
+///         let gone: BTreeSet<u32> = deletes.iter().map(|entry| *entry.object).collect();
+///         self.0.retain(|number| !gone.contains(number));
+///         for entry in updates {
+///             match self.0.len() < self.1 || self.0.contains(&entry.object) {
+///                 true => drop(self.0.insert(entry.object)),
+///                 false => entry.result = Err("no room".into()),
+///             }
+///         }
+///     }
+///     fn prune(&mut self, _: &Round<'_>, all: &mut dyn Iterator<Item = &Obj<u32>>) -> Result<(), BoxError> {
+///         let wanted: BTreeSet<u32> = all.map(|number| **number).collect();
+///         self.0.retain(|number| wanted.contains(number));
+///         Ok(())
+///     }
+/// }
+/// ```
+pub trait BatchOps<T>: Send {
+    /// Whether the operations are measured each, and not as a batch.
+    #[doc(hidden)]
+    const IS_MEASURED_EACH: bool = false;
 
-    /// Does all operations of a round; sets the result of each entry. By default all deletions, then all updates;
-    /// override it if their order counts (both slices are in order of revision).
-    fn batch(&mut self, round: &Round<'_>, deletes: &mut [Delete<T>], updates: &mut [Update<T>]) {
-        if !deletes.is_empty() {
-            self.delete_batch(round, deletes);
-        }
-        if !updates.is_empty() {
-            self.update_batch(round, updates);
-        }
-    }
+    /// Does all operations of a round; sets the result of each entry that fails. Both slices are in order of revision.
+    fn batch(&mut self, round: &Round<'_>, deletes: &mut [Delete<T>], updates: &mut [Update<T>]);
 
-    /// Updates many objects; sets the result of each.
-    fn update_batch(&mut self, round: &Round<'_>, batch: &mut [Update<T>]) {
-        for entry in batch {
-            entry.result = self.update(round, entry.revision, &mut entry.object);
-        }
-    }
+    /// See [`Ops::prune`].
+    ///
+    /// # Errors
+    /// Shown in health; pruning is retried after the interval.
+    fn prune(
+        &mut self,
+        round: &Round<'_>,
+        objects: &mut dyn Iterator<Item = &Obj<T>>,
+    ) -> Result<(), BoxError>;
 
-    /// Removes many objects; sets the result of each.
-    fn delete_batch(&mut self, round: &Round<'_>, batch: &mut [Delete<T>]) {
-        for entry in batch {
-            entry.result = self.delete(round, entry.revision, &entry.object);
-        }
+    /// See [`Ops::retriable`].
+    fn retriable(&mut self) -> Vec<KeyBuf> {
+        Vec::new()
     }
 }
 
-/// One object of [`Ops::update_batch`].
+impl<T, O: Ops<T>> BatchOps<T> for O {
+    const IS_MEASURED_EACH: bool = true;
+
+    fn batch(&mut self, round: &Round<'_>, deletes: &mut [Delete<T>], updates: &mut [Update<T>]) {
+        let (mut updates, mut deletes) = (updates.iter_mut().peekable(), deletes.iter_mut().peekable());
+        loop {
+            let revision = updates.peek().map(|entry| entry.revision);
+            let precedes = |entry: &&mut Delete<T>| revision.is_none_or(|revision| entry.revision < revision);
+            if let Some(entry) = deletes.next_if(precedes) {
+                let delete = || self.delete(round, entry.revision, &entry.object);
+                entry.result = round.measure(Operation::Delete, delete);
+            } else if let Some(entry) = updates.next() {
+                let update = || self.update(round, entry.revision, &mut entry.object);
+                entry.result = round.measure(Operation::Update, update);
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn prune(
+        &mut self,
+        round: &Round<'_>,
+        objects: &mut dyn Iterator<Item = &Obj<T>>,
+    ) -> Result<(), BoxError> {
+        Ops::prune(self, round, objects)
+    }
+
+    fn retriable(&mut self) -> Vec<KeyBuf> {
+        Ops::retriable(self)
+    }
+}
+
+/// An update of a round.
 pub struct Update<T> {
     /// Table revision of the object.
     pub revision: Revision,
     /// A copy of the object; see [`Ops::update`].
     pub object: T,
-    /// Outcome; the operation sets it.
+    /// Outcome; success unless the operation sets it.
     pub result: Result<(), BoxError>,
 }
 
-/// One object of [`Ops::delete_batch`].
+/// A deletion of a round.
 pub struct Delete<T> {
     /// Table revision of the deletion.
     pub revision: Revision,
     /// Last state of the object.
     pub object: Obj<T>,
-    /// Outcome; the operation sets it.
+    /// Outcome; success unless the operation sets it.
     pub result: Result<(), BoxError>,
 }
 
@@ -181,8 +232,6 @@ pub struct StatusField<T> {
     /// Replaces the status.
     pub set: fn(&mut T, Status),
 }
-
-use super::status::Status;
 
 impl<T> Clone for StatusField<T> {
     fn clone(&self) -> Self {

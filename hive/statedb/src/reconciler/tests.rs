@@ -58,7 +58,6 @@ struct Inner {
     faulty: BTreeSet<u64>,
     all_faulty: bool,
     prune_faulty: bool,
-    batched: bool,
     retriable: Vec<u64>,
     history: Vec<(String, Instant)>,
     /// Run in the middle of the next update, as if another task had.
@@ -128,8 +127,30 @@ impl Ops<Thing> for Target {
         let ids = std::mem::take(&mut self.0.lock().retriable);
         ids.iter().map(KeyBuf::of).collect()
     }
-    fn batched(&self) -> bool {
-        self.0.lock().batched
+}
+
+/// The same target, which takes all of a round at once: deletions first.
+#[derive(Clone, Default)]
+struct AtOnce(Target);
+
+impl BatchOps<Thing> for AtOnce {
+    fn batch(&mut self, round: &Round<'_>, deletes: &mut [Delete<Thing>], updates: &mut [Update<Thing>]) {
+        for entry in deletes {
+            entry.result = self.0.delete(round, entry.revision, &entry.object);
+        }
+        for entry in updates {
+            entry.result = self.0.update(round, entry.revision, &mut entry.object);
+        }
+    }
+    fn prune(
+        &mut self,
+        round: &Round<'_>,
+        objects: &mut dyn Iterator<Item = &Obj<Thing>>,
+    ) -> Result<(), BoxError> {
+        Ops::prune(&mut self.0, round, objects)
+    }
+    fn retriable(&mut self) -> Vec<KeyBuf> {
+        Ops::retriable(&mut self.0)
     }
 }
 
@@ -151,11 +172,11 @@ impl Reports {
     }
 }
 
-struct World {
+struct World<O = Target> {
     db: Db,
     table: RwTable<Thing>,
     target: Target,
-    reconciler: Arc<Reconciler<Thing, Target>>,
+    reconciler: Arc<Reconciler<Thing, O>>,
     handle: ReconcilerHandle,
     health: Reports,
     refresh_health: Reports,
@@ -181,6 +202,28 @@ impl World {
         config: Config,
         add: impl FnOnce(crate::PrimaryBuilder<Thing>) -> crate::PrimaryBuilder<Thing>,
     ) -> Self {
+        Self::of(config, add, |target| target)
+    }
+
+    fn started(config: Config) -> Self {
+        let mut world = Self::new(config);
+        world.start();
+        world
+    }
+}
+
+impl World<AtOnce> {
+    fn at_once(config: Config) -> Self {
+        Self::of(config, |table| table, AtOnce)
+    }
+}
+
+impl<O: BatchOps<Thing> + 'static> World<O> {
+    fn of(
+        config: Config,
+        add: impl FnOnce(crate::PrimaryBuilder<Thing>) -> crate::PrimaryBuilder<Thing>,
+        ops: impl FnOnce(Target) -> O,
+    ) -> Self {
         let db = Db::new();
         let table = RwTable::<Thing>::builder("things").primary(ID);
         let table = add(table.graveyard_limit(20)).build_plain(&db).unwrap();
@@ -189,7 +232,7 @@ impl World {
             &db,
             table.clone(),
             STATUS,
-            target.clone(),
+            ops(target.clone()),
             config,
         ));
         let handle = reconciler.handle();
@@ -204,12 +247,6 @@ impl World {
             token: CancellationToken::new(),
             running: Vec::new(),
         }
-    }
-
-    fn started(config: Config) -> Self {
-        let mut world = Self::new(config);
-        world.start();
-        world
     }
 
     fn start(&mut self) {
@@ -580,12 +617,10 @@ async fn refreshes_what_was_applied_long_ago() {
 
 #[tokio::test(start_paused = true)]
 async fn batches_do_deletions_first_within_the_round_size() {
-    let world = World::new(Config {
+    let mut world = World::at_once(Config {
         round_size: 3,
         ..config()
     });
-    world.target.0.lock().batched = true;
-    let mut world = world;
     world.put(&[thing(1, 1), thing(2, 1)]);
     world.start();
     tokio::time::sleep(Duration::from_millis(50)).await;
@@ -622,6 +657,46 @@ async fn single_operations_keep_the_order_of_changes() {
         world.target.history()[2..],
         ["update(3)", "delete(1)", "update(4)"]
     );
+}
+
+#[derive(Default)]
+struct Measured(Mutex<Vec<Operation>>);
+
+impl ReconcilerMetrics for Measured {
+    fn operation(&self, operation: Operation, _: Duration) {
+        self.0.lock().push(operation);
+    }
+}
+
+/// What is measured of a round with an update, a deletion and another update.
+async fn measured<O: BatchOps<Thing> + 'static>(world: impl FnOnce(Config) -> World<O>) -> Vec<Operation> {
+    let metrics = Arc::new(Measured::default());
+    let mut world = world(Config {
+        metrics: metrics.clone(),
+        ..config()
+    });
+    world.start();
+    world
+        .handle
+        .wait_until_reconciled(world.put(&[thing(1, 1)]))
+        .await;
+    metrics.0.lock().clear();
+    let mut txn = world.db.write(&[&world.table]);
+    world.table.insert(&mut txn, thing(2, 1)).unwrap();
+    world.table.delete_by(&mut txn, ID.key(&1)).unwrap();
+    world.table.insert(&mut txn, thing(3, 1)).unwrap();
+    let revision = world.table.revision(&txn.commit());
+    world.handle.wait_until_reconciled(revision).await;
+    world.stop().await;
+    std::mem::take(&mut *metrics.0.lock())
+}
+
+#[tokio::test(start_paused = true)]
+async fn single_operations_are_measured_each_and_batches_as_one() {
+    use Operation::{Delete, Update};
+
+    assert_eq!(measured(World::new).await, [Update, Delete, Update]);
+    assert_eq!(measured(World::at_once).await, [Update]);
 }
 
 #[tokio::test(start_paused = true)]

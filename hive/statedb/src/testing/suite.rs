@@ -27,8 +27,8 @@ use super::TestTables;
 use crate::{
     Db, Error, Index, InitGuard, Obj, Revision, Row, RwTable,
     reconciler::{
-        Config, Operation, Ops, Reconciler, ReconcilerHandle, ReconcilerMetrics, Round, Status, StatusField,
-        StatusKind,
+        BatchOps, Config, Delete, Operation, Ops, Reconciler, ReconcilerHandle, ReconcilerMetrics, Round,
+        Status, StatusField, StatusKind, Update,
     },
     row::{self, BoxError},
 };
@@ -141,16 +141,17 @@ impl Suite {
         let target = Target {
             faulty: Arc::clone(&self.faulty),
             history: Arc::clone(&self.history),
-            batched: has("with-batchops"),
         };
         let field = StatusField {
             get: |object: &TargetObject| object.status.clone(),
             set: |object, status| object.status = status,
         };
-        let reconciler = Reconciler::new(&self.db, self.table.clone(), field, target, config);
-        let handle = reconciler
-            .spawn(&self.jobs)
-            .map_err(|err| CommandError::chain(&err))?;
+        let (db, table) = (&self.db, self.table.clone());
+        let handle = match has("with-batchops") {
+            true => Reconciler::new(db, table, field, AtOnce(target), config).spawn(&self.jobs),
+            false => Reconciler::new(db, table, field, target, config).spawn(&self.jobs),
+        };
+        let handle = handle.map_err(|err| CommandError::chain(&err))?;
         *self.reconciler.lock() = Some(handle);
         Ok(())
     }
@@ -192,7 +193,6 @@ impl History {
 struct Target {
     faulty: Arc<AtomicBool>,
     history: Arc<History>,
-    batched: bool,
 }
 
 impl Target {
@@ -226,8 +226,31 @@ impl Ops<TargetObject> for Target {
             self.faulty.load(Ordering::Acquire),
         )
     }
-    fn batched(&self) -> bool {
-        self.batched
+}
+
+/// The same target, which takes all of a round at once.
+struct AtOnce(Target);
+
+impl BatchOps<TargetObject> for AtOnce {
+    fn batch(
+        &mut self,
+        round: &Round<'_>,
+        deletes: &mut [Delete<TargetObject>],
+        updates: &mut [Update<TargetObject>],
+    ) {
+        for entry in deletes {
+            entry.result = self.0.delete(round, entry.revision, &entry.object);
+        }
+        for entry in updates {
+            entry.result = self.0.update(round, entry.revision, &mut entry.object);
+        }
+    }
+    fn prune(
+        &mut self,
+        round: &Round<'_>,
+        objects: &mut dyn Iterator<Item = &Obj<TargetObject>>,
+    ) -> Result<(), BoxError> {
+        Ops::prune(&mut self.0, round, objects)
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use skep_identity::ReservedLabels;
-use statedb::reconciler::{Delete, Ops, Round, Update};
+use statedb::reconciler::{BatchOps as _, Delete, Round, Update};
 use statedb::{Change, Obj};
 
 use super::*;
@@ -123,10 +123,7 @@ impl Model {
 fn reconcile(writer: &Writer, changes: &mut statedb::ChangeIterator<IpcacheEntry>, ops: &mut MapOps) {
     let snapshot = writer.db().read();
     let token = CancellationToken::new();
-    let round = Round {
-        snapshot: &snapshot,
-        token: &token,
-    };
+    let round = Round::new(&snapshot, &token);
     let (mut deletes, mut updates) = (Vec::new(), Vec::new());
     for change in changes.next(&snapshot) {
         match change {

@@ -4,11 +4,11 @@
 
 use std::collections::BTreeSet;
 
-use hive::{Cell, Hive, Settings};
+use hive::{Cell, Hive, Jobs, Settings};
 use skep_bpf_sys::map::{Fate, FaultyMap, Operation};
 use skep_bpf_sys::{MapFlags, MapKind, MapSpec};
 use skep_datapath_maps::Maps;
-use statedb::reconciler::StatusKind;
+use statedb::reconciler::{BatchOps as _, Round, StatusKind};
 use statedb::{Change, ReadTxn};
 
 use super::*;
@@ -67,11 +67,8 @@ async fn prune_writes_what_others_have_changed_or_deleted() {
     let table = world.writer.table();
     let mut ops = MapOps::new(table.clone(), world.map.clone());
     let snapshot = world.writer.db().read();
-    let round = statedb::reconciler::Round {
-        snapshot: &snapshot,
-        token: &world.stop,
-    };
-    statedb::reconciler::Ops::prune(&mut ops, &round, &mut table.all(&snapshot)).unwrap();
+    let round = Round::new(&snapshot, &world.stop);
+    ops.prune(&round, &mut table.all(&snapshot)).unwrap();
 
     world
         .expect(&["10.0.2.8/32 identity=300", "10.0.2.9/32 identity=301"])
@@ -255,6 +252,39 @@ async fn each_source_has_its_own_time() {
     tokio::time::sleep(Duration::from_secs(11)).await;
 
     assert_eq!(names(), [""; 0]);
+    hive::testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_source_begins_when_the_program_does() {
+    let writer = Writer::with_table(&Db::new()).unwrap();
+    let names = || writer.table().pending_initializers(&writer.db().read());
+    let _early = writer.register_source("early").unwrap();
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    let sources = writer.sources().clone();
+    let start = move |jobs: Jobs| sources.spawn(Duration::from_secs(60), &jobs);
+    let running = hive::testing::start(Hive::new([Cell::module("sources", "Awaited").run(start)])).await;
+
+    tokio::time::sleep(Duration::from_secs(59)).await;
+    assert_eq!(names(), ["early"]);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+
+    assert_eq!(names(), [""; 0]);
+    hive::testing::stop(running).await;
+}
+
+// A refresh writes every entry again, with clusters of a mesh some 100,000.
+#[tokio::test(start_paused = true)]
+async fn entries_are_repaired_by_pruning_and_not_refreshed() {
+    let (running, ..) = start_cell().await;
+
+    let jobs = running.controller().jobs();
+    let of_cell = jobs.iter().filter(|job| job.module.to_string() == "ipcache");
+    let names: BTreeSet<String> = of_cell.map(|job| job.name.to_string()).collect();
+    assert_eq!(
+        names,
+        BTreeSet::from(["await-sources", "reconcile"].map(str::to_owned))
+    );
     hive::testing::stop(running).await;
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use skep_bpf_maps::lb::{BACKENDS4, BACKENDS6, SERVICES4, ServiceValue};
+use skep_bpf_maps::lb::{BACKENDS4, BACKENDS6, ServiceValue};
 use skep_bpf_sys::map::Operation;
 use skep_bpf_sys::testing::Node as KernelNode;
 use skep_loadbalancer_model::types::BackendSet;
@@ -13,7 +13,7 @@ use super::*;
 use crate::ids::Ids;
 
 /// The same maps, of which some writes fail while they are broken: by name of the map, operation and key.
-fn broken(
+pub(super) fn broken(
     maps: &LoadBalancerMaps,
     fails: impl Fn(&str, Operation, &[u8]) -> bool + Send + Sync + 'static,
 ) -> (Arc<LoadBalancerMaps>, Arc<AtomicBool>) {
@@ -239,64 +239,6 @@ fn lookup_tables_lead_to_terminating_backends_only_if_none_is_active() {
     assert!(led_to(&[gone]).is_empty());
 }
 
-#[test]
-fn wildcard_entries_are_written_and_deleted_at_the_retry() {
-    let fake: Arc<LoadBalancerMaps> = new_maps();
-    // Port 0, behind an address of four bytes.
-    let (maps, is_broken) = broken(&fake, |name, _, key| {
-        name == SERVICES4.name && key[4..6] == [0, 0]
-    });
-    let mut ops = ops(&maps);
-    let state = frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &[]);
-    let has_wildcard = || dump(&fake).contains("ADDR=10.50.0.9:0/ANY");
-    let set_broken = |broken| is_broken.store(broken, Ordering::Relaxed);
-
-    ops.upsert(&state);
-    assert!(ops.finish().remove(0).is_err() && !has_wildcard());
-    set_broken(false);
-    apply(&mut ops, std::slice::from_ref(&state));
-    assert!(has_wildcard());
-
-    set_broken(true);
-    ops.remove(state.address());
-    assert!(ops.finish().iter().any(Result::is_err) && has_wildcard());
-    set_broken(false);
-    ops.remove(state.address());
-    assert!(ops.finish().iter().all(Result::is_ok));
-    assert_eq!(dump(&fake), "");
-    assert_eq!(ops.summary(), Summary::default());
-}
-
-#[test]
-fn ids_of_an_earlier_run_are_free_after_the_first_prune() {
-    let maps: Arc<LoadBalancerMaps> = new_maps();
-    let rows = [backend("10.0.0.1:80/TCP", BackendState::Active)];
-    let state = frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &rows);
-    apply(&mut ops(&maps), std::slice::from_ref(&state));
-    let mut again = ops(&maps);
-    again.restore().unwrap();
-    let restored = again.summary();
-
-    again.prune().unwrap();
-
-    assert_eq!(
-        (restored.restored_service_ids, restored.restored_backend_ids),
-        (1, 1)
-    );
-    assert_eq!(again.summary(), Summary::default());
-    assert_eq!(dump(&maps), "");
-    // Whatever else had them in the meantime keeps them.
-    again.service_ids = Ids::new(3);
-    again.backend_ids = Ids::new(3);
-    let other = frontend("10.50.0.8:80/TCP", FrontendKind::ClusterIp, &rows);
-    apply(&mut again, &[other, state]);
-    assert!(
-        dump(&maps).contains("SVC: ID=2 ADDR=10.50.0.9:80/TCP SLOT=0"),
-        "{}",
-        dump(&maps)
-    );
-}
-
 fn three_each(count: u8) -> Vec<Frontend> {
     let service = |n: u8| {
         let rows: Vec<BackendRow> = (1..=3)
@@ -308,7 +250,7 @@ fn three_each(count: u8) -> Vec<Frontend> {
 }
 
 // Reconciles all at once, as the driver does. Returns how many worked.
-fn reconcile(ops: &mut Ops, frontends: &[Frontend]) -> usize {
+pub(super) fn reconcile(ops: &mut Ops, frontends: &[Frontend]) -> usize {
     frontends.iter().for_each(|frontend| ops.upsert(frontend));
     let results = ops.finish();
     let worked = results.iter().filter(|result| result.is_ok()).count();

@@ -58,57 +58,77 @@ fn perform(db: &Db, table: &RwTable<Thing>, act: &Act) {
     txn.commit();
 }
 
+async fn converges<O: BatchOps<Thing> + 'static>(mut world: World<O>, acts: &[Act]) {
+    world.start();
+    for act in acts {
+        match act {
+            Act::Fault(id, on) => {
+                let mut target = world.target.0.lock();
+                if *on {
+                    target.faulty.insert(*id);
+                } else {
+                    target.faulty.remove(id);
+                }
+            }
+            Act::AllFaulty(on) => world.target.0.lock().all_faulty = *on,
+            Act::Meanwhile(inner) => {
+                let (db, table, inner) = (world.db.clone(), world.table.clone(), inner.clone());
+                world.target.0.lock().meanwhile = Some(Box::new(move || perform(&db, &table, &inner)));
+            }
+            Act::Sleep(millis) => tokio::time::sleep(Duration::from_millis(*millis)).await,
+            Act::Restart => {
+                world.stop().await;
+                world.start();
+            }
+            Act::Prune => world.handle.prune(),
+            other => perform(&world.db, &world.table, other),
+        }
+    }
+    {
+        let mut target = world.target.0.lock();
+        target.all_faulty = false;
+        target.faulty.clear();
+        target.meanwhile = None;
+    }
+    // Longer than any pause between retries.
+    tokio::time::sleep(Duration::from_secs(130)).await;
+
+    let snapshot = world.db.read();
+    let wanted: BTreeMap<u64, u64> = world
+        .table
+        .all(&snapshot)
+        .map(|thing| (thing.id, thing.value))
+        .collect();
+    assert_eq!(world.target.0.lock().content, wanted);
+    for thing in world.table.all(&snapshot) {
+        assert_eq!(thing.status.kind, StatusKind::Done, "{thing:?}");
+    }
+    let progress = world.handle.progress();
+    assert_eq!(
+        progress,
+        Progress {
+            revision: world.table.revision(&snapshot),
+            failing: None
+        }
+    );
+    assert_eq!(world.health.last(), format!("OK, {} object(s)", wanted.len()));
+    world.stop().await;
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
 
     /// However writers, faults, time and restarts interleave: in the end target and table agree, statuses are done,
     /// nothing is retried.
     #[test]
-    fn target_and_statuses_converge(acts in proptest::collection::vec(act(), 1..40), size in 1usize..5, batched: bool) {
+    fn target_and_statuses_converge(acts in proptest::collection::vec(act(), 1..40), size in 1usize..5, at_once: bool) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let config = Config { round_size: size, ..config() };
         runtime.block_on(async move {
-            let mut world = World::new(Config { round_size: size, ..config() });
-            world.target.0.lock().batched = batched;
-            world.start();
-            for act in &acts {
-                match act {
-                    Act::Fault(id, on) => {
-                        let mut target = world.target.0.lock();
-                        if *on { target.faulty.insert(*id); } else { target.faulty.remove(id); }
-                    }
-                    Act::AllFaulty(on) => world.target.0.lock().all_faulty = *on,
-                    Act::Meanwhile(inner) => {
-                        let (db, table, inner) = (world.db.clone(), world.table.clone(), inner.clone());
-                        world.target.0.lock().meanwhile = Some(Box::new(move || perform(&db, &table, &inner)));
-                    }
-                    Act::Sleep(millis) => tokio::time::sleep(Duration::from_millis(*millis)).await,
-                    Act::Restart => {
-                        world.stop().await;
-                        world.start();
-                    }
-                    Act::Prune => world.handle.prune(),
-                    other => perform(&world.db, &world.table, other),
-                }
+            match at_once {
+                true => converges(World::at_once(config), &acts).await,
+                false => converges(World::new(config), &acts).await,
             }
-            {
-                let mut target = world.target.0.lock();
-                target.all_faulty = false;
-                target.faulty.clear();
-                target.meanwhile = None;
-            }
-            // Longer than any pause between retries.
-            tokio::time::sleep(Duration::from_secs(130)).await;
-
-            let snapshot = world.db.read();
-            let wanted: BTreeMap<u64, u64> = world.table.all(&snapshot).map(|thing| (thing.id, thing.value)).collect();
-            assert_eq!(world.target.0.lock().content, wanted);
-            for thing in world.table.all(&snapshot) {
-                assert_eq!(thing.status.kind, StatusKind::Done, "{thing:?}");
-            }
-            let progress = world.handle.progress();
-            assert_eq!(progress, Progress { revision: world.table.revision(&snapshot), failing: None });
-            assert_eq!(world.health.last(), format!("OK, {} object(s)", wanted.len()));
-            world.stop().await;
         });
     }
 }
