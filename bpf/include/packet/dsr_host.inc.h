@@ -38,11 +38,14 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 	path->direction = METRIC_EGRESS;
 	if (options.packet.dsr != DSR_IPIP && packet->hop_limit <= 1)
 		return AF_FN(request_out_of_hops)(ctx, work);
-	tells = AF_FN(dsr_tells)(packet);
-	work->length = tells ? AF_FN(dsr_length)(ctx, packet) : 0;
+	work->length = AF_FN(dsr_tells)(packet) ? AF_FN(dsr_length)(ctx, packet) : 0;
 	/* A packet inside another one goes no hop further. */
 	verdict = AF_FN(route)(ctx, work, options.packet.dsr != DSR_IPIP);
 	work->length = 0;
+	/* Asked again: of a variable that lives through the call, the verifier of Linux 6.1 follows
+	 * one value only, and removes the code for the other.
+	 */
+	tells = AF_FN(dsr_tells)(packet);
 	if (verdict == -DROP_TOO_LARGE)
 		return AF_FN(dsr_too_large)(ctx, work, tells);
 	if (verdict < 0)
