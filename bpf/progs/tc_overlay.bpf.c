@@ -42,7 +42,10 @@ int cil_from_overlay(CTX *ctx)
 		verdict = from_overlay4(ctx, &work->v4);
 	else if (type == bpf_htons(ETH_P_IPV6) && options.ipv6)
 		verdict = from_overlay6(ctx, &work->v6);
-	return finish(ctx, path, after_family(ctx, work, verdict));
+	verdict = after_family(ctx, work, verdict);
+	if (verdict == GOES_BACK)
+		verdict = go_back(ctx, work);
+	return finish(ctx, path, verdict);
 }
 
 /* What is about to go by the tunnel. */

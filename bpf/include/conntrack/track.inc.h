@@ -8,12 +8,12 @@ static __always_inline struct ct_entry *AF_FN(ct_find)(const struct AF_FN(ct_key
 	return bpf_map_lookup_elem(&AF_JOIN(cilium_ct_any, _global), key);
 }
 
-static __always_inline long AF_FN(ct_write)(const struct AF_FN(ct_key) * key,
-					    const struct ct_entry *entry)
+static __always_inline int AF_FN(ct_write)(const struct AF_FN(ct_key) * key,
+					   const struct ct_entry *entry)
 {
 	if (key->proto == IPPROTO_TCP)
-		return bpf_map_update_elem(&AF_JOIN(cilium_ct, _global), key, entry, BPF_ANY);
-	return bpf_map_update_elem(&AF_JOIN(cilium_ct_any, _global), key, entry, BPF_ANY);
+		return map_update(&AF_JOIN(cilium_ct, _global), key, entry, BPF_ANY);
+	return map_update(&AF_JOIN(cilium_ct_any, _global), key, entry, BPF_ANY);
 }
 
 /* Key of a flow that this packet opens, in the direction that it goes. */
@@ -120,13 +120,13 @@ static __noinline struct ct_entry *AF_FN(ct_lookup)(CTX *ctx, struct AF_FN(work)
 /* Makes the entry of a flow that this packet opens, from `fresh`. ICMP errors about it get one of
  * their own.
  */
-static __always_inline long AF_FN(ct_create)(struct AF_FN(work) * work, __u8 direction,
-					     int with_errors)
+static __always_inline int AF_FN(ct_create)(struct AF_FN(work) * work, __u8 direction,
+					    int with_errors)
 {
 	const struct AF_FN(packet) *packet = &work->packet;
 	struct AF_FN(ct_key) *key = &work->flow;
 	struct ct_entry *known;
-	long error;
+	int error;
 
 	AF_FN(ct_forward)(packet, key, direction);
 	ct_begin(&work->fresh, packet_options(), packet->proto, direction, work->path.now);

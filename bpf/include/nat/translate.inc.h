@@ -61,7 +61,7 @@ static __noinline int AF_FN(nat_port_bound)(CTX *ctx, const struct AF_FN(nat_key
  * the other half. Returns 0, or less if the flow may live: that it is not tracked says that the map
  * forgot it.
  */
-static __noinline long AF_FN(nat_take_over)(struct AF_FN(work) * work, int closed)
+static __noinline int AF_FN(nat_take_over)(struct AF_FN(work) * work, int closed)
 {
 	const struct AF_FN(nat_key) *answers = &work->answers;
 	const struct AF_FN(nat_entry) *taken = bpf_map_lookup_elem(&NAT, answers);
@@ -70,9 +70,9 @@ static __noinline long AF_FN(nat_take_over)(struct AF_FN(work) * work, int close
 	const struct ct_entry *entry;
 
 	if (!taken)
-		return bpf_map_update_elem(&NAT, answers, &work->reverse, BPF_NOEXIST);
+		return map_update(&NAT, answers, &work->reverse, BPF_NOEXIST);
 	if (AF_SAME(taken->address, work->forward.saddr) && taken->port == work->forward.sport)
-		return bpf_map_update_elem(&NAT, answers, &work->reverse, BPF_ANY);
+		return map_update(&NAT, answers, &work->reverse, BPF_ANY);
 	AF_COPY(flow->daddr, taken->address);
 	AF_COPY(flow->saddr, answers->saddr);
 	flow->dport = answers->sport;
@@ -89,7 +89,7 @@ static __noinline long AF_FN(nat_take_over)(struct AF_FN(work) * work, int close
 	other->proto = answers->proto;
 	other->flags = NAT_FORWARD;
 	bpf_map_delete_elem(&NAT, other);
-	return bpf_map_update_elem(&NAT, answers, &work->reverse, BPF_ANY);
+	return map_update(&NAT, answers, &work->reverse, BPF_ANY);
 }
 
 /* Takes the port of `entry` for answers, if it is free; `closed` as of `nat_take_over`. A function
@@ -98,7 +98,7 @@ static __noinline long AF_FN(nat_take_over)(struct AF_FN(work) * work, int close
  */
 GLOBAL int AF_FN(nat_attempt)(CTX *ctx, struct AF_FN(work) * work, __u32 closed)
 {
-	long error = -1;
+	int error = -1;
 
 	work = OWN_WORK(work);
 	if (!work)
@@ -106,7 +106,7 @@ GLOBAL int AF_FN(nat_attempt)(CTX *ctx, struct AF_FN(work) * work, __u32 closed)
 	AF_FN(nat_answers)(&work->forward, work->target.address, work->entry.port, &work->answers);
 	/* A process's own port is its own. */
 	if (work->target.needs_ct || !AF_FN(nat_port_bound)(ctx, &work->answers))
-		error = bpf_map_update_elem(&NAT, &work->answers, &work->reverse, BPF_NOEXIST);
+		error = map_update(&NAT, &work->answers, &work->reverse, BPF_NOEXIST);
 	if (error == -EEXIST)
 		error = AF_FN(nat_take_over)(work, closed);
 	if (!error && options.packet.nat46x64 && AF_FN(nat_port_taken)(ctx, &work->answers)) {
@@ -119,12 +119,12 @@ GLOBAL int AF_FN(nat_attempt)(CTX *ctx, struct AF_FN(work) * work, __u32 closed)
 /* Finds a free port and writes both entries. Returns less than 0 if all ports that were tried are
  * taken, or the map is full.
  */
-static __noinline long AF_FN(nat_allocate)(CTX *ctx, struct AF_FN(work) * work)
+static __noinline int AF_FN(nat_allocate)(CTX *ctx, struct AF_FN(work) * work)
 {
 	const struct AF_FN(nat_key) *forward = &work->forward;
 	struct AF_FN(nat_entry) *entry = &work->entry;
 	__be16 port = forward->sport;
-	long error;
+	int error;
 	__u32 n;
 
 	AF_FN(nat_fill_reverse)(work, work->target.needs_ct);
@@ -141,7 +141,7 @@ static __noinline long AF_FN(nat_allocate)(CTX *ctx, struct AF_FN(work) * work)
 		entry->port = port;
 		error = AF_FN(nat_attempt)(ctx, work, n >= NAT_ATTEMPTS / 2);
 		if (!error) {
-			error = bpf_map_update_elem(&NAT, forward, entry, BPF_ANY);
+			error = map_update(&NAT, forward, entry, BPF_ANY);
 			if (error) {
 				bpf_map_delete_elem(&NAT, &work->answers);
 				return error;
@@ -159,7 +159,7 @@ static __noinline long AF_FN(nat_allocate)(CTX *ctx, struct AF_FN(work) * work)
 }
 
 /* Entry for the packet's flow, made if there is none. Returns less than 0 as `nat_allocate`. */
-static __always_inline long AF_FN(nat_flow)(CTX *ctx, struct AF_FN(work) * work)
+static __always_inline int AF_FN(nat_flow)(CTX *ctx, struct AF_FN(work) * work)
 {
 	const struct AF_FN(nat_key) *forward = &work->forward;
 	const struct AF_FN(nat_entry) * known;
@@ -174,7 +174,7 @@ static __always_inline long AF_FN(nat_flow)(CTX *ctx, struct AF_FN(work) * work)
 			return 0;
 		/* The map forgot one half. */
 		AF_FN(nat_fill_reverse)(work, work->target.needs_ct);
-		return bpf_map_update_elem(&NAT, &work->answers, &work->reverse, BPF_ANY);
+		return map_update(&NAT, &work->answers, &work->reverse, BPF_ANY);
 	}
 	if (known) {
 		AF_FN(nat_answers)(forward, known->address, known->port, &work->answers);
@@ -185,7 +185,7 @@ static __always_inline long AF_FN(nat_flow)(CTX *ctx, struct AF_FN(work) * work)
 }
 
 /* The flow of a process of this node, which only the NAT entry's owner tracks. */
-static __always_inline long AF_FN(nat_track)(CTX *ctx, struct AF_FN(work) * work, __u8 direction)
+static __always_inline int AF_FN(nat_track)(CTX *ctx, struct AF_FN(work) * work, __u8 direction)
 {
 	if (AF_FN(ct_lookup)(ctx, work, direction, 0) || direction == CT_INGRESS)
 		return 0;
@@ -311,7 +311,7 @@ static __noinline int AF_FN(rewrite_inner)(CTX *ctx, struct AF_FN(work) * work, 
 GLOBAL int AF_FN(nat_egress)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct AF_FN(packet) * packet;
-	long error;
+	int error;
 
 	work = OWN_WORK(work);
 	if (!work)

@@ -175,12 +175,6 @@ static __always_inline int dsr_told6(CTX *ctx, const struct packet6 *packet,
 }
 #endif
 
-/* Makes the packet what it was when it came. Returns a drop reason, or 0. */
-static __always_inline int AF_FN(dsr_undo)(CTX *ctx, struct AF_FN(work) * work)
-{
-	return AF_FN(rewrite)(ctx, &work->packet, DESTINATION, work->key.address, work->key.dport);
-}
-
 /* Source of the packet in which a client's packet is: flows differ in it, so that the backend's
  * node spreads them over its queues.
  */
@@ -281,7 +275,7 @@ static __always_inline int AF_FN(dsr_encapsulate)(CTX *ctx, struct AF_FN(work) *
 	int error;
 
 	AF_COPY(backend, work->packet.daddr);
-	error = AF_FN(dsr_undo)(ctx, work);
+	error = AF_FN(untranslate)(ctx, work);
 	return error ? error : AF_FN(ipip_encapsulate)(ctx, work, backend);
 }
 

@@ -13,10 +13,10 @@ static __always_inline int AF_FN(dsr_too_large)(CTX *ctx, struct AF_FN(work) * w
 
 	if ((tells && !options.packet.dsr_icmp) || work->mtu <= growth)
 		return FAIL(path, DROP_TOO_LARGE);
-	error = AF_FN(dsr_undo)(ctx, work);
+	error = AF_FN(untranslate)(ctx, work);
 	if (error)
 		return FAIL(path, error);
-	return AF_FN(tell_mtu)(ctx, work, mtu);
+	return AF_FN(tell_mtu)(ctx, &work->packet, path, mtu);
 }
 
 /* Sends a packet to a backend on another node, which answers the client itself. Returns a verdict,
@@ -36,15 +36,16 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 	packet = &work->packet;
 	path->file = METRIC_FILE_NODEPORT;
 	path->direction = METRIC_EGRESS;
-	if (options.packet.dsr != DSR_IPIP && packet->hop_limit <= 1) {
-		error = AF_FN(dsr_undo)(ctx, work);
-		return error ? FAIL(path, error) : AF_FN(out_of_hops)(ctx, packet, path);
-	}
-	tells = AF_FN(dsr_tells)(packet);
-	work->length = tells ? AF_FN(dsr_length)(ctx, packet) : 0;
+	if (options.packet.dsr != DSR_IPIP && packet->hop_limit <= 1)
+		return AF_FN(request_out_of_hops)(ctx, work);
+	work->length = AF_FN(dsr_tells)(packet) ? AF_FN(dsr_length)(ctx, packet) : 0;
 	/* A packet inside another one goes no hop further. */
 	verdict = AF_FN(route)(ctx, work, options.packet.dsr != DSR_IPIP);
 	work->length = 0;
+	/* Asked again: of a variable that lives through the call, the verifier of Linux 6.1 follows
+	 * one value only, and removes the code for the other.
+	 */
+	tells = AF_FN(dsr_tells)(packet);
 	if (verdict == -DROP_TOO_LARGE)
 		return AF_FN(dsr_too_large)(ctx, work, tells);
 	if (verdict < 0)

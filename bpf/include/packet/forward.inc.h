@@ -15,48 +15,6 @@ static __always_inline int AF_FN(passes_policies)(const struct AF_FN(packet) * p
 	return options.packet.icmp_frag_needed && AF_FN(is_mtu_error)(packet);
 }
 
-/* Sends an ICMP error back to where the packet came from. Returns a verdict, or less: a drop
- * reason.
- */
-static __always_inline int AF_FN(send_error)(CTX *ctx, struct AF_FN(work) * work, __u32 type_code,
-					     __u32 embedded)
-{
-	int verdict = AF_FN(reply_error)(ctx, &work->packet, type_code, embedded);
-
-	if (!FROM_TUNNEL || verdict != TC_ACT_REDIRECT)
-		return verdict;
-	AF_FN(find_peer)(work, work->packet.saddr);
-	if (!is_tunnelled(&work->peer))
-		return FAIL(&work->path, DROP_UNROUTABLE);
-	return encapsulate(ctx, &work->path, &work->peer, IDENTITY_HOST);
-}
-
-/* Tells the sender of a packet, which is as it came, how large it may be. Returns as
- * `AF_FN(send_error)`.
- */
-static __always_inline int AF_FN(tell_mtu)(CTX *ctx, struct AF_FN(work) * work, __u32 mtu)
-{
-	/* It heard of that with the first fragment (RFC 1122 3.2.2). */
-	if (work->packet.fragment == FRAGMENT_LATER)
-		return FAIL(&work->path, DROP_TOO_LARGE);
-	return AF_FN(send_error)(ctx, work, AF_FN(TOO_LARGE) | mtu << 16, packet_length(ctx) - L3);
-}
-
-/* Out of hops: IPv6 tells the sender. Returns a verdict, or less: a drop reason. */
-static __always_inline int AF_FN(out_of_hops)(CTX *ctx, struct AF_FN(packet) * packet,
-					      struct path *path)
-{
-#if AF == 6
-	(void)path;
-	copy6(packet->daddr, packet_options()->router6);
-	return reply_error6(ctx, packet, ICMP6_TIME_EXCEEDED << 8, ctx->len - L3);
-#else
-	(void)ctx;
-	(void)packet;
-	return FAIL(path, DROP_TTL);
-#endif
-}
-
 /* One hop further. Returns 0 to go on, else as `out_of_hops`. */
 static __always_inline int AF_FN(hop)(CTX *ctx, struct AF_FN(packet) * packet, struct path *path)
 {
@@ -65,6 +23,20 @@ static __always_inline int AF_FN(hop)(CTX *ctx, struct AF_FN(packet) * packet, s
 	if (error == DROP_TTL)
 		return AF_FN(out_of_hops)(ctx, packet, path);
 	return error ? FAIL(path, error) : 0;
+}
+
+/* A packet to a service, which has a backend's address now, is out of hops: the error is about the
+ * packet as it came. Returns as `AF_FN(out_of_hops)`.
+ */
+static __always_inline int AF_FN(request_out_of_hops)(CTX *ctx, struct AF_FN(work) * work)
+{
+#if AF == 6
+	int error = untranslate6(ctx, work);
+
+	if (error)
+		return FAIL(&work->path, error);
+#endif
+	return AF_FN(out_of_hops)(ctx, &work->packet, &work->path);
 }
 
 /* A flow from outside that comes straight to a pod ends what conntrack knows of the same ports

@@ -1,41 +1,61 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Ways of packets of one address family at interfaces of the node. */
 
-/* A packet that was translated exceeds an MTU: its sender gets an error about it as it came, with
- * these addresses and ports. Returns a verdict, or less: a drop reason.
- */
-static __always_inline int AF_FN(tell_mtu_as_sent)(CTX *ctx, struct AF_FN(work) * work,
-						   AF_ADDRESS_IN saddr, __be16 sport,
-						   AF_ADDRESS_IN daddr, __be16 dport)
-{
-	int error = AF_FN(rewrite)(ctx, &work->packet, SOURCE, saddr, sport);
-
-	if (!error)
-		error = AF_FN(rewrite)(ctx, &work->packet, DESTINATION, daddr, dport);
-	return error ? FAIL(&work->path, error) : AF_FN(tell_mtu)(ctx, work, work->mtu);
-}
-
 /* A packet for a service that exceeds the MTU of the way to the backend: the client gets an error
  * about it as it sent it. Returns as `AF_FN(nodeport)`.
  */
 GLOBAL int AF_FN(request_too_large)(CTX *ctx, struct AF_FN(work) * work)
 {
+	int error;
+
 	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
-	return AF_FN(tell_mtu_as_sent)(ctx, work, work->forward.saddr, work->forward.sport,
-				       work->key.address, work->key.dport);
+	error = AF_FN(rewrite)(ctx, &work->packet, SOURCE, work->forward.saddr,
+			       work->forward.sport);
+	if (!error)
+		error = AF_FN(untranslate)(ctx, work);
+	return error ? FAIL(&work->path, error)
+		     : AF_FN(tell_mtu)(ctx, &work->packet, &work->path, work->mtu);
+}
+
+/* Makes an answer to a translated packet what it was when it came. Returns a drop reason, or 0. */
+static __always_inline int AF_FN(answer_as_sent)(CTX *ctx, struct AF_FN(work) * work)
+{
+	const struct AF_FN(nat_key) *sent = &work->answers;
+	int error = AF_FN(rewrite)(ctx, &work->packet, SOURCE, sent->saddr, sent->sport);
+
+	if (error)
+		return error;
+	return AF_FN(rewrite)(ctx, &work->packet, DESTINATION, sent->daddr, sent->dport);
 }
 
 /* The same of an answer on its way to the client: the backend gets the error. */
 GLOBAL int AF_FN(answer_too_large)(CTX *ctx, struct AF_FN(work) * work)
 {
+	int error;
+
 	work = OWN_WORK(work);
 	if (!work)
 		return -DROP_INVALID;
-	return AF_FN(tell_mtu_as_sent)(ctx, work, work->answers.saddr, work->answers.sport,
-				       work->answers.daddr, work->answers.dport);
+	error = AF_FN(answer_as_sent)(ctx, work);
+	return error ? FAIL(&work->path, error)
+		     : AF_FN(tell_mtu)(ctx, &work->packet, &work->path, work->mtu);
 }
+
+#if AF == 6
+/* The same of one that is out of hops. */
+GLOBAL int answer_out_of_hops(CTX *ctx, struct work6 *work)
+{
+	int error;
+
+	work = OWN_WORK(work);
+	if (!work)
+		return -DROP_INVALID;
+	error = answer_as_sent6(ctx, work);
+	return error ? FAIL(&work->path, error) : out_of_hops6(ctx, &work->packet, &work->path);
+}
+#endif
 
 /* To a backend on another node: the answer must come back here. */
 static __always_inline int AF_FN(nodeport_remote)(CTX *ctx, struct AF_FN(work) * work)
@@ -59,7 +79,7 @@ static __always_inline int AF_FN(nodeport_remote)(CTX *ctx, struct AF_FN(work) *
 	path->file = METRIC_FILE_NODEPORT;
 	path->direction = METRIC_EGRESS;
 	if (work->packet.hop_limit <= 1)
-		return AF_FN(out_of_hops)(ctx, &work->packet, path);
+		return AF_FN(request_out_of_hops)(ctx, work);
 	error = AF_FN(nat_egress)(ctx, work);
 	if (error)
 		return FAIL(path, error);
@@ -68,7 +88,7 @@ static __always_inline int AF_FN(nodeport_remote)(CTX *ctx, struct AF_FN(work) *
 		error = AF_FN(route)(ctx, work, 1);
 		return error == -DROP_TOO_LARGE ? AF_FN(request_too_large)(ctx, work) : error;
 	}
-	error = AF_FN(hop)(ctx, &work->packet, path);
+	error = AF_FN(hop)(ctx, &work->packet, &work->path);
 	if (error)
 		return error;
 	return encapsulate(ctx, path, &work->peer, IDENTITY_WORLD);
@@ -99,7 +119,7 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 	}
 	error = AF_FN(translate)(ctx, work);
 	if (error == DROP_NO_SERVICE && options.packet.reply_no_backend)
-		return AF_FN(send_error)(ctx, work, AF_FN(NO_BACKEND), ctx->len);
+		return AF_FN(reply_error)(ctx, packet, AF_FN(NO_BACKEND), ctx->len);
 	if (error)
 		return FAIL(path, error);
 	if (packet->ct_error)
@@ -114,7 +134,7 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 #if AF == 6
 	if (options.packet.nat46x64 && is_embedded(packet->daddr)) {
 		if (packet->hop_limit <= 1)
-			return out_of_hops6(ctx, packet, path);
+			return request_out_of_hops6(ctx, work);
 		return nat64_request(ctx, work);
 	}
 #endif
@@ -122,6 +142,8 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 		/* Only a policy here asks who the client is. */
 		if (!FROM_TUNNEL)
 			path->source_identity = AF_FN(identity_of)(packet->saddr);
+		if (packet->hop_limit <= 1)
+			return AF_FN(request_out_of_hops)(ctx, work);
 		return AF_FN(deliver)(ctx, work, local, FROM_SERVICE);
 	}
 	if (local)
@@ -249,6 +271,10 @@ GLOBAL int AF_FN(nodeport_answer)(CTX *ctx, struct AF_FN(work) * work)
 #endif
 	if (work->packet.related)
 		return 0;
+#if AF == 6
+	if (work->packet.hop_limit <= 1)
+		return answer_out_of_hops(ctx, work);
+#endif
 	error = AF_FN(send_answer)(ctx, work, IDENTITY_REMOTE_NODE);
 	return error == -DROP_TOO_LARGE ? AF_FN(answer_too_large)(ctx, work) : error;
 }
@@ -464,7 +490,7 @@ GLOBAL int AF_FN(route_answer)(CTX *ctx, struct AF_FN(work) * work)
 	verdict = AF_FN(rewrite)(ctx, &work->packet, SOURCE, work->flow.saddr, work->flow.dport);
 	if (verdict)
 		return FAIL(&work->path, verdict);
-	verdict = AF_FN(tell_mtu)(ctx, work, work->mtu);
+	verdict = AF_FN(tell_mtu)(ctx, &work->packet, &work->path, work->mtu);
 	if (verdict != TC_ACT_REDIRECT)
 		return verdict;
 	ethernet = packet_bytes(ctx, 0, sizeof(*ethernet));

@@ -44,7 +44,7 @@ GLOBAL int nat46(CTX *ctx, struct work4 *work, __u32 next)
 	if (!ctx->gso_size && bpf_ntohs(ip->length) > mtu) {
 		if (!(ip->fragment & bpf_htons(IP4_DONT_FRAGMENT)))
 			return FAIL(path, DROP_NAT46);
-		return reply_error4(ctx, &work->packet, TOO_LARGE4 | mtu << 16, ctx->len - L3);
+		return tell_mtu4(ctx, &work->packet, path, mtu);
 	}
 	error = headers_4to6(ctx, work);
 	return error ? FAIL(path, error) : (int)next;
@@ -74,8 +74,7 @@ static __always_inline int nat46_request(CTX *ctx, struct work4 *work)
 	if (!work->service.count) {
 		if (!options.packet.reply_no_backend)
 			return FAIL(path, DROP_NO_SERVICE);
-		return reply_error4(ctx, packet, ICMP4_UNREACHABLE << 8 | ICMP4_PORT_UNREACHABLE,
-				    ctx->len);
+		return reply_error4(ctx, packet, NO_BACKEND4, ctx->len);
 	}
 	return nat46(ctx, work, GOES_ON_AS_6);
 }

@@ -19,7 +19,7 @@ static __always_inline int AF_FN(in_source_range)(const struct AF_FN(packet) * p
 }
 
 /* Remembers that the flow from a client to a backend came by a service. */
-static __always_inline long AF_FN(nodeport_track)(CTX *ctx, struct AF_FN(work) * work)
+static __always_inline int AF_FN(nodeport_track)(CTX *ctx, struct AF_FN(work) * work)
 {
 	__be16 rev_nat_index = work->translation.rev_nat_index;
 	const struct ct_entry *entry = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, 1);

@@ -33,4 +33,27 @@ static __always_inline int give_to_host(CTX *ctx, const struct path *path)
 
 #include "family.h"
 
+/* Sends an ICMP error back by the tunnel. Returns a verdict, or less: a drop reason. */
+GLOBAL int go_back(CTX *ctx, union work *work)
+{
+	struct tunnel_peer *peer;
+	struct path *path;
+
+	work = OWN_WORK(work);
+	if (!work)
+		return -DROP_INVALID;
+	/* At the beginning for both address families. */
+	path = &work->v4.path;
+	if (path->ipv6) {
+		find_peer6(&work->v6, work->v6.packet.saddr);
+		peer = &work->v6.peer;
+	} else {
+		find_peer4(&work->v4, work->v4.packet.saddr);
+		peer = &work->v4.peer;
+	}
+	if (!is_tunnelled(peer))
+		return FAIL(path, DROP_UNROUTABLE);
+	return encapsulate(ctx, path, peer, IDENTITY_HOST);
+}
+
 #endif /* PACKET_OVERLAY_H */

@@ -50,13 +50,13 @@ static __always_inline void AF_FN(fragment_key)(const struct AF_FN(packet) * pac
 #define FRAGMENTS_ON options.packet.AF_FN(fragments)
 
 /* Remembers the ports of a datagram whose first fragment this is. Returns 0, or less. */
-static __always_inline long AF_FN(fragment_remember)(const struct AF_FN(packet) * packet)
+static __always_inline int AF_FN(fragment_remember)(const struct AF_FN(packet) * packet)
 {
 	struct AF_FN(fragment_key) key = {};
 	struct fragment_ports ports = {.sport = packet->sport, .dport = packet->dport};
 
 	AF_FN(fragment_key)(packet, &key);
-	return bpf_map_update_elem(&FRAGMENTS, &key, &ports, BPF_ANY);
+	return map_update(&FRAGMENTS, &key, &ports, BPF_ANY);
 }
 
 /* Ports of a later fragment. Returns a drop reason, or 0. */

@@ -5,6 +5,7 @@
 
 #include "../endpoint/endpoint.h"
 #include "../event/packet_event.h"
+#include "../nat/embed.h"
 #include "packet.h"
 #include "rewrite.h"
 
@@ -15,6 +16,9 @@
 /* "Fragmentation needed", "packet too big": the same. */
 #define TOO_LARGE4 (ICMP4_UNREACHABLE << 8 | ICMP4_FRAGMENTATION_NEEDED)
 #define TOO_LARGE6 (ICMP6_TOO_BIG << 8)
+
+/* Verdict where packets come by the tunnel: it is an ICMP error to its sender now. */
+#define GOES_BACK 0x103
 
 #define REPLY_CHUNK 32
 /* Bytes of the packet in an error, at most: the answer stays below 576 (RFC 1812 4.3.2.3). */

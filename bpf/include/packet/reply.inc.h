@@ -63,5 +63,35 @@ GLOBAL int AF_FN(reply_error)(CTX *ctx, struct AF_FN(packet) * packet, __u32 typ
 	copy6(ip->destination, packet->saddr);
 #endif
 	*icmp = error;
-	return bpf_redirect(ctx->ifindex, 0);
+	return FROM_TUNNEL ? GOES_BACK : bpf_redirect(ctx->ifindex, 0);
+}
+
+/* Tells the sender of a packet, which is as it came, how large it may be. Returns as
+ * `AF_FN(reply_error)`.
+ */
+static __always_inline int AF_FN(tell_mtu)(CTX *ctx, struct AF_FN(packet) * packet,
+					   struct path *path, __u32 mtu)
+{
+	/* It heard of that with the first fragment (RFC 1122 3.2.2). */
+	if (packet->fragment == FRAGMENT_LATER)
+		return FAIL(path, DROP_TOO_LARGE);
+	return AF_FN(reply_error)(ctx, packet, AF_FN(TOO_LARGE) | mtu << 16,
+				  packet_length(ctx) - L3);
+}
+
+/* Out of hops: IPv6 tells the sender. Returns as `AF_FN(reply_error)`. */
+static __always_inline int AF_FN(out_of_hops)(CTX *ctx, struct AF_FN(packet) * packet,
+					      struct path *path)
+{
+#if AF == 6
+	/* It has an address of IPv4. */
+	if (options.packet.nat46x64 && is_embedded(packet->saddr))
+		return FAIL(path, DROP_TTL);
+	copy6(packet->daddr, packet_options()->router6);
+	return reply_error6(ctx, packet, ICMP6_TIME_EXCEEDED << 8, ctx->len - L3);
+#else
+	(void)ctx;
+	(void)packet;
+	return FAIL(path, DROP_TTL);
+#endif
 }

@@ -166,6 +166,12 @@ GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 			      backend->port ? backend->port : packet->dport);
 }
 
+/* Makes the packet to a backend what it was when it came. Returns a drop reason, or 0. */
+static __always_inline int AF_FN(untranslate)(CTX *ctx, struct AF_FN(work) * work)
+{
+	return AF_FN(rewrite)(ctx, &work->packet, DESTINATION, work->key.address, work->key.dport);
+}
+
 /* Address and port of the service that a flow was sent to. Returns whether there is one. */
 static __always_inline int AF_FN(service_of)(const struct ct_entry *entry,
 					     struct AF_JOIN(lb, _reverse_nat) * to)

@@ -93,8 +93,8 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct AF_FN(packet) * packet;
 	struct path *path;
-	int tells, error;
 	__u16 length;
+	int error;
 	long found;
 
 	/* Kernels before 6.8 verify this where nothing calls it. */
@@ -111,17 +111,13 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 		path->direction = METRIC_EGRESS;
 		return FAIL(path, DROP_TTL);
 	}
-	tells = AF_FN(dsr_tells)(packet);
-	length = tells ? AF_FN(dsr_length)(ctx, packet) : 0;
+	length = AF_FN(dsr_tells)(packet) ? AF_FN(dsr_length)(ctx, packet) : 0;
 	found = AF_FN(find_way)(ctx, &work->way, packet->saddr, packet->daddr, length);
-	/* The tc program tells the client that it is too large. */
-	if (tells && found == BPF_FIB_LKUP_RET_FRAG_NEEDED)
-		return AF_FN(leave_to_tc)(ctx, work);
 	if (found)
 		return AF_FN(no_way)(ctx, work, found);
 	path->file = METRIC_FILE_NODEPORT;
 	path->direction = METRIC_EGRESS;
-	if (tells) {
+	if (AF_FN(dsr_tells)(packet)) {
 		error = AF_FN(dsr_dispatch)(ctx, work);
 		if (error)
 			return FAIL(path, error);

@@ -74,8 +74,8 @@ impl Instruction {
 
 struct Function {
     code: Vec<Instruction>,
-    /// Functions that it calls.
-    calls: BTreeSet<String>,
+    /// Functions that it calls, by the instruction that does.
+    called: HashMap<usize, String>,
 }
 
 /// Programs of an object, and the functions that they call.
@@ -112,23 +112,23 @@ fn functions(name: &str) -> BTreeMap<String, Function> {
             .unwrap()
             .unwrap();
         let code: Vec<Instruction> = code.chunks_exact(8).map(Instruction::read).collect();
-        let mut calls = BTreeSet::new();
+        let mut called = HashMap::new();
         for (index, instruction) in code.iter().enumerate().filter(|(_, call)| call.is_call(LOCAL)) {
             let place = symbol.address() + 8 * index as u64;
             let after = 8 * (i64::from(instruction.immediate) + 1);
-            let called = match relocations.get(&(section, place)) {
+            let callee = match relocations.get(&(section, place)) {
                 Some(RelocationTarget::Symbol(index)) => object.symbol_by_index(*index).unwrap(),
                 Some(target) => panic!("{name}: call of {target:?}"),
                 None => at(Some(section), place.checked_add_signed(after).unwrap()),
             };
             // A reference to a whole section: the instruction says where in it.
-            let called = match called.kind() {
-                SymbolKind::Section => at(called.section_index(), after.try_into().unwrap()),
-                _ => called,
+            let callee = match callee.kind() {
+                SymbolKind::Section => at(callee.section_index(), after.try_into().unwrap()),
+                _ => callee,
             };
-            calls.insert(called.name().unwrap().to_owned());
+            called.insert(index, callee.name().unwrap().to_owned());
         }
-        found.insert(symbol.name().unwrap().to_owned(), Function { code, calls });
+        found.insert(symbol.name().unwrap().to_owned(), Function { code, called });
     }
     found
 }
@@ -254,7 +254,8 @@ fn frame(code: &[Instruction]) -> usize {
 fn deepest<'a>(functions: &'a BTreeMap<String, Function>, name: &'a str) -> Vec<(&'a str, usize)> {
     let function = &functions[name];
     let used = frame(&function.code).max(1).next_multiple_of(32);
-    let below = function.calls.iter().map(|called| deepest(functions, called));
+    let callees: BTreeSet<_> = function.called.values().collect();
+    let below = callees.into_iter().map(|called| deepest(functions, called));
     let below = below.max_by_key(|chain| chain.iter().map(|(_, used)| used).sum::<usize>());
     [(name, used)]
         .into_iter()
@@ -274,5 +275,135 @@ fn call_chains_fit_on_the_stack() {
                 "{object}: {used} bytes: {chain:?}"
             );
         }
+    }
+}
+
+/// Functions of maps, which the kernel calls in place of helpers (`bpf_map_update_elem` and the like): before 6.4 they
+/// return `int`, so that the upper half of the register has no sign.
+const MAP_HELPERS: [i32; 7] = [2, 3, 51, 87, 88, 89, 164];
+const ALU: u8 = 4;
+const ALU64: u8 = 7;
+/// The other operand is a register.
+const BY_REGISTER: u8 = 0x08;
+const MOVE: u8 = 0xb0;
+const SHIFT_LEFT: u8 = 0x60;
+const EQUAL: u8 = 0x10;
+const NOT_EQUAL: u8 = 0x50;
+
+/// Where a function uses more than the lower half of what a helper of a map returned, and whether it returns that.
+/// `halves` are functions that do.
+fn uses_of_halves(function: &Function, halves: &BTreeSet<String>) -> (BTreeSet<usize>, bool) {
+    let code = &function.code;
+    let (mut wrong, mut is_returned) = (BTreeSet::new(), false);
+    // Instructions, with the registers whose upper half is unknown there.
+    let (mut way, mut seen) = (vec![(0, 0_u16)], BTreeSet::new());
+    while let Some((here, mut unknown)) = way.pop() {
+        if !seen.insert((here, unknown)) {
+            continue;
+        }
+        let instruction = code[here];
+        let is_unknown = |register: u8| unknown >> register & 1 != 0;
+        let Instruction {
+            code: kind,
+            destination,
+            source,
+            immediate,
+            ..
+        } = instruction;
+        let by_register = kind & BY_REGISTER != 0;
+        match (kind & 7, kind & 0xf0) {
+            (JUMP, CALL) => {
+                // Calls overwrite these.
+                unknown &= !0x3f;
+                let half = match source {
+                    HELPER => MAP_HELPERS.contains(&immediate),
+                    LOCAL => function
+                        .called
+                        .get(&here)
+                        .is_some_and(|name| halves.contains(name)),
+                    _ => false,
+                };
+                unknown |= u16::from(half);
+            }
+            (JUMP, EXIT) => is_returned |= is_unknown(0),
+            (JUMP, ALWAYS) => {}
+            (JUMP, compares) => {
+                let with_zero = !by_register && immediate == 0 && [EQUAL, NOT_EQUAL].contains(&compares);
+                if (is_unknown(destination) && !with_zero) || (by_register && is_unknown(source)) {
+                    wrong.insert(here);
+                }
+            }
+            (ALU64, MOVE) if by_register && is_unknown(source) => unknown |= 1 << destination,
+            // What is in the upper half goes.
+            (ALU64, SHIFT_LEFT) if !by_register && immediate == 32 => unknown &= !(1 << destination),
+            (ALU64, MOVE) | (ALU | 0 | 1, _) => unknown &= !(1 << destination),
+            (ALU64, _) if is_unknown(destination) || (by_register && is_unknown(source)) => {
+                wrong.insert(here);
+            }
+            // `BPF_DW`
+            (3, _) if kind & 0x18 == 0x18 && is_unknown(source) => {
+                wrong.insert(here);
+            }
+            _ => {}
+        }
+        way.extend(instruction.edges(here).into_iter().map(|(to, _)| (to, unknown)));
+    }
+    (wrong, is_returned)
+}
+
+/// Kernels before 6.4 return errors of maps in the lower half of the register: compared with all of it, -17 is another
+/// number there.
+#[test]
+fn errors_of_maps_are_read_as_integers() {
+    for object in OBJECTS.into_iter().chain(["cgroup_socketlb", "iter_flowgc"]) {
+        let functions = functions(object);
+        let mut halves = BTreeSet::new();
+        loop {
+            let before = halves.len();
+            for (name, function) in &functions {
+                let (wrong, is_returned) = uses_of_halves(function, &halves);
+                assert_eq!(wrong, BTreeSet::new(), "{object}: {name}");
+                if is_returned {
+                    halves.insert(name.clone());
+                }
+            }
+            if halves.len() == before {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn the_search_finds_comparisons_of_whole_registers() {
+    let instruction = |code, destination, source, offset, immediate| Instruction {
+        code,
+        destination,
+        source,
+        offset,
+        immediate,
+    };
+    let update = instruction(JUMP | CALL, 0, HELPER, 0, 2);
+    let copy = instruction(ALU64 | MOVE | BY_REGISTER, 6, 0, 0, 0);
+    let exit = instruction(JUMP | EXIT, 0, 0, 0, 0);
+    let uses = |compare| {
+        let code = vec![update, copy, compare, exit];
+        let called = HashMap::new();
+        uses_of_halves(&Function { code, called }, &BTreeSet::new())
+    };
+    let found = (BTreeSet::from([2]), true);
+
+    assert_eq!(uses(instruction(JUMP | EQUAL, 6, 0, 0, -17)), found);
+    assert_eq!(
+        uses(instruction(JUMP | 0xc0, 6, 0, 0, 0)),
+        found,
+        "less than zero"
+    );
+    for right in [
+        instruction(JUMP32 | EQUAL, 6, 0, 0, -17),
+        instruction(JUMP | EQUAL, 6, 0, 0, 0),
+        instruction(ALU64 | SHIFT_LEFT, 6, 0, 0, 32),
+    ] {
+        assert_eq!(uses(right), (BTreeSet::new(), true));
     }
 }

@@ -25,7 +25,7 @@ const AFFINITY_NODE_PORT: u16 = 30_085;
 const INVALID: u8 = 134;
 pub(crate) const TOO_LARGE: u8 = 136;
 const EXTENSION_HEADER: u8 = 156;
-const TTL_EXCEEDED: u8 = 196;
+pub(crate) const TTL_EXCEEDED: u8 = 196;
 /// Of a conntrack entry.
 const NAT_ADDRESS: std::ops::Range<usize> = 0..16;
 pub(crate) const ENTRY_FLAGS: usize = 36;

@@ -97,7 +97,7 @@ fn direct_return_tells_of_packets_that_do_not_grow_as_well() {
         for family in [V4, V6] {
             let frame = larger(full(request(family, TCP).flags(ACK)));
             let ran = receive(node, TC, &frame)?;
-            assert_eq!(ran.verdict, REDIRECT);
+            assert_eq!(ran.verdict, REDIRECT, "{family:?}: {:?}", drops(node)?);
             assert_too_large(&ran.packet, &frame.bytes(), MTU);
         }
         Ok(())

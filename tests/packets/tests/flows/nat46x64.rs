@@ -597,6 +597,21 @@ fn packets_that_become_too_large_are_answered() {
     });
 }
 
+#[test]
+fn clients_of_ipv4_get_no_error_of_ipv6() {
+    with_nat(true, true, |node| {
+        let service = serve(node, V4, UDP, V6.remote_pod())?;
+        for to in [service, (WORLD, 2).into()] {
+            let frame = Frame::new(UDP, (CLIENT, 1).into(), to).hop_limit(1);
+
+            assert_eq!(receive(node, TC, &frame)?.verdict, SHOT, "{to}");
+
+            assert_eq!(drops(node)?, [TTL_EXCEEDED], "{to}");
+        }
+        Ok(())
+    });
+}
+
 /// A UDP datagram between two addresses; without a checksum if `checksum` is false.
 fn datagram(source: IpAddr, destination: IpAddr, length: usize, checksum: bool) -> Vec<u8> {
     let frame = Frame::new(UDP, (source, 5).into(), (destination, 6).into()).payload(length);

@@ -7,12 +7,13 @@ use std::net::{IpAddr, SocketAddr};
 use skep_bpf_programs::Nat46x64;
 
 use crate::{
+    mtu::call_twice,
     node::{self, Member, NAT_MIN, PREFIX, Setup, TCP, UDP, node_address, outside, pod_address, router},
-    traffic::{tcp_call, tcp_server, udp_call, udp_server},
+    traffic::{tcp_call, tcp_server, udp_call, udp_echo, udp_server},
     ways::no_drops,
 };
 
-fn with_cluster(is_routed: bool, work: impl FnOnce(&[Member; 2]) + Send) {
+fn with_cluster(is_routed: bool, mtu: u16, work: impl FnOnce(&[Member; 2]) + Send) {
     let setup = Setup {
         is_underlay_ipv6: false,
         is_routed,
@@ -21,7 +22,7 @@ fn with_cluster(is_routed: bool, work: impl FnOnce(&[Member; 2]) + Send) {
                 services: true,
                 gateway: false,
                 prefix: PREFIX,
-                mtu: 1500,
+                mtu,
             });
         },
     };
@@ -31,7 +32,7 @@ fn with_cluster(is_routed: bool, work: impl FnOnce(&[Member; 2]) + Send) {
 #[test]
 fn connections_and_datagrams_reach_backends_of_the_other_family_and_back() {
     for is_routed in [true, false] {
-        with_cluster(is_routed, |members| {
+        with_cluster(is_routed, 1500, |members| {
             let [one, two] = members;
             for is_client_ipv6 in [false, true] {
                 let is_ipv6 = !is_client_ipv6;
@@ -65,4 +66,24 @@ fn connections_and_datagrams_reach_backends_of_the_other_family_and_back() {
             no_drops(members);
         });
     }
+}
+
+#[test]
+fn errors_go_back_by_the_tunnel() {
+    // Smaller than what the tunnel carries, by more than packets grow.
+    with_cluster(false, 1380, |members| {
+        let [one, two] = members;
+        let service = SocketAddr::from((router(1, false), 30_080));
+        let backend = SocketAddr::from((pod_address(1, true), 80));
+        one.serve_other_family(service, UDP, backend);
+        let server = udp_echo(&one.pod, backend);
+        two.pod.run(|| call_twice(service));
+        server.join().unwrap().unwrap();
+
+        let service = SocketAddr::from((router(1, false), 30_081));
+        one.serve_none_of_other_family(service, TCP);
+        let refused = two.pod.run(|| tcp_call(service, 1)).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+        no_drops(members);
+    });
 }

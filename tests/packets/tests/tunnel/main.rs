@@ -6,10 +6,10 @@
 
 mod elsewhere;
 mod families;
+mod hops;
 mod ipip;
 mod itself;
 mod mtu;
-
 mod network;
 mod node;
 mod traffic;

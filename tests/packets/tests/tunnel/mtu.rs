@@ -38,7 +38,7 @@ fn narrow(from: &Member, interface: &str, to: IpAddr, gateway: Option<IpAddr>) {
 
 /// The first datagram is lost, and the error that it caused is the socket's. What comes next is fragmented.
 #[track_caller]
-fn call_twice(to: SocketAddr) {
+pub(crate) fn call_twice(to: SocketAddr) {
     let told = udp_call(to, LARGE).unwrap_err();
     assert_eq!(
         told.raw_os_error(),

@@ -472,6 +472,11 @@ impl Member {
         self.serve_as(frontend, proto, &[embed(backend)], ServiceFlags::NAT46X64);
     }
 
+    /// As [`serve_other_family`](Self::serve_other_family), without a backend.
+    pub(crate) fn serve_none_of_other_family(&self, frontend: SocketAddr, proto: u8) {
+        self.serve_as(frontend, proto, &[], ServiceFlags::NAT46X64);
+    }
+
     fn serve_as(&self, frontend: SocketAddr, proto: u8, backends: &[SocketAddr], flags: ServiceFlags) {
         let id = 7;
         let flags = flags | ServiceFlags::NODE_PORT | ServiceFlags::ROUTABLE;

@@ -148,6 +148,54 @@ pub(crate) fn ping(to: IpAddr, size: usize) -> io::Result<()> {
     }
 }
 
+/// ICMPv6 errors that a pod receives.
+pub(crate) struct Errors(UdpSocket);
+
+/// One of them: who says what of which packet.
+#[derive(Debug)]
+pub(crate) struct Error {
+    pub(crate) from: IpAddr,
+    /// Type of the message.
+    pub(crate) kind: u8,
+    pub(crate) source: SocketAddr,
+    pub(crate) destination: SocketAddr,
+}
+
+impl Errors {
+    /// Listens from now on.
+    pub(crate) fn new(pod: &Pod) -> Self {
+        let icmp = Some(ipproto::ICMPV6);
+        let socket = pod
+            .run(|| socket_with(AddressFamily::INET6, SocketType::RAW, SocketFlags::CLOEXEC, icmp).unwrap());
+        Self(UdpSocket::from(socket))
+    }
+
+    /// The next one about a packet with ports.
+    pub(crate) fn next(&self) -> io::Result<Error> {
+        self.0.set_read_timeout(Some(PATIENCE))?;
+        let mut message = [0; 2048];
+        loop {
+            let (length, from) = self.0.recv_from(&mut message)?;
+            // Behind the header of the message.
+            let inside = message[..length].get(8..).unwrap_or_default();
+            let is_error = message[0] < 128 && matches!(inside.get(6), Some(6 | 17));
+            let side = |address: usize, port: usize| {
+                let octets = <[u8; 16]>::try_from(inside.get(address..address + 16)?).ok()?;
+                let port = <[u8; 2]>::try_from(inside.get(port..port + 2)?).ok()?;
+                Some(SocketAddr::from((octets, u16::from_be_bytes(port))))
+            };
+            if let (true, Some(source), Some(destination)) = (is_error, side(8, 40), side(24, 42)) {
+                return Ok(Error {
+                    from: from.ip(),
+                    kind: message[0],
+                    source,
+                    destination,
+                });
+            }
+        }
+    }
+}
+
 /// All frames at the interfaces of a namespace.
 pub(crate) struct Tap(OwnedFd);
 
