@@ -144,6 +144,11 @@ impl EtcdServer {
         self.port
     }
 
+    /// The id of the process; `None` if it was [killed](Self::kill).
+    pub fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
     /// The store, for a server without TLS.
     pub fn backend(&self) -> Arc<dyn Backend> {
         self.backend.clone()
