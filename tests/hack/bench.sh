@@ -42,15 +42,19 @@ measure flows flows --skep "$target/dist/skep"
 measure agent agent --agent "$target/dist/skep-agent"
 measure mesh mesh --agent "$target/dist/skep-agent"
 measure mesh-history mesh --agent "$target/dist/skep-agent" --history 4 --seconds 5
+# What TLS and waiting for the disk cost.
+measure mesh-tls-disk mesh --agent "$target/dist/skep-agent" --tls --disk "$out" --seconds 10
+measure allocation allocation
 for case in operator exporter kvstoremesh clusters; do
 	measure "programs-$case" programs "$case" --programs "$target/dist"
 done
+measure programs-kvstoremesh-tls-disk programs kvstoremesh --programs "$target/dist" --tls --disk "$out"
 echo "== statedb"
 timeout 180 cargo bench -q -p skep-statedb -- --json "$out/statedb.json" || failed=1
 echo
 echo "== Summary"
 results=()
-for file in "$out"/{services-*,flip,maglev,hive,sockets,packets,endpoints,traffic,flows,agent,mesh,mesh-history,programs-*}.json; do
+for file in "$out"/{services-*,flip,maglev,hive,sockets,packets,endpoints,traffic,flows,agent,mesh,mesh-*,allocation,programs-*}.json; do
 	[ ! -f "$file" ] || results+=("$file")
 done
 "$target/release/lb-benchmark" summary "${results[@]}" --json "$out/summary.json"

@@ -7,8 +7,10 @@
 
 mod agent;
 mod alloc;
+mod allocation;
 mod datapath;
 mod endpoints;
+mod etcd;
 mod flip;
 mod flows;
 mod hives;
@@ -69,6 +71,8 @@ enum Measurement {
     Agent(agent::Options),
     /// The agent with the etcd of a remote cluster.
     Mesh(mesh::Options),
+    /// Identities allocated in etcd by several clients at once.
+    Allocation(allocation::Options),
     /// Operator, clustermesh-apiserver and kvstoremesh, and the agent with many remote clusters.
     Programs(programs::Options),
     /// Serves the objects that `agent` needs; started by it.
@@ -105,6 +109,7 @@ fn main() -> anyhow::Result<()> {
         Some(Measurement::Flows(options)) => flows::run(&options, &mut report)?,
         Some(Measurement::Agent(options)) => agent::run(&options, &mut report)?,
         Some(Measurement::Mesh(options)) => mesh::run(&options, &mut report)?,
+        Some(Measurement::Allocation(options)) => allocation::run(&options, &mut report)?,
         Some(Measurement::Programs(options)) => programs::run(&options, &mut report)?,
         Some(Measurement::ApiServer(options)) => return agent::serve(&options),
         Some(Measurement::Summary { files }) => report.read(&files)?,

@@ -5,8 +5,10 @@
 //! Measures how long it takes to connect and to read a whole cluster, from a write in etcd to the entry in the agent's map, and to
 //! drain the cluster when its configuration is removed.
 
+mod load;
 pub(crate) mod remote;
 pub(crate) mod store;
+mod updates;
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -21,10 +23,9 @@ use skep_bpf_maps::lb::{Service4Key, ServiceValue};
 use skep_bpf_maps::node::{IpcacheKey, IpcacheValue};
 use skep_bpf_sys::testing::Node;
 use skep_bpf_sys::{Map, MapStore};
-use skep_kvstore::Backend;
-use skep_kvstore_etcd::testing::EtcdServer;
 
 use crate::agent::{self, Process};
+use crate::etcd::{Etcd, EtcdOptions};
 use crate::mesh::remote::Size;
 use crate::report::{Report, Row};
 use crate::{objects, usage};
@@ -35,9 +36,6 @@ pub(crate) const IPCACHE_MAP: &str = "cilium_ipcache_v2";
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Between looks into a map.
 const POLL: Duration = Duration::from_millis(5);
-/// Between looks at one entry.
-const POLL_ENTRY: Duration = Duration::from_micros(50);
-
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// The agent's program; by default the one beside this program.
@@ -49,9 +47,12 @@ pub(crate) struct Options {
     /// How often all entries of addresses were written before, without compaction.
     #[arg(long, default_value_t = 0)]
     history: u32,
-    /// How long addresses are changed.
+    /// How long addresses are changed, at each of five paces.
     #[arg(long, default_value_t = 30)]
     seconds: u32,
+    /// The etcd of the remote cluster.
+    #[command(flatten)]
+    etcd: EtcdOptions,
 }
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
@@ -76,14 +77,16 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
 struct World<'a> {
     node: &'a Node,
     size: Size,
-    etcd: EtcdServer,
+    etcd: Etcd,
     agent: Process,
     config: PathBuf,
+    /// How often the first pod was moved.
+    turn: u32,
 }
 
 async fn measure(options: &Options, node: &Node, program: &Path) -> anyhow::Result<Vec<Row>> {
     let size = options.size;
-    let etcd = EtcdServer::start().await;
+    let etcd = Etcd::start(&options.etcd).await?;
     for round in 0..options.history {
         let old = (0..size.pods).map(|pod| remote::address(size, pod, (pod + round + 1) % size.nodes));
         store::write(&etcd.backend(), old.collect::<Result<_, _>>()?).await?;
@@ -110,17 +113,24 @@ async fn measure(options: &Options, node: &Node, program: &Path) -> anyhow::Resu
         etcd,
         agent,
         config,
+        turn: 0,
     };
     let case = match options.history {
-        0 => format!("mesh, {} addresses", size.pods),
-        rounds => format!("mesh, {} addresses written {} times", size.pods, rounds + 1),
+        0 => format!("mesh, {} addresses{}", size.pods, options.etcd),
+        rounds => format!(
+            "mesh, {} addresses written {} times{}",
+            size.pods,
+            rounds + 1,
+            options.etcd
+        ),
     };
-    let measured = world.measure(&case, options.seconds).await;
+    let time = Duration::from_secs(options.seconds.into());
+    let measured = world.measure(&case, time).await;
     measured.with_context(|| agent::last_lines(&folder.join("agent.log")))
 }
 
 impl World<'_> {
-    async fn measure(&mut self, case: &str, seconds: u32) -> anyhow::Result<Vec<Row>> {
+    async fn measure(&mut self, case: &str, time: Duration) -> anyhow::Result<Vec<Row>> {
         let mut rows = Vec::new();
         let pid = self.agent.id();
         self.wait_until("the services of this cluster are in the maps", |world| {
@@ -130,14 +140,9 @@ impl World<'_> {
         let alone = usage::resident_mib(pid)?;
         self.join(case, &mut rows).await?;
         rows.push(Row::cost(format!("{case}: resident memory before"), alone, "MiB"));
-        for (rate, p50, p99) in [
-            (200, None, None),
-            (2_000, Some(1.5), Some(10.0)),
-            (10_000, None, None),
-        ] {
-            self.updates(case, rate, seconds, (p50, p99), &mut rows).await?;
-        }
+        let load = self.all_updates(case, time, &mut rows).await?;
         self.drain(case, &mut rows).await?;
+        load.without_reader(case, &mut rows).await?;
         Ok(rows)
     }
 
@@ -146,8 +151,7 @@ impl World<'_> {
         let pid = self.agent.id();
         let (begun, used) = (Instant::now(), usage::processor_time_of(pid)?);
         let file = self.config.join(remote::NAME);
-        let text = format!("endpoints:\n- http://127.0.0.1:{}\n", self.etcd.port());
-        fs::write(&file, text)?;
+        fs::copy(self.etcd.client_config(), &file)?;
         let backends = self.size.backends;
         let (mut services, mut addresses) = (None, None);
         while services.is_none() || addresses.is_none() {
@@ -200,60 +204,6 @@ impl World<'_> {
             usage::highest_mib(pid)?,
             "MiB",
         ));
-        Ok(())
-    }
-
-    /// Moves pods between nodes at a rate, and measures from before a write to when etcd has acknowledged it, and to when the
-    /// entry is in the map.
-    async fn updates(
-        &mut self,
-        case: &str,
-        rate: u32,
-        seconds: u32,
-        (p50, p99): (Option<f64>, Option<f64>),
-        rows: &mut Vec<Row>,
-    ) -> anyhow::Result<()> {
-        let pid = self.agent.id();
-        let load = tokio::spawn(churn(self.etcd.backend(), self.size, rate, seconds));
-        let (begun, used) = (Instant::now(), usage::processor_time_of(pid)?);
-        let map = self.ipcache()?;
-        let (mut writes, mut delays, mut rests) = (Vec::new(), Vec::new(), Vec::new());
-        let mut turn = 0;
-        while !load.is_finished() {
-            turn += 1;
-            let on = turn % self.size.nodes;
-            let (store, item) = (self.etcd.backend(), remote::address(self.size, 0, on)?);
-            let written = Instant::now();
-            let write = tokio::spawn(async move {
-                store::write_one(&store, item).await?;
-                anyhow::Ok(written.elapsed())
-            });
-            // This thread polls no tasks. Timers of the runtime would add a millisecond.
-            while !is_on(&map, 0, on)? {
-                self.check(written, "a change is in the map")?;
-                sleep(POLL_ENTRY);
-            }
-            let delay = written.elapsed();
-            let acknowledged = write.await.context("a write")??;
-            writes.push(acknowledged);
-            delays.push(delay);
-            rests.push(delay.saturating_sub(acknowledged));
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        let share = (usage::processor_time_of(pid)? - used).as_secs_f64() / begun.elapsed().as_secs_f64();
-        let reached = load.await.context("the load")??;
-        let name = format!("{case}: {rate} changes a second");
-        rows.push(Row::rate(format!("{name}: reached"), reached, "1/s"));
-        for (what, delays, p50, p99) in [
-            ("acknowledged by etcd", writes, None, None),
-            ("from there to the map", rests, None, None),
-            ("until in the map", delays, p50, p99),
-        ] {
-            let at = quantiles(delays);
-            rows.push(Row::cost(format!("{name}: {what}, p50"), at(0.5), "ms").target(p50));
-            rows.push(Row::cost(format!("{name}: {what}, p99"), at(0.99), "ms").target(p99));
-        }
-        rows.push(Row::cost(format!("{name}: processor"), share * 100.0, "%"));
         Ok(())
     }
 
@@ -348,12 +298,6 @@ impl World<'_> {
     }
 }
 
-/// The milliseconds that a share of delays is not above.
-fn quantiles(mut delays: Vec<Duration>) -> impl Fn(f64) -> f64 {
-    delays.sort_unstable();
-    move |share| delays[((delays.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3
-}
-
 fn found(map: &Map<IpcacheKey, IpcacheValue>, pod: Ipv4Addr) -> anyhow::Result<Option<IpcacheValue>> {
     Ok(map.lookup(&IpcacheKey::host(pod.into()))?)
 }
@@ -362,29 +306,4 @@ fn found(map: &Map<IpcacheKey, IpcacheValue>, pod: Ipv4Addr) -> anyhow::Result<O
 fn is_on(map: &Map<IpcacheKey, IpcacheValue>, pod: u32, node: u32) -> anyhow::Result<bool> {
     let value = found(map, remote::pod(pod))?;
     Ok(value.is_some_and(|value| value.tunnel_endpoint[..4] == remote::node(node).octets()))
-}
-
-/// Moves all pods but the first in turn at a rate, one write each; returns the rate that was reached.
-async fn churn(store: Arc<dyn Backend>, size: Size, rate: u32, seconds: u32) -> anyhow::Result<f64> {
-    const WRITERS: u32 = 16;
-    let begun = tokio::time::Instant::now();
-    let total = rate * seconds;
-    let mut writers = tokio::task::JoinSet::new();
-    for writer in 0..WRITERS {
-        let store = store.clone();
-        writers.spawn(async move {
-            for nth in (writer..total).step_by(WRITERS as usize) {
-                let due = begun + Duration::from_secs_f64(f64::from(nth) / f64::from(rate));
-                tokio::time::sleep_until(due).await;
-                let (pod, round) = (1 + nth % (size.pods - 1), nth / (size.pods - 1));
-                let on = (pod + round + 1) % size.nodes;
-                store::write_one(&store, remote::address(size, pod, on)?).await?;
-            }
-            anyhow::Ok(())
-        });
-    }
-    while let Some(done) = writers.join_next().await {
-        done.context("a writer")??;
-    }
-    Ok(f64::from(total) / begun.elapsed().as_secs_f64())
 }

@@ -17,9 +17,9 @@ use clap::Args;
 use skep_bpf_sys::testing::Node;
 use skep_clustermesh_types::{Kind, keys};
 use skep_kvstore::{Backend, KeyRange, RangeRequest};
-use skep_kvstore_etcd::testing::EtcdServer;
 
 use crate::agent::{self, Process, ServerOptions};
+use crate::etcd::{Etcd, EtcdOptions};
 use crate::mesh::remote::{self, Size};
 use crate::mesh::store;
 use crate::report::{Report, Row};
@@ -67,6 +67,9 @@ pub(crate) struct Options {
     /// Nodes of each.
     #[arg(long, default_value_t = 100)]
     nodes_per_cluster: u32,
+    /// The etcd of each cluster.
+    #[command(flatten)]
+    etcd: EtcdOptions,
 }
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
@@ -175,15 +178,15 @@ impl Bench<'_> {
             nodes: size.nodes,
         };
         for (objects, keys) in [(nothing, 0), (large, keys_of(size))] {
-            let etcd = EtcdServer::start().await;
+            let etcd = Etcd::start(&self.options.etcd).await?;
             let (_server, url) = agent::start_server(&objects)?;
             let mut settings = cluster_settings(remote::NAME, remote::ID, &etcd);
             settings.extend(self.server_settings(&url));
             let begun = Instant::now();
             let mut exporter = self.start(APISERVER, Some("clustermesh"), &settings)?;
             let case = match keys {
-                0 => "clustermesh-apiserver at rest".to_owned(),
-                _ => format!("clustermesh-apiserver, {keys} keys"),
+                0 => format!("clustermesh-apiserver at rest{}", self.options.etcd),
+                _ => format!("clustermesh-apiserver, {keys} keys{}", self.options.etcd),
             };
             self.filled(&mut exporter, &etcd, false, keys).await?;
             if keys > 0 {
@@ -209,7 +212,8 @@ impl Bench<'_> {
     async fn kvstoremesh(&self) -> anyhow::Result<Vec<Row>> {
         let mut rows = Vec::new();
         let size = self.options.size;
-        let (source, own) = (EtcdServer::start().await, EtcdServer::start().await);
+        let options = &self.options.etcd;
+        let (source, own) = (Etcd::start(options).await?, Etcd::start(options).await?);
         store::write(&source.backend(), remote::items(size)?).await?;
         let config = self.node.directory().join("clustermesh");
         fs::create_dir(&config)?;
@@ -217,10 +221,10 @@ impl Bench<'_> {
         settings.push(format!("--clustermesh-config={}", config.display()));
         settings.push("--api-serve-addr=127.0.0.1:9889".to_owned());
         let mut mesh = self.start(APISERVER, Some("kvstoremesh"), &settings)?;
-        self.rest("kvstoremesh at rest", &mut mesh, &mut rows, Some(25.0), None)
-            .await?;
+        let case = format!("kvstoremesh at rest{options}");
+        self.rest(&case, &mut mesh, &mut rows, Some(25.0), None).await?;
         let keys = keys_of(size);
-        let case = format!("kvstoremesh, {keys} keys");
+        let case = format!("kvstoremesh, {keys} keys{options}");
         // Anew: later than at a start, writes are limited to `etcd.qps`. The lock of a leader that is killed is kept for the
         // time of its lease.
         mesh.stop()?;
@@ -249,7 +253,7 @@ impl Bench<'_> {
     async fn filled(
         &self,
         program: &mut Process,
-        etcd: &EtcdServer,
+        etcd: &Etcd,
         is_cached: bool,
         keys: u32,
     ) -> anyhow::Result<()> {
@@ -336,12 +340,12 @@ fn keys_of(size: Size) -> u32 {
     size.pods + size.services + size.nodes + size.identities
 }
 
-fn cluster_settings(name: &str, id: u32, etcd: &EtcdServer) -> Vec<String> {
+fn cluster_settings(name: &str, id: u32, etcd: &Etcd) -> Vec<String> {
     vec![
         format!("--cluster-name={name}"),
         format!("--cluster-id={id}"),
         "--kvstore=etcd".to_owned(),
-        format!("--kvstore-opt=etcd.address=http://127.0.0.1:{}", etcd.port()),
+        format!("--kvstore-opt=etcd.config={}", etcd.client_config().display()),
         // As in Cilium's chart.
         "--kvstore-opt=etcd.bootstrapQps=10000".to_owned(),
         "--health-port=9880".to_owned(),
@@ -349,9 +353,8 @@ fn cluster_settings(name: &str, id: u32, etcd: &EtcdServer) -> Vec<String> {
 }
 
 /// Adds a remote cluster to a configuration.
-fn connect(config: &Path, cluster: &str, etcd: &EtcdServer) -> anyhow::Result<()> {
-    let text = format!("endpoints:\n- http://127.0.0.1:{}\n", etcd.port());
-    fs::write(config.join(cluster), text)?;
+fn connect(config: &Path, cluster: &str, etcd: &Etcd) -> anyhow::Result<()> {
+    fs::copy(etcd.client_config(), config.join(cluster))?;
     Ok(())
 }
 

@@ -105,6 +105,12 @@ impl Report {
         Ok(())
     }
 
+    /// What was measured.
+    #[cfg(test)]
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|row| row.name.as_str())
+    }
+
     pub(crate) fn print(&self) {
         println!(
             "\n{:<66} {:>12} {:<11} {:>9} {:>9} {:>9}",
@@ -152,6 +158,15 @@ pub(crate) fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
+/// The milliseconds that a share of delays is not above; 0 if there are none.
+pub(crate) fn quantiles(mut delays: Vec<Duration>) -> impl Fn(f64) -> f64 {
+    delays.sort_unstable();
+    move |share| {
+        let at = (delays.len().saturating_sub(1) as f64 * share) as usize;
+        milliseconds(delays.get(at).copied().unwrap_or_default())
+    }
+}
+
 /// The middle one of some figures; 0 if there are none.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -186,6 +201,14 @@ mod tests {
     fn numbers_are_short() {
         let texts = [0.0, 0.25, 2.5, 123.46, 160_000.4].map(number);
         assert_eq!(texts, ["0", "0.250", "2.50", "123.5", "160000"]);
+    }
+
+    #[test]
+    fn quantiles_are_of_the_sorted_delays() {
+        let at = quantiles([30, 10, 20].map(Duration::from_millis).into());
+
+        assert_eq!([0.0, 0.5, 1.0].map(at), [10.0, 20.0, 30.0]);
+        assert_eq!(quantiles(Vec::new())(0.99), 0.0);
     }
 
     #[test]

@@ -426,37 +426,52 @@ impl Client {
         lifetime: Lifetime,
         lock: Option<&Lock>,
     ) -> Result<bool, Error> {
-        let build = |key: Key, lease: LeaseId| Txn {
-            compares: vec![
-                Compare {
-                    key: key.clone(),
-                    condition: Condition::Value(value.clone()),
-                },
-                Compare {
-                    key: key.clone(),
-                    condition: Condition::Lease(lease),
-                },
-            ],
-            then: Vec::new(),
-            otherwise: vec![Op::Put {
-                key,
-                value: value.clone(),
-                lease,
-            }],
+        let put = |key: Key, lease: LeaseId| Op::Put {
+            key,
+            value: value.clone(),
+            lease,
         };
         if lock.is_none() {
+            let build = |key: Key, lease: LeaseId| Txn {
+                compares: vec![
+                    Compare {
+                        key: key.clone(),
+                        condition: Condition::Value(value.clone()),
+                    },
+                    Compare {
+                        key: key.clone(),
+                        condition: Condition::Lease(lease),
+                    },
+                ],
+                then: Vec::new(),
+                otherwise: vec![put(key, lease)],
+            };
             let response = self
                 .write(Operation::PutIfDifferent, key, lifetime, None, build)
                 .await?;
             return Ok(!response.succeeded);
         }
-        // In one transaction a lost lock would take the branch that writes.
-        if let Some(present) = self.get_with(key, lock).await? {
-            let is_same_lease = match lifetime {
-                Lifetime::Permanent => present.lease == LeaseId::NONE,
-                Lifetime::Leased => self.inner.leases.lease_of(key) == Some(present.lease),
+        // With the comparisons above a lost lock would take the branch that writes. One that does not exist, as most, is
+        // written at once; another is read, and written if it is different.
+        let build = |key: Key, lease: LeaseId| Txn {
+            compares: vec![Compare::absent(key.clone())],
+            otherwise: vec![Op::Range(RangeRequest::new(KeyRange::key(&key)))],
+            then: vec![put(key, lease)],
+        };
+        let response = self
+            .write(Operation::PutIfDifferent, key, lifetime, lock, build)
+            .await?;
+        if response.succeeded {
+            return Ok(true);
+        }
+        if let Some(OpResponse::Range(range)) = response.responses.first()
+            && let Some(present) = range.items.first()
+        {
+            let lease = match lifetime {
+                Lifetime::Permanent => Some(LeaseId::NONE),
+                Lifetime::Leased => self.inner.leases.lease_of(key),
             };
-            if present.value == value && is_same_lease {
+            if present.value == value && lease == Some(present.lease) {
                 return Ok(false);
             }
         }

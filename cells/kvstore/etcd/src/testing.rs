@@ -37,6 +37,19 @@ pub struct ServerTls {
     pub client_ca: PathBuf,
 }
 
+/// How an [`EtcdServer`] is started.
+#[derive(Clone, Debug, Default)]
+pub struct ServerOptions {
+    /// The data directory; `None` for one that is removed with the server.
+    pub data: Option<PathBuf>,
+    /// `None` for a server without TLS.
+    pub tls: Option<ServerTls>,
+    /// Quota of the data in bytes; `None` for the default of etcd.
+    pub quota: Option<u64>,
+    /// Whether each write waits until it is on the disk, as in production.
+    pub waits_for_disk: bool,
+}
+
 /// An etcd that ends, with its data, when this is dropped.
 #[derive(Debug)]
 pub struct EtcdServer {
@@ -44,9 +57,7 @@ pub struct EtcdServer {
     data: PathBuf,
     port: u16,
     peer_port: u16,
-    tls: Option<ServerTls>,
-    /// Quota of the data in bytes; `None` for the default of etcd.
-    quota: Option<u64>,
+    options: ServerOptions,
     child: Option<Child>,
     backend: Arc<Etcd>,
 }
@@ -67,7 +78,11 @@ impl EtcdServer {
     ///
     /// As [`start`](Self::start).
     pub async fn start_with(tls: Option<ServerTls>) -> Self {
-        Self::start_in(None, tls, None).await
+        Self::start_as(ServerOptions {
+            tls,
+            ..ServerOptions::default()
+        })
+        .await
     }
 
     /// Starts etcd with a quota for its data. Once they exceed it, etcd rejects writes until keys are deleted and
@@ -77,7 +92,11 @@ impl EtcdServer {
     ///
     /// As [`start`](Self::start).
     pub async fn start_with_quota(bytes: u64) -> Self {
-        Self::start_in(None, None, Some(bytes)).await
+        Self::start_as(ServerOptions {
+            quota: Some(bytes),
+            ..ServerOptions::default()
+        })
+        .await
     }
 
     /// Starts etcd on a data directory that exists.
@@ -86,21 +105,30 @@ impl EtcdServer {
     ///
     /// As [`start`](Self::start).
     pub async fn start_on(data: &Path, tls: Option<ServerTls>) -> Self {
-        Self::start_in(Some(data), tls, None).await
+        Self::start_as(ServerOptions {
+            data: Some(data.to_owned()),
+            tls,
+            ..ServerOptions::default()
+        })
+        .await
     }
 
-    async fn start_in(data: Option<&Path>, tls: Option<ServerTls>, quota: Option<u64>) -> Self {
+    /// Starts etcd with options. Whether it answers with TLS is seen by a client with a certificate.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    pub async fn start_as(options: ServerOptions) -> Self {
         let folder = TempDir::with_prefix("skep-etcd-").expect("there is a folder for temporary files");
         let [port, peer_port] = free_ports();
         let config =
             EtcdConfig::of_address(&format!("http://127.0.0.1:{port}")).expect("the address is valid");
         let mut server = Self {
-            data: data.map_or_else(|| folder.path().join("data"), Path::to_owned),
+            data: options.data.clone().unwrap_or_else(|| folder.path().join("data")),
             folder,
             port,
             peer_port,
-            tls,
-            quota,
+            options,
             child: None,
             backend: Arc::new(Etcd::new(
                 ConfigSource::Config(config),
@@ -114,6 +142,11 @@ impl EtcdServer {
     /// The client port, on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The id of the process; `None` if it was [killed](Self::kill).
+    pub fn id(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
     }
 
     /// The store, for a server without TLS.
@@ -178,7 +211,7 @@ impl EtcdServer {
             {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
-            while self.tls.is_none() && self.backend.endpoints().await[0].answer.is_err() {
+            while self.options.tls.is_none() && self.backend.endpoints().await[0].answer.is_err() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
@@ -218,18 +251,17 @@ impl EtcdServer {
             .append(true)
             .open(self.log())
             .expect("the log can be written");
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        let scheme = if self.options.tls.is_some() {
+            "https"
+        } else {
+            "http"
+        };
         let client = format!("{scheme}://127.0.0.1:{}", self.port);
         let peer = format!("http://127.0.0.1:{}", self.peer_port);
         let mut command = Command::new("etcd");
         command
             .env_clear()
-            .args([
-                "--name=test",
-                "--unsafe-no-fsync",
-                "--log-level=warn",
-                "--logger=zap",
-            ])
+            .args(["--name=test", "--log-level=warn", "--logger=zap"])
             .arg(format!("--data-dir={}", self.data.display()))
             .args([
                 format!("--listen-client-urls={client}"),
@@ -243,8 +275,17 @@ impl EtcdServer {
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the log can be shared"))
             .stderr(log);
-        command.args(self.quota.map(|bytes| format!("--quota-backend-bytes={bytes}")));
-        if let Some(tls) = &self.tls {
+        let ServerOptions {
+            quota,
+            tls,
+            waits_for_disk,
+            ..
+        } = &self.options;
+        command.args(quota.map(|bytes| format!("--quota-backend-bytes={bytes}")));
+        if !waits_for_disk {
+            command.arg("--unsafe-no-fsync");
+        }
+        if let Some(tls) = tls {
             let file = |flag: &str, path: &Path| format!("--{flag}={}", path.display());
             command.args([
                 file("cert-file", &tls.cert),

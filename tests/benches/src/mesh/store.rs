@@ -63,7 +63,7 @@ async fn commit(store: &Arc<dyn Backend>, then: Vec<Op>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes one item.
-pub(crate) async fn write_one(store: &Arc<dyn Backend>, item: Item) -> anyhow::Result<()> {
-    commit(store, vec![put(item)]).await
+/// Writes items in one transaction.
+pub(crate) async fn write_together(store: &Arc<dyn Backend>, items: Vec<Item>) -> anyhow::Result<()> {
+    commit(store, items.into_iter().map(put).collect()).await
 }

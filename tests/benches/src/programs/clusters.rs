@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use skep_bpf_maps::node::{IpcacheKey, IpcacheValue};
 use skep_bpf_sys::Map;
-use skep_kvstore_etcd::testing::EtcdServer;
 
 use super::{Bench, connect};
 use crate::agent::{self, ServerOptions};
+use crate::etcd::Etcd;
 use crate::mesh::{IPCACHE_MAP, remote, store};
 use crate::report::Row;
 use crate::usage;
@@ -21,7 +21,7 @@ const REMOTE_NODE: u32 = 6;
 impl Bench<'_> {
     pub(super) async fn clusters(&self) -> anyhow::Result<Vec<Row>> {
         let (clusters, nodes) = (self.options.clusters, self.options.nodes_per_cluster);
-        let etcd = EtcdServer::start().await;
+        let etcd = Etcd::start(&self.options.etcd).await?;
         for number in 1..=clusters {
             store::write(&etcd.backend(), remote::small(number, nodes)?).await?;
         }
@@ -57,7 +57,7 @@ impl Bench<'_> {
             has_all_nodes(&map, clusters * nodes)
         })
         .await?;
-        let case = format!("agent, {clusters} clusters of {nodes} nodes");
+        let case = format!("agent, {clusters} clusters of {nodes} nodes{}", self.options.etcd);
         let seconds = begun.elapsed().as_secs_f64();
         let used = usage::processor_time_of(agent.id())? - used;
         rows.push(Row::cost(

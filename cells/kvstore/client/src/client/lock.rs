@@ -193,15 +193,17 @@ async fn acquire(client: &Client, path: &str, local: OwnedMutexGuard<()>) -> Res
             is_removed: false,
         };
         match create(client, path, &claim.key, slot.lease).await {
-            Ok(revision) => {
-                wait_for_predecessors(client, path, revision).await?;
-                if is_held(client, &claim.key, revision).await? {
-                    return Ok(Lock {
-                        path: path.to_owned(),
-                        revision,
-                        claim,
-                    });
+            Ok(Created { revision, is_first }) => {
+                let lock = Lock {
+                    path: path.to_owned(),
+                    revision,
+                    claim,
+                };
+                // Who is first has the lock since the key was put.
+                if is_first || wait_for_predecessors(client, &lock).await? {
+                    return Ok(lock);
                 }
+                claim = lock.claim;
             }
             Err(error) if super::is_lease_lost(&error) => {}
             Err(error) => return Err(error),
@@ -213,39 +215,65 @@ async fn acquire(client: &Client, path: &str, local: OwnedMutexGuard<()>) -> Res
     }
 }
 
-/// Puts the key, and returns the revision of its creation. A key that this client left behind counts.
-async fn create(client: &Client, path: &str, key: &Key, lease: LeaseId) -> Result<Revision, Error> {
-    let txn = Txn {
-        compares: vec![Compare::absent(key.clone())],
-        then: vec![Op::Put {
-            key: key.clone(),
-            value: Bytes::new(),
-            lease,
-        }],
-        otherwise: vec![Op::Range(RangeRequest::new(KeyRange::key(key)))],
-    };
-    let response = call(client, path, client.inner.backend.txn(txn).await)?;
-    Ok(present(&response).map_or(response.header.revision, |item| item.create_revision))
+/// The key of a lock as it was put.
+struct Created {
+    /// When it was created.
+    revision: Revision,
+    /// Whether no other key of the path was created before.
+    is_first: bool,
 }
 
-fn present(response: &TxnResponse) -> Option<&KeyValue> {
-    match response.responses.first() {
+/// Puts the key, and looks who is first: one request if the lock is free. A key that this client left behind counts.
+async fn create(client: &Client, path: &str, key: &Key, lease: LeaseId) -> Result<Created, Error> {
+    let mut first = RangeRequest::new(KeyRange::prefix(&keys::below(path)));
+    first.order = Order::OldestCreated;
+    first.limit = 1;
+    first.keys_only = true;
+    let first = Op::Range(first);
+    let put = Op::Put {
+        key: key.clone(),
+        value: Bytes::new(),
+        lease,
+    };
+    let own = Op::Range(RangeRequest::new(KeyRange::key(key)));
+    let txn = Txn {
+        compares: vec![Compare::absent(key.clone())],
+        then: vec![put, first.clone()],
+        otherwise: vec![own, first],
+    };
+    let response = call(client, path, client.inner.backend.txn(txn).await)?;
+    let revision = found(&response, 0).map_or(response.header.revision, |item| item.create_revision);
+    let is_first = found(&response, 1).is_some_and(|first| first.create_revision == revision);
+    Ok(Created { revision, is_first })
+}
+
+/// The key that a part of a transaction has read, if it did.
+fn found(response: &TxnResponse, part: usize) -> Option<&KeyValue> {
+    match response.responses.get(part) {
         Some(OpResponse::Range(range)) => range.items.first(),
         _ => None,
     }
 }
 
-/// Waits until all keys of the path that were created before `revision` are gone.
-async fn wait_for_predecessors(client: &Client, path: &str, revision: Revision) -> Result<(), Error> {
+/// Waits until all keys of the path that were created before are gone. Returns whether the lease has lived through the wait: if
+/// not, the lock is not held.
+async fn wait_for_predecessors(client: &Client, lock: &Lock) -> Result<bool, Error> {
     loop {
-        let mut request = RangeRequest::new(KeyRange::prefix(&keys::below(path)));
+        let mut request = RangeRequest::new(KeyRange::prefix(&keys::below(&lock.path)));
         request.order = Order::NewestCreated;
-        request.max_create_revision = Revision(revision.0 - 1);
+        request.max_create_revision = Revision(lock.revision.0 - 1);
         request.limit = 1;
         request.keys_only = true;
-        let response = call(client, path, client.inner.backend.range(request).await)?;
-        let Some(predecessor) = response.items.first() else {
-            return Ok(());
+        let txn = Txn {
+            compares: vec![lock.compare()],
+            ..Txn::one(Op::Range(request))
+        };
+        let response = call(client, &lock.path, client.inner.backend.txn(txn).await)?;
+        if !response.succeeded {
+            return Ok(false);
+        }
+        let Some(predecessor) = found(&response, 0) else {
+            return Ok(true);
         };
         wait_deleted(client, &predecessor.key, response.header.revision.next()).await;
     }
@@ -269,17 +297,6 @@ async fn wait_deleted(client: &Client, key: &str, start: Revision) {
         }
     }
     tokio::time::sleep(PAUSE).await;
-}
-
-/// Whether the lease has lived through the wait.
-async fn is_held(client: &Client, key: &Key, revision: Revision) -> Result<bool, Error> {
-    let mut request = RangeRequest::new(KeyRange::key(key));
-    request.keys_only = true;
-    let response = call(client, key, client.inner.backend.range(request).await)?;
-    Ok(response
-        .items
-        .first()
-        .is_some_and(|item| item.create_revision == revision))
 }
 
 /// Removes the key of a lock.

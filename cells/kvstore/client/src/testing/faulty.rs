@@ -3,6 +3,7 @@
 //! A store that fails on purpose.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -19,11 +20,12 @@ use crate::types::{LeaseId, Revision};
 /// How long a request to a partitioned store hangs.
 const HANG: Duration = Duration::from_secs(5);
 
-/// A store in front of another one, which it makes fail.
+/// A store in front of another one, whose requests it counts and makes fail.
 #[derive(Debug)]
 pub struct FaultyBackend {
     inner: Arc<dyn Backend>,
     faults: Mutex<Faults>,
+    requests: AtomicU64,
     /// Grows when watches are to end.
     cuts: watch::Sender<u64>,
     is_partitioned: watch::Sender<bool>,
@@ -51,6 +53,7 @@ impl FaultyBackend {
                 done: 0.0,
                 is_full: false,
             }),
+            requests: AtomicU64::new(0),
             cuts: watch::Sender::new(0),
             is_partitioned: watch::Sender::new(false),
         })
@@ -70,6 +73,11 @@ impl FaultyBackend {
         self.faults.lock().is_full = is_full;
     }
 
+    /// How many requests there were, without those that failed because the store was full.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
     fn is_full(&self) -> bool {
         self.faults.lock().is_full
     }
@@ -85,6 +93,7 @@ impl FaultyBackend {
     }
 
     async fn pass(&self) -> Result<(), BackendError> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let mut partition = self.is_partitioned.subscribe();
         match tokio::time::timeout(HANG, partition.wait_for(|is_partitioned| !is_partitioned)).await {
             Ok(_) => Ok(()),

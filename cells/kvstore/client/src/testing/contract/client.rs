@@ -82,6 +82,12 @@ pub async fn clients_write_what_differs(store: Store) {
         .expect("it is read")
         .expect("it exists");
     assert_ne!(item.lease, LeaseId::NONE);
+    for (value, is_different) in [("1", true), ("1", false), ("2", true)] {
+        let written = locked.put_if_different("differ/b", value, Permanent).await;
+        assert_eq!(written.expect("it is read"), is_different, "{value}");
+        let item = client.get("differ/b").await.expect("it is read");
+        assert_eq!(item.expect("it exists").value, value);
+    }
     lock.unlock().await.expect("it is unlocked");
 }
 
@@ -269,6 +275,7 @@ pub async fn locked_operations_need_the_lock(store: Store) {
         locked.put("guard/a", "2", Permanent).await,
         locked.put("guard/a", "2", Leased).await,
         locked.put_if_different("guard/a", "2", Permanent).await.map(drop),
+        locked.put_if_different("guard/c", "2", Leased).await.map(drop),
         locked.create("guard/c", "2", Permanent).await.map(drop),
         locked.create("guard/a", "2", Permanent).await.map(drop),
         locked.delete("guard/a").await.map(drop),

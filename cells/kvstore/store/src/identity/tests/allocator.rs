@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+use skep_kvstore::testing::FaultyBackend;
+
 use super::*;
 use crate::fixture::{Log, delete, end_lease, put, settle};
 use crate::watch::WatchStoreOptions;
@@ -81,6 +83,34 @@ async fn labels_in_use_are_counted_without_io() {
         );
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_allocation_takes_few_requests() {
+    let store = FaultyBackend::new(Arc::new(Memory::new()));
+    let [first, second] =
+        [21, 22].map(|number| Node::with(RunningClient::full(store.clone()), number, alder()));
+    let requests = async |node: &Node, text: &str| {
+        let before = store.requests();
+        node.allocate(text).await;
+        store.requests() - before
+    };
+
+    first
+        .during(second.during(async {
+            for node in [&first, &second] {
+                node.client.wait_connected().await;
+                node.allocate("k8s:app=leases;").await;
+            }
+
+            // Lock, look for slave keys, master key, slave key, unlock.
+            assert_eq!(requests(&first, CART).await, 5);
+            settle().await;
+            // Lock, look at the master key, slave key, unlock.
+            assert_eq!(requests(&second, CART).await, 4);
+            assert_eq!(requests(&second, CART).await, 0);
+        }))
+        .await;
 }
 
 #[tokio::test(start_paused = true)]
