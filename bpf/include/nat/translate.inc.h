@@ -198,6 +198,9 @@ static __always_inline int AF_FN(parse_inner)(CTX *ctx, const struct AF_FN(packe
 					      struct AF_FN(packet) * inner)
 {
 	struct AF_FN(ip) ip;
+#if AF == 6
+	__u8 header[2]; /* protocol, length */
+#endif
 	__be16 ports[2];
 	__u32 offset = packet->l4 + sizeof(struct icmp);
 
@@ -211,6 +214,13 @@ static __always_inline int AF_FN(parse_inner)(CTX *ctx, const struct AF_FN(packe
 	inner->l4 = offset + (ip.version_ihl & 0xf) * 4;
 #else
 	inner->l4 = offset + sizeof(ip);
+	/* It tells a service, if this node was told of one so. */
+	if (inner->proto == IPPROTO_DSTOPTS) {
+		if (packet_load(ctx, inner->l4, header, sizeof(header)))
+			return 0;
+		inner->proto = header[0];
+		inner->l4 += (header[1] + 1) * 8;
+	}
 #endif
 	if (inner->proto == ICMP_PROTO) {
 		/* The id of an echo message; others have none that is translated. */

@@ -286,3 +286,70 @@ static __always_inline int AF_FN(dsr_dispatch)(CTX *ctx, struct AF_FN(work) * wo
 		return AF_FN(dsr_encapsulate)(ctx, work);
 	return AF_FN(dsr_tell)(ctx, work);
 }
+
+#ifndef PACKET_XDP
+/* Takes the service's address out of the packet inside an ICMP error, `inner`, as its sender did
+ * not put it there. It stays where it is not the first option, where options of the error itself
+ * are before it, and where the error says how long the packet inside is (RFC 4884). Returns a drop
+ * reason, or 0.
+ */
+GLOBAL int AF_FN(dsr_unquote)(CTX *ctx, struct AF_FN(work) * work)
+{
+	struct {
+		struct icmp icmp;
+		struct AF_FN(ip) ip;
+		struct AF_FN(dsr_option) option;
+	} quote;
+	const __u32 size = sizeof(quote.option);
+	const __be16 quote_length = AF == 4 ? bpf_htons(0x00ff) : bpf_htons(0xff00);
+	__u16 *checksum = AF == 4 ? &((struct ip4 *)&quote.ip)->checksum : &quote.icmp.checksum;
+	const __u32 at = L3 + __builtin_offsetof(struct AF_FN(ip), length);
+	__u32 before, after;
+	__be16 length;
+
+	work = OWN_WORK(work);
+	if (!work || options.packet.dsr != DSR_OPTION || work->packet.l4 != L3 + sizeof(quote.ip) ||
+	    work->inner.l4 < work->packet.l4 + sizeof(quote) ||
+	    packet_load(ctx, work->packet.l4, &quote, sizeof(quote)) ||
+	    (quote.icmp.id & quote_length) || quote.option.type != AF_FN(DSR_OPTION))
+		return 0;
+	/* Of IPv4 the header's checksum makes up for all that changes, of IPv6 the message's does.
+	 */
+#if AF == 4
+	if (quote.option.length != size)
+		return 0;
+	before = *(__u32 *)&quote.ip;
+	quote.ip.version_ihl -= size / 4;
+	quote.ip.length = bpf_htons(bpf_ntohs(quote.ip.length) - size);
+	after = *(__u32 *)&quote.ip;
+#else
+	if (quote.ip.proto != IPPROTO_DSTOPTS || quote.option.length != size - 4 ||
+	    quote.option.header_length != size / 8 - 1)
+		return 0;
+	before = *(__u32 *)&quote.ip.length;
+	quote.ip.length = bpf_htons(bpf_ntohs(quote.ip.length) - size);
+	quote.ip.proto = quote.option.proto;
+	after = *(__u32 *)&quote.ip.length;
+	/* The message's own length, which counts in IPv6. */
+	*checksum = checksum_replace(*checksum, bpf_htons(size), 0);
+#endif
+	*checksum = checksum_replace(*checksum, before, after);
+	*checksum = checksum_add(*checksum, bpf_csum_diff((void *)&quote.option, size, NULL, 0, 0));
+	if (packet_load(ctx, at, &length, sizeof(length)))
+		return DROP_WRITE;
+#if AF == 4
+	if (bpf_l3_csum_replace(ctx, L3 + __builtin_offsetof(struct ip4, checksum), length,
+				bpf_htons(bpf_ntohs(length) - size), sizeof(length)))
+		return DROP_WRITE;
+#endif
+	length = bpf_htons(bpf_ntohs(length) - size);
+	/* A checksum that the interface made covers these. */
+	if (bpf_skb_store_bytes(ctx, at, &length, sizeof(length), BPF_F_RECOMPUTE_CSUM) ||
+	    bpf_skb_store_bytes(ctx, work->packet.l4 + size, &quote, sizeof(quote) - size,
+				BPF_F_RECOMPUTE_CSUM) ||
+	    bpf_skb_adjust_room(ctx, -(int)size, BPF_ADJ_ROOM_NET, BPF_F_ADJ_ROOM_FIXED_GSO))
+		return DROP_WRITE;
+	work->inner.l4 -= size;
+	return 0;
+}
+#endif

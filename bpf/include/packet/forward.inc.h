@@ -82,31 +82,46 @@ static __always_inline void AF_FN(ask)(struct AF_FN(work) * work, __u32 endpoint
 }
 
 /* An ICMP error about a packet to a backend, which is `inner`: its sender knows the service only.
- * Returns a drop reason, or 0.
+ * So do clients outside know the sender of the error, if that is the backend. With `outside`,
+ * errors to other senders stay as they are. Returns a drop reason, or 0.
  */
-GLOBAL int AF_FN(translate_error)(CTX *ctx, struct AF_FN(work) * work)
+GLOBAL int AF_FN(translate_error)(CTX *ctx, struct AF_FN(work) * work, __u32 outside)
 {
 	struct AF_JOIN(lb, _reverse_nat) to ALIGNED;
 	const struct ct_entry *entry;
+	struct AF_FN(packet) * packet, *inner;
 	int error;
 
 	work = OWN_WORK(work);
 	if (!work)
 		return DROP_INVALID;
-	AF_FN(ct_forward)(&work->inner, &work->flow, CT_EGRESS);
+	packet = &work->packet;
+	inner = &work->inner;
+	work->names_service = 0;
+	AF_FN(ct_forward)(inner, &work->flow, CT_EGRESS);
 	entry = AF_FN(ct_find)(&work->flow);
-	if (!entry || (entry->flags & CT_DSR) || ct_is_expired(entry, work->path.now) ||
-	    !AF_FN(service_of)(entry, &to))
+	if (!entry || ct_is_expired(entry, work->path.now) || !AF_FN(service_of)(entry, &to))
+		return 0;
+	work->names_service = (entry->flags & by_service()) != 0;
+	if (outside && !work->names_service)
 		return 0;
 	/* To itself, which is where the error goes. */
 	if (entry->flags & CT_LOOPBACK) {
-		error = AF_FN(rewrite_inner)(ctx, work, SOURCE, work->packet.daddr,
-					     work->inner.sport);
+		error = AF_FN(rewrite_inner)(ctx, work, SOURCE, packet->daddr, inner->sport);
 		if (error)
 			return error;
 	}
-	return AF_FN(rewrite_inner)(ctx, work, DESTINATION, to.address,
-				    to.port ? to.port : work->inner.dport);
+	if (options.packet.dsr == DSR_OPTION) {
+		error = AF_FN(dsr_unquote)(ctx, work);
+		if (error)
+			return error;
+	}
+	error = AF_FN(rewrite_inner)(ctx, work, DESTINATION, to.address,
+				     to.port ? to.port : inner->dport);
+	if (error || !work->names_service || !AF_SAME(packet->saddr, inner->daddr))
+		return error;
+	AF_COPY(inner->daddr, to.address);
+	return AF_FN(rewrite_address)(ctx, packet, SOURCE, to.address);
 }
 
 /* The receiver's side: connection tracking, policy, translation back. Returns 0 to hand it over, or
@@ -180,7 +195,7 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 	}
 accepted:
 	if (packet->related && AF_FN(parse_inner)(ctx, packet, &work->inner)) {
-		error = AF_FN(translate_error)(ctx, work);
+		error = AF_FN(translate_error)(ctx, work, 0);
 		if (error)
 			return FAIL(path, error);
 	}

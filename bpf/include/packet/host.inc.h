@@ -254,7 +254,7 @@ GLOBAL int AF_FN(nodeport_answer)(CTX *ctx, struct AF_FN(work) * work)
 	work->translated_back = 1;
 	mark_snat_done(ctx);
 	if (work->packet.related) {
-		error = AF_FN(translate_error)(ctx, work);
+		error = AF_FN(translate_error)(ctx, work, 0);
 		if (error)
 			return FAIL(path, error);
 	} else {
@@ -269,14 +269,20 @@ GLOBAL int AF_FN(nodeport_answer)(CTX *ctx, struct AF_FN(work) * work)
 	if (options.packet.nat46x64 && is_embedded(work->packet.daddr))
 		return nat64(ctx, work);
 #endif
-	if (work->packet.related)
+	/* Routes of the kernel are for routers' errors; it takes no packet from an address of the
+	 * node, which the service's may be.
+	 */
+	if (work->packet.related &&
+	    (!work->names_service || !AF_SAME(work->packet.saddr, work->inner.daddr)))
 		return 0;
 #if AF == 6
 	if (work->packet.hop_limit <= 1)
 		return answer_out_of_hops(ctx, work);
 #endif
 	error = AF_FN(send_answer)(ctx, work, IDENTITY_REMOTE_NODE);
-	return error == -DROP_TOO_LARGE ? AF_FN(answer_too_large)(ctx, work) : error;
+	return error == -DROP_TOO_LARGE && !work->packet.related
+		       ? AF_FN(answer_too_large)(ctx, work)
+		       : error;
 }
 
 /* Tells that a packet came, if such events are wanted: it costs a look at what the sender is. */
@@ -500,15 +506,39 @@ GLOBAL int AF_FN(route_answer)(CTX *ctx, struct AF_FN(work) * work)
 	return bpf_redirect(ctx->ifindex, BPF_F_INGRESS);
 }
 
+/* What goes to a client outside, and answers what that sent to a service or is an error about it,
+ * comes from the service. Returns 1 if it is such a packet, 0 if not, or less: a drop reason.
+ */
+static __always_inline int AF_FN(answer_client)(CTX *ctx, struct AF_FN(work) * work)
+{
+	struct path *path = &work->path;
+	const struct ct_entry *entry;
+	__u8 error;
+
+	if (work->packet.related) {
+		if (!AF_FN(parse_inner)(ctx, &work->packet, &work->inner))
+			return 0;
+		error = AF_FN(translate_error)(ctx, work, 1);
+		if (error)
+			return FAIL(path, error);
+		if (work->names_service)
+			path->reason = CT_RESULT_RELATED;
+		return work->names_service;
+	}
+	entry = AF_FN(nodeport_flow)(work);
+	if (!entry)
+		return 0;
+	error = AF_FN(translate_back)(ctx, &work->packet, entry);
+	return error ? FAIL(path, error) : 1;
+}
+
 /* A packet that leaves by an interface of the node. Returns a verdict, or less: a drop reason. */
 GLOBAL int AF_FN(to_network)(CTX *ctx, struct AF_FN(work) * work)
 {
 	struct AF_FN(packet) * packet;
-	const struct ct_entry *entry;
 	struct path *path;
 	__be32 original[4] = {};
 	int error;
-	__u8 failed;
 
 	work = OWN_WORK(work);
 	if (!work)
@@ -518,11 +548,10 @@ GLOBAL int AF_FN(to_network)(CTX *ctx, struct AF_FN(work) * work)
 	/* Invalid packets of the node itself are not dropped here. */
 	if (AF_FN(parse)(ctx, packet) || packet->ct_error)
 		goto out;
-	entry = AF_FN(nodeport_flow)(work);
-	if (entry) {
-		failed = AF_FN(translate_back)(ctx, packet, entry);
-		if (failed)
-			return FAIL(path, failed);
+	error = AF_FN(answer_client)(ctx, work);
+	if (error < 0)
+		return error;
+	if (error) {
 		mark_snat_done(ctx);
 #if AF == 6
 		if (options.packet.nat46x64 && is_embedded(packet->daddr))

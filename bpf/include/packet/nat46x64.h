@@ -129,7 +129,7 @@ static __always_inline int nat64_request(CTX *ctx, struct work6 *work)
 	return nat64(ctx, work);
 }
 
-int translate_error6(CTX *ctx, struct work6 *work);
+int translate_error6(CTX *ctx, struct work6 *work, __u32 outside);
 
 /* An ICMP error about a packet to a backend is one about the packet to the service. Returns as
  * `nat64`, or 0 if it goes on as a packet of IPv6.
@@ -143,7 +143,7 @@ GLOBAL int nat64_error(CTX *ctx, struct work6 *work)
 		return 0;
 	if (!parse_inner6(ctx, &work->packet, &work->inner))
 		return 0;
-	error = translate_error6(ctx, work);
+	error = translate_error6(ctx, work, 0);
 	if (error)
 		return FAIL(&work->path, error);
 	return is_embedded(work->packet.daddr) ? nat64(ctx, work) : 0;

@@ -45,7 +45,6 @@ GLOBAL int AF_FN(from_overlay)(CTX *ctx, struct AF_FN(work) * work)
 /* A packet that is about to go by the tunnel. Returns a verdict, or less: a drop reason. */
 GLOBAL int AF_FN(to_overlay)(CTX *ctx, struct AF_FN(work) * work)
 {
-	const struct ct_entry *entry;
 	struct AF_FN(packet) * packet;
 	struct path *path;
 	AF_ADDRESS(router);
@@ -59,11 +58,9 @@ GLOBAL int AF_FN(to_overlay)(CTX *ctx, struct AF_FN(work) * work)
 	/* Invalid packets of the node itself are not dropped here. */
 	if (AF_FN(parse)(ctx, packet) || packet->ct_error)
 		return TC_ACT_OK;
-	entry = AF_FN(nodeport_flow)(work);
-	if (entry) {
-		error = AF_FN(translate_back)(ctx, packet, entry);
-		return error ? FAIL(path, error) : TC_ACT_OK;
-	}
+	error = AF_FN(answer_client)(ctx, work);
+	if (error)
+		return error < 0 ? error : TC_ACT_OK;
 	AF_COPY(router, packet_options()->AF_FN(router));
 	if (!AF_SAME(packet->saddr, router))
 		return TC_ACT_OK;

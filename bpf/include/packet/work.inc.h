@@ -14,6 +14,7 @@ struct AF_FN(work) {
 	__u16 length;	      /* of the packet on its way out, if it grows; else 0 */
 	__u16 mtu;	      /* of the way out, if it is too large */
 	__u8 translated_back; /* an answer, whose destination was translated */
+	__u8 names_service;   /* an ICMP error to a client outside, which sent to that */
 	struct AF_FN(packet) packet;
 	struct AF_FN(packet) inner; /* of an ICMP error: what caused it */
 	struct endpoint sender;

@@ -464,13 +464,13 @@ fn services_say_which_mode_they_have() {
 }
 
 /// The service that a client asked another node for.
-fn service(family: Family) -> SocketAddr {
+pub(crate) fn service(family: Family) -> SocketAddr {
     let address = family.pick(Ipv4Addr::new(192, 0, 2, 10), "2001:db8:1::10");
     (address, 443).into()
 }
 
 /// What another node sends to a backend in the second pod.
-fn dispatched(family: Family, proto: u8) -> Frame {
+pub(crate) fn dispatched(family: Family, proto: u8) -> Frame {
     let pod = (family.local_pod(), 8080).into();
     Frame::new(proto, (family.client(), 40_000).into(), pod).extension(&family.option(service(family), proto))
 }

@@ -243,3 +243,107 @@ pub(crate) fn assert_too_large(error: &[u8], sent: &[u8], mtu: usize) {
     assert_eq!(icmp[8..], quoted[..icmp.len() - 8], "the packet as it was sent");
     assert!(icmp.len() >= 8 + 48);
 }
+
+/// An IP packet of any content, with its header's checksum.
+#[derive(Clone)]
+pub(crate) struct Raw {
+    pub(crate) source: IpAddr,
+    pub(crate) destination: IpAddr,
+    pub(crate) proto: u8,
+    pub(crate) tos: u8,
+    /// Of IPv4: flags and offset.
+    pub(crate) fragment: u16,
+    pub(crate) options: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Raw {
+    pub(crate) fn new(source: IpAddr, destination: IpAddr, proto: u8, payload: Vec<u8>) -> Self {
+        Self {
+            source,
+            destination,
+            proto,
+            tos: 0,
+            fragment: 0x4000,
+            options: Vec::new(),
+            payload,
+        }
+    }
+
+    /// An ICMP message with its checksum.
+    pub(crate) fn icmp(source: IpAddr, destination: IpAddr, mut message: Vec<u8>) -> Self {
+        let proto = if source.is_ipv4() { 1 } else { 58 };
+        let pseudo = match proto {
+            1 => 0,
+            _ => pseudo(58, source, destination, message.len()),
+        };
+        message[2..4].fill(0);
+        let checksum = !fold(pseudo + sum(&message));
+        message[2..4].copy_from_slice(&checksum.to_be_bytes());
+        Self::new(source, destination, proto, message)
+    }
+
+    pub(crate) fn packet(&self) -> Vec<u8> {
+        let mut ip;
+        match (self.source, self.destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                let header = 20 + self.options.len();
+                ip = vec![0x40 | (header / 4) as u8, self.tos];
+                ip.extend(((header + self.payload.len()) as u16).to_be_bytes());
+                ip.extend([0x12, 0x34]);
+                ip.extend(self.fragment.to_be_bytes());
+                ip.extend([64, self.proto, 0, 0]);
+                ip.extend(source.octets());
+                ip.extend(destination.octets());
+                ip.extend(&self.options);
+                let checksum = !fold(sum(&ip));
+                ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                ip = vec![0x60 | self.tos >> 4, self.tos << 4, 0, 0];
+                ip.extend(((self.options.len() + self.payload.len()) as u16).to_be_bytes());
+                ip.extend([if self.options.is_empty() { self.proto } else { 0 }, 64]);
+                ip.extend(source.octets());
+                ip.extend(destination.octets());
+                ip.extend(&self.options);
+            }
+            mixed => panic!("one address family each: {mixed:?}"),
+        }
+        ip.extend(&self.payload);
+        ip
+    }
+
+    pub(crate) fn frame(&self) -> Vec<u8> {
+        let mut frame = vec![0x3a, 0x11, 0x4e, 0xee, 0xf2, 0xb2];
+        frame.extend(CLIENT_MAC);
+        frame.extend(if self.source.is_ipv4() {
+            [8, 0]
+        } else {
+            [0x86, 0xdd]
+        });
+        frame.extend(self.packet());
+        frame
+    }
+}
+
+/// Source, destination and message of an ICMP packet, whose checksums must be right.
+#[track_caller]
+pub(crate) fn read_icmp(frame: &[u8]) -> (IpAddr, IpAddr, Vec<u8>) {
+    let packet = &frame[14..];
+    let (source, destination, message, pseudo): (IpAddr, IpAddr, _, _) = if packet[0] >> 4 == 4 {
+        assert_eq!(fold(sum(&packet[..20])), 0xffff, "checksum of the IP header");
+        assert_eq!(packet[2..4], (packet.len() as u16).to_be_bytes());
+        assert_eq!(packet[9], 1);
+        let address = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&packet[at..at + 4]).unwrap());
+        (address(12), address(16), &packet[20..], 0)
+    } else {
+        assert_eq!(packet[4..6], ((packet.len() - 40) as u16).to_be_bytes());
+        assert_eq!(packet[6], 58);
+        let address = |at: usize| IpAddr::from(<[u8; 16]>::try_from(&packet[at..at + 16]).unwrap());
+        let (source, destination) = (address(8), address(24));
+        let pseudo = pseudo(58, source, destination, packet.len() - 40);
+        (source, destination, &packet[40..], pseudo)
+    };
+    assert_eq!(fold(pseudo + sum(message)), 0xffff, "checksum of the message");
+    (source, destination, message.to_vec())
+}

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod dsr;
+mod errors;
 mod frame;
 mod ipip;
 mod itself;

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod elsewhere;
+mod errors;
 mod families;
 mod hops;
 mod ipip;
