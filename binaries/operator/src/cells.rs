@@ -79,7 +79,7 @@ fn families(enabled: Cfg<AddressFamilies>) -> Families {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, OnceLock};
+    use std::sync::Arc;
 
     use hive::{Hive, Settings, testing};
     use skep_metrics::Registry;
@@ -108,31 +108,47 @@ mod tests {
         assert!(plan.modules().iter().any(|(path, ..)| path == "program-memory"));
     }
 
-    #[tokio::test]
-    async fn metrics_of_the_leader_are_served() {
-        let found = Arc::new(OnceLock::new());
-        let told = found.clone();
-        let test = Cell::module("test", "Test").run(move |registry: Arc<Registry>| {
-            let names = registry.metrics().map(|metric| metric.opts().name().to_owned());
-            told.set(names.collect::<Vec<_>>()).unwrap();
-        });
-        let settings = Settings::new().args(["--enable-k8s=false"]);
-
-        let built = testing::plan(Hive::new(cells()).with(test), settings).build();
-
-        built.map(drop).unwrap_or_else(|error| panic!("{error}"));
-        let names = found.get().unwrap();
-        for of in ["lbipam_conflicting_pools", "ces_sync_total", "unmanaged_pods"] {
-            assert!(names.iter().any(|name| name.ends_with(of)), "{of}: {names:?}");
-        }
-    }
-
     #[test]
     fn every_combination_of_conditions_is_planned() {
         for (name, hive) in Hive::new(cells()).variants() {
             let report = hive.plan(Settings::new()).err().map(|report| report.to_string());
 
             assert_eq!(report, None, "with {name}");
+        }
+    }
+
+    #[test]
+    fn metrics_are_in_the_namespace_of_the_operator() {
+        let hive = Hive::new(cells()).root::<Arc<Registry>>();
+        let settings = Settings::new().args(["--clustermesh-config=/var/lib/cilium/clustermesh"]);
+        let built = hive.plan(settings).expect("a plan").build().expect("a hive");
+        let registry = built.get::<Arc<Registry>>().expect("it is provided");
+        let names: Vec<&str> = registry.all().map(|(name, _)| name).collect();
+
+        for name in &names {
+            let own = name.strip_prefix("cilium_operator_").unwrap_or_default();
+            assert!(!own.is_empty() && !own.starts_with("operator_"), "{name}");
+        }
+        for name in [
+            "ces_sync_total",
+            "cid_controller_work_queue_event_count",
+            "clustermesh_remote_cluster_services",
+            "doublewrite_crd_identities",
+            "endpoint_gc_objects",
+            "hive_jobs_runs_total",
+            "identity_gc_runs",
+            "kvstore_operations_duration_seconds",
+            "kvstore_sync_queue_size",
+            "lbipam_services_matching",
+            "mcsapi_serviceexport_info",
+            "unmanaged_pods",
+        ] {
+            let name = format!("cilium_operator_{name}");
+            assert!(names.contains(&name.as_str()), "{name} in {names:?}");
+        }
+        for name in ["nodes", "endpoints"] {
+            let name = format!("cilium_operator_clustermesh_remote_cluster_{name}");
+            assert!(!names.contains(&name.as_str()), "{name} is the agent's");
         }
     }
 }

@@ -17,10 +17,11 @@ use crate::command;
 use crate::config::{Config, SamplerConfig};
 use crate::hooks::{HiveMetricSet, JobMetricSet, ReconcilerMetricSet, TableMetricSet};
 use crate::metric::{MetricHandle, provided};
+use crate::namespace::Namespace;
 use crate::registry::{Registry, RegistryError};
 use crate::sampler::Sampler;
 
-/// The metrics of a hive.
+/// The metrics of an agent; see [`cell_in`].
 ///
 /// ```
 /// use hive::{Cell, Hive, Members, Settings};
@@ -33,17 +34,25 @@ use crate::sampler::Sampler;
 /// Hive::new(cells).plan(Settings::new()).unwrap();
 /// ```
 pub fn cell() -> Cell {
-    with_registry(registry())
+    cell_in(Namespace::AGENT)
 }
 
-/// [`cell()`] for an operator: `--operator-metrics` in place of `--metrics`, which is about those of agents where both
+/// The metrics of a hive, under names of `namespace`.
+pub fn cell_in(namespace: Namespace) -> Cell {
+    with_registry(registry(namespace))
+}
+
+/// The metrics of an operator: `--operator-metrics` in place of `--metrics`, which is about those of agents where both
 /// read one ConfigMap.
 pub fn operator_cell() -> Cell {
-    with_registry(registry().config_prefix("operator"))
+    with_registry(registry(Namespace::OPERATOR).config_prefix("operator"))
 }
 
-fn registry() -> Cell {
-    Cell::group([]).config::<Config>().provide(new_registry)
+fn registry(namespace: Namespace) -> Cell {
+    Cell::group([])
+        .config::<Config>()
+        .provide_private(move || namespace)
+        .provide(new_registry)
 }
 
 fn with_registry(registry: Cell) -> Cell {
@@ -59,8 +68,12 @@ fn with_registry(registry: Cell) -> Cell {
         .run(start_sampling)
 }
 
-fn new_registry(config: Cfg<Config>, metrics: All<MetricHandle>) -> Result<Arc<Registry>, RegistryError> {
-    Registry::new(metrics, &config.metrics).map(Arc::new)
+fn new_registry(
+    namespace: Namespace,
+    config: Cfg<Config>,
+    metrics: All<MetricHandle>,
+) -> Result<Arc<Registry>, RegistryError> {
+    Registry::in_namespace(namespace, metrics, &config.metrics).map(Arc::new)
 }
 
 fn new_sampler(config: Cfg<SamplerConfig>, registry: Arc<Registry>) -> Arc<Sampler> {
