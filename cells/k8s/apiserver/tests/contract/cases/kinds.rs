@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use skep_k8s_client::{ApiError, Patch, Subresource};
 use skep_k8s_types::Kind;
 
-use super::{SERVICE, Space, code, options, value};
+use super::{Space, code, options, value};
 
 const LEASE: Kind = Kind::new("coordination.k8s.io", "v1", "Lease", "leases", true);
 const DEFINITION: Kind = Kind::new(
@@ -22,24 +22,24 @@ const DEFINITION: Kind = Kind::new(
 pub(super) async fn status(space: &Space<'_>) {
     let service =
         json!({ "metadata": { "name": "s" }, "spec": { "type": "LoadBalancer", "ports": [{ "port": 80 }] } });
-    let mut made = space.create(&SERVICE, service).await.unwrap();
+    let mut made = space.create(&Kind::SERVICE, service).await.unwrap();
     made["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } });
     made["spec"]["sessionAffinity"] = "ClientIP".into();
 
     let updated = space
-        .update_part(&SERVICE, Subresource::Status, made.clone())
+        .update_part(&Kind::SERVICE, Subresource::Status, made.clone())
         .await
         .unwrap();
 
     assert_eq!(updated["spec"]["sessionAffinity"], "None");
-    let stale = space.update_part(&SERVICE, Subresource::Status, made).await;
+    let stale = space.update_part(&Kind::SERVICE, Subresource::Status, made).await;
     assert_eq!(code(stale), 409);
 }
 
 pub(super) async fn service_defaults(space: &Space<'_>) {
     let service =
         json!({ "metadata": { "name": "s" }, "spec": { "type": "NodePort", "ports": [{ "port": 80 }] } });
-    let made = space.create(&SERVICE, service).await.unwrap();
+    let made = space.create(&Kind::SERVICE, service).await.unwrap();
 
     assert_eq!(made["spec"]["ports"][0]["protocol"], "TCP");
     assert_eq!(made["spec"]["ports"][0]["targetPort"], 80);
@@ -54,14 +54,14 @@ pub(super) async fn service_defaults(space: &Space<'_>) {
         "metadata": { "name": "h" },
         "spec": { "clusterIP": "None", "selector": { "a": "b" }, "ports": [{ "port": 80 }] },
     });
-    let made = space.create(&SERVICE, headless).await.unwrap();
+    let made = space.create(&Kind::SERVICE, headless).await.unwrap();
     assert_eq!(made["spec"]["clusterIPs"], json!(["None"]));
 
     let other_address =
         Patch::Merge(json!({ "spec": { "clusterIP": "10.96.250.250", "clusterIPs": ["10.96.250.250"] } }));
-    assert_eq!(code(space.patch(&SERVICE, "s", other_address).await), 422);
+    assert_eq!(code(space.patch(&Kind::SERVICE, "s", other_address).await), 422);
     let plain = Patch::Merge(json!({ "spec": { "type": "ClusterIP" } }));
-    let plain = space.patch(&SERVICE, "s", plain).await.unwrap();
+    let plain = space.patch(&Kind::SERVICE, "s", plain).await.unwrap();
     assert!(plain["spec"]["ports"][0].get("nodePort").is_none());
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn service_defaults(space: &Space<'_>) {
 pub(super) async fn service_names(space: &Space<'_>, is_real: bool) {
     let object = json!({ "metadata": { "name": "1a" }, "spec": { "ports": [{ "port": 80 }] } });
 
-    match space.create(&SERVICE, object).await {
+    match space.create(&Kind::SERVICE, object).await {
         Ok(made) => assert_eq!(made["metadata"]["name"], "1a"),
         refused => assert!(is_real && code(refused) == 422),
     }

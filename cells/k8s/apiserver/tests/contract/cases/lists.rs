@@ -3,9 +3,10 @@
 //! Lists: pages that belong together, selectors.
 
 use skep_k8s_client::ListOptions;
+use skep_k8s_types::Kind;
 use skep_k8s_types::selector::FieldSelector;
 
-use super::{CONFIG, Space, code, names};
+use super::{Space, code, names};
 
 pub(super) async fn pages(space: &Space<'_>) {
     for name in ["a", "b", "c", "d", "e"] {
@@ -19,7 +20,7 @@ pub(super) async fn pages(space: &Space<'_>) {
     let first = space.list(&page("")).await.unwrap();
     assert_eq!(first.items.len(), 2);
     // What changes between pages does not show.
-    space.delete(&CONFIG, "d").await.unwrap();
+    space.delete(&Kind::CONFIG_MAP, "d").await.unwrap();
     space.config("f", "").await;
 
     let mut found = Vec::new();

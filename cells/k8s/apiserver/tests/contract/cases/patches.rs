@@ -4,16 +4,17 @@
 
 use serde_json::{Value, json};
 use skep_k8s_client::{Patch, WriteOptions};
+use skep_k8s_types::Kind;
 
-use super::{CONFIG, SERVICE, Space, code};
+use super::{Space, code};
 
 pub(super) async fn merging(space: &Space<'_>) {
     let service = json!({
         "metadata": { "name": "s" },
         "spec": { "ports": [{ "name": "a", "port": 80 }, { "name": "b", "port": 81 }] },
     });
-    space.create(&SERVICE, service).await.unwrap();
-    let apply = async |patch: Patch| space.patch(&SERVICE, "s", patch).await;
+    space.create(&Kind::SERVICE, service).await.unwrap();
+    let apply = async |patch: Patch| space.patch(&Kind::SERVICE, "s", patch).await;
 
     let strategic = apply(Patch::Strategic(
         json!({ "spec": { "ports": [{ "port": 81, "targetPort": 8081 }] } }),
@@ -55,7 +56,7 @@ pub(super) async fn merging(space: &Space<'_>) {
     ))
     .await;
     assert_eq!(code(stale), 409);
-    let missing = space.patch(&SERVICE, "nope", Patch::Merge(json!({}))).await;
+    let missing = space.patch(&Kind::SERVICE, "nope", Patch::Merge(json!({}))).await;
     assert_eq!(code(missing), 404);
 }
 
@@ -69,7 +70,7 @@ pub(super) async fn server_side_apply(space: &Space<'_>) {
             force,
             ..WriteOptions::default()
         };
-        space.patch_as(&CONFIG, "a", patch, &options).await
+        space.patch_as(&Kind::CONFIG_MAP, "a", patch, &options).await
     };
 
     let made = apply(json!({ "x": "1", "y": "1" }), "one", false).await.unwrap();

@@ -2,13 +2,14 @@
 
 //! Watches: order, resumption, bookmarks, history that is gone.
 
+use skep_k8s_types::Kind;
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use serde_json::{Value, json};
 use skep_k8s_client::{ApiError, Change, ListOptions, Patch, RawEvent, RawWatch, WatchOptions};
 
-use super::{CONFIG, Space, config, name, value, version};
+use super::{Space, config, name, value, version};
 
 async fn next(watch: &mut RawWatch) -> Result<RawEvent, ApiError> {
     tokio::time::timeout(Duration::from_secs(30), watch.next())
@@ -42,9 +43,9 @@ pub(super) async fn changes(space: &Space<'_>) {
     let mut watch = space.watch(&from(&start)).await.unwrap();
 
     let (added, first) = change(&mut watch).await;
-    space.update(&CONFIG, config("a", "2")).await.unwrap();
+    space.update(&Kind::CONFIG_MAP, config("a", "2")).await.unwrap();
     let (modified, second) = change(&mut watch).await;
-    space.delete(&CONFIG, "a").await.unwrap();
+    space.delete(&Kind::CONFIG_MAP, "a").await.unwrap();
     let (deleted, last) = change(&mut watch).await;
 
     assert_eq!(
@@ -71,7 +72,7 @@ pub(super) async fn changes(space: &Space<'_>) {
     space.config("b", "").await;
     for label in ["x", "y"] {
         let patch = Patch::Merge(json!({ "metadata": { "labels": { "app": label } } }));
-        space.patch(&CONFIG, "b", patch).await.unwrap();
+        space.patch(&Kind::CONFIG_MAP, "b", patch).await.unwrap();
     }
     assert_eq!(change(&mut watch).await.0, Change::Added);
     assert_eq!(change(&mut watch).await.0, Change::Deleted);
