@@ -47,7 +47,6 @@ fn start(
         writer,
         jobs: jobs.clone(),
         listen_on: listen_on.map(|address| address.0),
-        serve_virtual: config.serve_virtual,
         ports: Arc::new(Ports::default()),
         initializer,
     });

@@ -38,10 +38,9 @@ pub(crate) struct Control {
     pub(crate) jobs: Jobs,
     /// Where servers listen; all addresses if `None`.
     pub(crate) listen_on: Option<IpAddr>,
-    /// Whether virtual addresses lead to the servers.
-    pub(crate) serve_virtual: bool,
     pub(crate) ports: Arc<Ports>,
-    /// Reported once the frontends of the services of all sources are there; `None` without virtual addresses.
+    /// Reported once the frontends of the services of all sources are there; `None` if virtual addresses do not lead to the
+    /// servers.
     pub(crate) initializer: Option<InitGuard>,
 }
 
@@ -132,7 +131,7 @@ impl Control {
             .filter_map(|name| Some((name.clone(), self.wanted(name, &snapshot, watches)?)))
             .collect();
         self.assign(&wanted, &mut progress.refused);
-        if self.serve_virtual {
+        if self.initializer.is_some() {
             let node = self.node_addresses();
             self.expose(&wanted, &node, &mut progress.exposed);
         }

@@ -42,6 +42,23 @@ fn own_address(test: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, high, low, test)
 }
 
+/// Sets the addresses of the node.
+fn set_node(writer: &Writer, addresses: [&str; 2]) {
+    let facts = NodeFacts {
+        name: "here".into(),
+        addresses: Arc::new(
+            addresses
+                .map(|address| (address.parse().unwrap(), true))
+                .into_iter()
+                .collect(),
+        ),
+        ..NodeFacts::default()
+    };
+    let mut txn = writer.write();
+    writer.set_node(&mut txn, facts);
+    txn.commit();
+}
+
 struct Fixture {
     writer: Writer,
     address: IpAddr,
@@ -55,19 +72,7 @@ impl Fixture {
         let tables = Tables::new(&db).unwrap();
         let writer = Writer::new(db.clone(), tables, WriterSettings::default());
         let address = IpAddr::from(own_address(last));
-        let mut txn = writer.write();
-        let facts = NodeFacts {
-            name: "here".into(),
-            addresses: Arc::new(
-                [("192.0.2.7", true), ("2001:db8::7", true)]
-                    .map(|(address, is_primary)| (address.parse().unwrap(), is_primary))
-                    .into_iter()
-                    .collect(),
-            ),
-            ..NodeFacts::default()
-        };
-        writer.set_node(&mut txn, facts);
-        txn.commit();
+        set_node(&writer, ["192.0.2.7", "2001:db8::7"]);
         let control_of = writer.clone();
         let start = move |jobs: Jobs| {
             let control = Arc::new(Control {
@@ -75,7 +80,6 @@ impl Fixture {
                 writer: control_of.clone(),
                 jobs: jobs.clone(),
                 listen_on: Some(address),
-                serve_virtual: true,
                 ports: Arc::new(Ports::default()),
                 initializer: Some(control_of.register_initializer(INITIALIZER)?),
             });
@@ -134,6 +138,21 @@ impl Fixture {
             backends,
         );
         txn.commit();
+    }
+
+    /// Address, service and backends of the frontends.
+    fn frontends(&self) -> Vec<String> {
+        let text = |row: &skep_loadbalancer_model::Frontend| {
+            let backends: Vec<String> = row
+                .backends
+                .iter()
+                .map(|backend| backend.params.address.to_string())
+                .collect();
+            format!("{} {} {}", row.address(), row.service_name(), backends.join(" "))
+        };
+        let txn = self.writer.db().read();
+        let frontends = self.writer.frontends();
+        frontends.all(&txn).map(|row| text(row)).collect()
     }
 
     /// Status and body of the answer, `None` if nothing listens.
@@ -312,11 +331,13 @@ async fn the_first_of_two_services_has_the_port_until_it_goes() {
     let fixture = Fixture::new(4).await;
     fixture.put("b", 31000, "172.16.0.2:80/TCP");
     fixture.wait_for(31000, Some((503, &body("b", 0)))).await;
+    let refusals = || log.lines("another service has the port");
     fixture.put("a", 31000, "172.16.0.1:80/TCP");
+    fixture.wait_until(async || !refusals().is_empty()).await;
     fixture.put("c", 31002, "172.16.0.3:80/TCP");
     fixture.wait_for(31002, Some((503, &body("c", 0)))).await;
     assert_eq!(fixture.get(31000).await, Some((503, body("b", 0))));
-    let refusals = log.lines("another service has the port");
+    let refusals = refusals();
     assert!(
         matches!(&refusals[..], [one] if one.ends_with("service=shop/a port=31000 owner=shop/b")),
         "said once, {refusals:?}"
@@ -386,29 +407,37 @@ async fn frontends_are_complete_only_with_those_of_the_servers() {
 async fn virtual_addresses_lead_to_the_server() {
     let fixture = Fixture::new(6).await;
     fixture.put("web", 31000, "172.16.0.1:80/TCP");
-    let rows = || {
-        let txn = fixture.writer.db().read();
-        let frontends = fixture.writer.frontends();
-        let text = |row: &skep_loadbalancer_model::Frontend| {
-            let backends: Vec<String> = row
-                .backends
-                .iter()
-                .map(|backend| backend.params.address.to_string())
-                .collect();
-            format!("{} {} {}", row.address(), row.service_name(), backends.join(" "))
-        };
-        frontends.all(&txn).map(|row| text(row)).collect::<Vec<_>>()
-    };
-
     let exposed = [
         "172.16.0.1:80/TCP shop/web ",
         "172.16.0.1:31000/TCP shop/web:healthserver 192.0.2.7:31000/TCP",
     ];
-    // The backend is the address of the node that has the family of the virtual address.
-    fixture.wait_until(async || rows() == exposed).await;
+    fixture.wait_until(async || fixture.frontends() == exposed).await;
 
     let mut cluster = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
     cluster.health_check_node_port = 31000;
     fixture.put_service(cluster, "172.16.0.1:80/TCP");
-    fixture.wait_until(async || rows() == exposed[..1]).await;
+    fixture
+        .wait_until(async || fixture.frontends() == exposed[..1])
+        .await;
+}
+
+#[tokio::test]
+async fn virtual_addresses_lead_to_the_port_at_the_address_of_their_family_that_the_node_has() {
+    let fixture = Fixture::new(9).await;
+    fixture.put("four", 31000, "172.16.0.1:80/TCP");
+    fixture.put("six", 31001, "[2001:db8:1::1]:80/TCP");
+    let leads = |to: [&str; 2]| {
+        let frontends = fixture.frontends();
+        ["four", "six"].iter().zip(to).all(|(name, to)| {
+            let end = format!(" shop/{name}:healthserver {to}");
+            frontends.iter().any(|line| line.ends_with(&end))
+        })
+    };
+    let before = ["192.0.2.7:31000/TCP", "[2001:db8::7]:31001/TCP"];
+    fixture.wait_until(async || leads(before)).await;
+
+    fixture.put("four", 31002, "172.16.0.1:80/TCP");
+
+    let after = ["192.0.2.7:31002/TCP", before[1]];
+    fixture.wait_until(async || leads(after)).await;
 }

@@ -108,9 +108,21 @@ async fn healthz_follows_agent_and_node() {
 #[tokio::test]
 async fn healthz_needs_an_address_and_the_replacement() {
     let address = &format!("{}:10256", super::own_address(102));
-    let _off = start(&[("kube-proxy-replacement-healthz-bind-address", address)]).await;
-    let _without = start(&[("kube-proxy-replacement", "true")]).await;
+    let bind_address = ("kube-proxy-replacement-healthz-bind-address", &**address);
+    let listeners = async |flags: &[(&str, &str)]| {
+        let (_, running) = start(flags).await;
+        let jobs = running.controller().jobs();
+        let names = jobs.iter().map(|job| job.name.to_string());
+        names.filter(|name| name.starts_with("listener-")).count()
+    };
 
-    let refused = TcpStream::connect(address).await.unwrap_err();
-    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    assert_eq!(
+        listeners(&[bind_address, ("kube-proxy-replacement", "true")]).await,
+        1
+    );
+    assert_eq!(
+        listeners(&[bind_address, ("kube-proxy-replacement", "false")]).await,
+        0
+    );
+    assert_eq!(listeners(&[("kube-proxy-replacement", "true")]).await, 0);
 }

@@ -196,10 +196,10 @@ impl Ops {
         }
         for (_, ip) in wildcards {
             if let Some(wildcard) = self.wildcards.get_mut(ip) {
-                let staged = wildcard.staged.take();
+                wildcard.staged = None;
                 if wildcard.parents.is_empty() && wildcard.written == Some(None) {
                     self.wildcards.remove(ip);
-                    *deleted.of_mut(ip.is_ipv6()) += u32::from(staged.is_some());
+                    *deleted.of_mut(ip.is_ipv6()) += 1;
                 }
             }
         }

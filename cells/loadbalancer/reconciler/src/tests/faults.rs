@@ -4,7 +4,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use skep_bpf_maps::lb::{BACKENDS4, BACKENDS6, ServiceValue};
+use skep_bpf_maps::lb::{BACKENDS4, BACKENDS6, SERVICES4, ServiceValue};
 use skep_bpf_sys::map::Operation;
 use skep_bpf_sys::testing::Node as KernelNode;
 use skep_loadbalancer_model::types::BackendSet;
@@ -60,6 +60,32 @@ fn frontends_that_share_a_backend_fail_together_when_it_cannot_be_written() {
     assert!(results.iter().all(Result::is_err), "{results:?}");
     assert_eq!(without, "", "nothing leads to a backend that is not there");
     assert_eq!(dump(&fake).matches("SLOT=1 BEID=1").count(), 3, "{}", dump(&fake));
+}
+
+#[test]
+fn backends_stay_while_slots_of_a_failed_change_name_them() {
+    let fake: Arc<LoadBalancerMaps> = new_maps();
+    // A key is an address of four bytes, port and slot.
+    let (maps, is_broken) = broken(&fake, |name, operation, key| {
+        name == SERVICES4.name && operation == Operation::Update && key[6..8] != [0, 0]
+    });
+    let mut ops = ops(&maps);
+    let with = |address: &str| {
+        let rows = [backend(address, BackendState::Active)];
+        frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &rows)
+    };
+    let has_first = || dump(&fake).contains("ADDR=10.0.0.1:80/TCP");
+    is_broken.store(false, Ordering::Relaxed);
+    apply(&mut ops, &[with("10.0.0.1:80/TCP")]);
+
+    is_broken.store(true, Ordering::Relaxed);
+    ops.upsert(&with("10.0.0.2:80/TCP"));
+    assert!(ops.finish().remove(0).is_err());
+    assert!(has_first(), "{}", dump(&fake));
+    is_broken.store(false, Ordering::Relaxed);
+    apply(&mut ops, &[with("10.0.0.2:80/TCP")]);
+
+    assert!(!has_first(), "{}", dump(&fake));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use skep_bpf_maps::lb::SERVICES4;
 use skep_bpf_sys::map::Operation;
 
-use super::faults::broken;
+use super::faults::{broken, reconcile};
 use super::*;
 
 /// Maps of which writes of wildcard entries fail while they are broken.
@@ -127,4 +127,53 @@ fn a_wildcard_entry_returns_with_the_kind_of_a_frontend_whose_change_failed_late
     apply(&mut ops, &[state(FrontendKind::ClusterIp, &rows[..1])]);
 
     assert_eq!(flags(&fake).as_deref(), Some(CLUSTER_IP));
+}
+
+#[test]
+fn a_wildcard_entry_that_is_deleted_makes_room() {
+    let maps = maps_of(LbMapSizes {
+        services: 2,
+        ..LbMapSizes::small(65_536)
+    });
+    let mut ops = ops(&maps);
+    let rows = [backend("10.0.0.1:80/TCP", BackendState::Active)];
+    let first = frontend("10.50.0.9:80/TCP", FrontendKind::ClusterIp, &[]);
+    let second = frontend("10.50.0.8:80/TCP", FrontendKind::ExternalIps, &rows);
+    assert_eq!(reconcile(&mut ops, &[first.clone(), second.clone()]), 1);
+    assert!(ops.take_retriable().is_empty());
+
+    ops.remove(first.address());
+    ops.finish().remove(0).unwrap();
+
+    assert_eq!(ops.take_retriable(), [*second.address()]);
+}
+
+#[test]
+fn only_virtual_addresses_of_this_load_balancer_have_a_wildcard_entry() {
+    use FrontendKind::{ClusterIp, ExternalIps, LoadBalancer};
+    let is_lbipam = |default_class_is_lbipam| Settings {
+        default_class_is_lbipam,
+        ..Settings::default()
+    };
+    let uses = |address: &str, kind| is_lbipam(true).uses_wildcard(&frontend(address, kind, &[]));
+    let of_class = |class: Option<&str>, settings: Settings| {
+        let mut service = Service::new(ServiceName::new("shop", "web"), Source::Kubernetes);
+        service.load_balancer_class = class.map(Into::into);
+        settings.uses_wildcard(&frontend_of(service, "172.16.0.1:80/TCP", LoadBalancer, &[]))
+    };
+
+    assert!(uses("10.50.0.9:80/TCP", ClusterIp) && uses("172.16.0.1:80/TCP", LoadBalancer));
+    assert!(!uses("172.16.0.1:80/TCP", ExternalIps));
+    assert!(
+        !uses("172.16.0.1:80/TCP/i", LoadBalancer),
+        "that of the external scope is enough"
+    );
+    let of_node = on_node(frontend("10.1.0.1:80/TCP", LoadBalancer, &[]), &NODE[..1]);
+    assert!(
+        !is_lbipam(true).uses_wildcard(&of_node),
+        "the node answers other ports"
+    );
+    assert!(!of_class(None, is_lbipam(false)));
+    assert!(of_class(Some("io.cilium/bgp-control-plane"), is_lbipam(false)));
+    assert!(!of_class(Some("example.com/other"), is_lbipam(true)));
 }
