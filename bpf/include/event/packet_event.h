@@ -68,7 +68,9 @@ struct verdict_event {
 };
 _Static_assert(sizeof(struct verdict_event) == 40, "verdict_event layout");
 
-#define EVENT_IPV6 1 /* flag of drops and traces */
+/* flags of drops and traces */
+#define EVENT_IPV6 (1 << 0)
+#define EVENT_VXLAN (1 << 2) /* a packet of the tunnel, with what is in it */
 
 /* flags of verdicts: bits 0-1 direction, bits 3-5 what matched */
 #define VERDICT_INGRESS 1
@@ -175,6 +177,28 @@ static __always_inline void signal_send(CTX *ctx, __u32 kind, __u32 ipv6)
 	bpf_perf_event_output(ctx, &cilium_signals, BPF_F_CURRENT_CPU, &signal, sizeof(signal));
 }
 
+/* At interfaces of the node packets of the tunnel have their outer headers. */
+static __always_inline __u8 event_flags(CTX *ctx, const struct path *path)
+{
+	const __u32 l3 = sizeof(struct ethernet);
+	__u8 flags = path->ipv6 ? EVENT_IPV6 : 0;
+	__u8 start[10]; /* of the IP header */
+	__be16 port;
+
+	if (!options.packet.tunnel || path->file != METRIC_FILE_HOST ||
+	    packet_load(ctx, l3, start, sizeof(start)))
+		return flags;
+	if (path->ipv6) {
+		if (start[6] != IPPROTO_UDP ||
+		    packet_load(ctx, l3 + sizeof(struct ip6) + 2, &port, sizeof(port)))
+			return flags;
+	} else if (start[0] != 0x45 || start[9] != IPPROTO_UDP ||
+		   packet_load(ctx, l3 + sizeof(struct ip4) + 2, &port, sizeof(port))) {
+		return flags;
+	}
+	return port == bpf_htons(options.packet.tunnel_port) ? flags | EVENT_VXLAN : flags;
+}
+
 /* Counts a drop, and tells of it. */
 static __noinline int drop_packet(CTX *ctx, const struct path *path, __u8 reason)
 {
@@ -187,13 +211,13 @@ static __noinline int drop_packet(CTX *ctx, const struct path *path, __u8 reason
 		.file = path->file,
 		.extended_error = path->extended_error,
 		.ifindex = packet_interface(ctx),
-		.flags = path->ipv6 ? EVENT_IPV6 : 0,
 	};
 
 	count_bytes(reason, path->direction, path->line, path->file, packet_length(ctx));
 	if (reason == DROP_CT_CREATE)
 		signal_send(ctx, SIGNAL_CT_FULL, path->ipv6);
 	if (events_allowed()) {
+		event.flags = event_flags(ctx, path);
 		event_header_fill(ctx, &event.header, path);
 		event_send(ctx, &event.header, sizeof(event));
 	}
@@ -218,7 +242,6 @@ static __noinline void trace_send(CTX *ctx, const struct path *path, __u8 point,
 		.destination_identity = path->destination_identity,
 		.destination = path->destination,
 		.reason = path->reason,
-		.flags = path->ipv6 ? EVENT_IPV6 : 0,
 		.ifindex = ifindex,
 	};
 
@@ -226,6 +249,7 @@ static __noinline void trace_send(CTX *ctx, const struct path *path, __u8 point,
 		return;
 	if (original_source)
 		__builtin_memcpy(event.original_source, original_source, 16);
+	event.flags = event_flags(ctx, path);
 	event_header_fill(ctx, &event.header, path);
 	event_send(ctx, &event.header, sizeof(event));
 }

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         for report in reports {
             println!("{report}");
             match report.outcome {
-                Outcome::Passed => passed += 1,
+                Outcome::Passed | Outcome::NotCompared => passed += 1,
                 Outcome::Failed(_) => failed += 1,
                 Outcome::Different { lines, .. } => {
                     different += 1;

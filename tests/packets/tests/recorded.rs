@@ -20,6 +20,16 @@ fn check(group: &str, different: &[(&str, &str)]) {
             .map(Report::to_string)
             .collect();
         assert!(failed.is_empty(), "{}", failed.join("\n"));
+        let not_compared: Vec<&str> = reports
+            .iter()
+            .filter(|report| report.outcome == Outcome::NotCompared)
+            .map(|report| report.scenario.as_str())
+            .collect();
+        let live: &[&str] = match (group, family) {
+            ("l2-neighbour", "v4") => &["vlan"],
+            _ => &[],
+        };
+        assert_eq!(not_compared, live, "{}", file.display());
         let found: Vec<(&str, &str)> = reports
             .iter()
             .filter_map(|report| match &report.outcome {

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod checksums;
 mod dsr;
 mod errors;
 mod frame;

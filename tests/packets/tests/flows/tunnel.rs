@@ -8,12 +8,17 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use run_packets::node::{with_node, with_options};
+use run_packets::{
+    Error,
+    node::{PacketNode, with_node, with_options},
+};
 use skep_bpf_maps::{
     ip_masq::IpMasqKey4,
     node::{IDENTITY_REMOTE_NODE, IpcacheKey, IpcacheValue},
 };
-use skep_bpf_programs::{DirectReturn, DsrDispatch, NodeOptions, Tunnel, TunnelProtocol};
+use skep_bpf_programs::{
+    DirectReturn, DsrDispatch, NodeOptions, Tunnel, TunnelProtocol, testing::run::SkBuff,
+};
 use zerocopy::IntoBytes as _;
 
 use crate::{dsr::*, frame::*, packet::*};
@@ -205,7 +210,7 @@ fn the_xdp_program_leaves_what_it_cannot_encapsulate_to_the_tc_program() {
                 let ran = receive(node, XDP, &frame)?;
                 assert_eq!((ran.verdict, ran.metadata.len()), (XDP_PASS, 0), "{why}");
                 assert_eq!(read_back(&ran), frame, "{why}: as it came");
-                Ok::<_, run_packets::Error>(())
+                Ok::<_, Error>(())
             };
             let headers = if family == V4 { 20 } else { 40 } + if proto == TCP { 20 } else { 8 };
             let fits = request(family, proto).payload(MTU - (OUTER - 14) - 14 - headers);
@@ -290,7 +295,7 @@ fn networks_of_the_ip_masq_agent_are_reached_without_masquerade() {
     let done = with_options(&facts(), agent, |node| {
         let source = || {
             let ran = node.run("cil_to_netdev", &frame, &at(ETH0_IFINDEX))?;
-            Ok::<_, run_packets::Error>(read(&ran.packet).expect("right checksums").0.0)
+            Ok::<_, Error>(read(&ran.packet).expect("right checksums").0.0)
         };
         assert_eq!(source()?, NODE);
 
@@ -301,6 +306,79 @@ fn networks_of_the_ip_masq_agent_are_reached_without_masquerade() {
 
         node.delete("cilium_ipmasq_v4", key.as_bytes())?;
         assert_eq!(source()?, NODE);
+        Ok(())
+    });
+    done.unwrap();
+}
+
+#[test]
+fn events_at_interfaces_of_the_node_say_which_packets_are_of_the_tunnel() {
+    /// Of the mark: a packet of the tunnel.
+    const OVERLAY: u32 = 0x400;
+    const CT_HEADER: u8 = 135;
+    let change = |options: &mut NodeOptions| {
+        tunnel(options);
+        options.trace_aggregation = 0;
+    };
+    // Flags of the traces and drops since the last call.
+    let flags = |node: &PacketNode| -> Result<Vec<u8>, Error> {
+        let events = node.take_events()?.into_iter();
+        Ok(events
+            .filter_map(|event| match event[0] {
+                TRACE => Some(event[27]),
+                DROP => Some(event[36]),
+                _ => None,
+            })
+            .collect())
+    };
+    let with = |change: &(dyn Fn(&mut NodeOptions) + Sync), expected: [u8; 2], is_mine: bool| {
+        let done = with_options(&facts(), change, |node| {
+            for (family, expected) in [V4, V6].into_iter().zip(expected) {
+                let mut frame = Frame::new(
+                    UDP,
+                    (family.node(), 40_000).into(),
+                    (family.client(), if is_mine { 8472 } else { 8473 }).into(),
+                );
+                node.take_events()?;
+                let leaving = SkBuff {
+                    mark: OVERLAY,
+                    ..at(ETH0_IFINDEX)
+                };
+                node.run("cil_to_netdev", &frame.bytes(), &leaving)?;
+                assert_eq!(flags(node)?, [expected], "{family:?}");
+
+                (frame.source, frame.destination) = (
+                    (family.client(), 40_000).into(),
+                    (family.node(), frame.destination.port()).into(),
+                );
+                receive(node, TC, &frame)?;
+                assert_eq!(flags(node)?, [expected], "{family:?}");
+            }
+            Ok(())
+        });
+        done.unwrap();
+    };
+    with(&change, [4, 5], true);
+    with(&change, [0, 1], false);
+    with(&|options| options.trace_aggregation = 0, [0, 1], true);
+
+    // One that ends before its header says, where it is received; pods' packets are not of the tunnel.
+    let done = with_options(&facts(), change, |node| {
+        let mut frame = Frame::new(UDP, (CLIENT, 40_000).into(), (NODE, 8472).into()).bytes();
+        frame[14 + 2] = 0x7f;
+        node.take_events()?;
+        node.run(TC, &frame, &at(ETH0_IFINDEX))?;
+        let events = node.take_events()?;
+        let dropped = events.iter().find(|event| event[0] == DROP).unwrap();
+        assert_eq!((dropped[1], dropped[36]), (CT_HEADER, 4));
+
+        let frame = Frame::new(UDP, (P1, 40_000).into(), (CLIENT, 8472).into()).bytes();
+        node.run("cil_from_container", &frame, &at(P1_IFINDEX))?;
+        let flags = flags(node)?;
+        assert!(
+            !flags.is_empty() && flags.iter().all(|flags| *flags == 0),
+            "{flags:?}"
+        );
         Ok(())
     });
     done.unwrap();
