@@ -20,7 +20,7 @@ use crate::metrics::SliceMetrics;
 pub fn cell() -> Cell {
     Cell::module("k8s-ces-controller", "Gathers CiliumEndpoints in slices")
         .config::<Config>()
-        .provide_private(skep_metrics::provided::<SliceMetrics>)
+        .provide(skep_metrics::provided::<SliceMetrics>)
         .run(start)
 }
 
