@@ -8,6 +8,7 @@ mod users;
 
 use hive::Cell;
 use skep_clustermesh_export as export;
+use skep_metrics::Namespace;
 
 use crate::server;
 
@@ -27,7 +28,7 @@ pub fn command(args: Vec<String>, env: Vec<(String, String)>) -> u8 {
 #[must_use]
 pub fn cells() -> Vec<Cell> {
     vec![
-        server::infrastructure(),
+        server::infrastructure(Namespace::CLUSTERMESH_APISERVER),
         skep_k8s_client::remote::cell(),
         skep_kvstore::cell::heartbeat_updater(),
         Cell::group([
@@ -104,5 +105,26 @@ mod tests {
 
         let report = plan.expect_err("it is no part of a mesh").to_string();
         assert!(report.contains("it must be from 1 to 255"), "{report}");
+    }
+
+    #[test]
+    fn metrics_are_in_the_namespace_of_the_program() {
+        let names = server::metric_names(cells(), CHART);
+
+        assert!(
+            names
+                .iter()
+                .all(|name| name.starts_with("cilium_clustermesh_apiserver_")),
+            "{names:?}"
+        );
+        for name in [
+            "bootstrap_seconds",
+            "hive_jobs_runs_total",
+            "kvstore_operations_duration_seconds",
+            "kvstore_initial_sync_completed",
+        ] {
+            let name = format!("cilium_clustermesh_apiserver_{name}");
+            assert!(names.contains(&name), "{name} in {names:?}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! `kvstoremesh`: a list of cells.
 
 use hive::Cell;
+use skep_metrics::Namespace;
 
 use crate::server;
 
@@ -22,7 +23,7 @@ pub fn command(args: Vec<String>, env: Vec<(String, String)>) -> u8 {
 #[must_use]
 pub fn cells() -> Vec<Cell> {
     vec![
-        server::infrastructure(),
+        server::infrastructure(Namespace::KVSTOREMESH),
         skep_kvstoremesh::cell(),
         skep_kvstoremesh::election(),
         skep_kvstoremesh::leader(),
@@ -77,6 +78,28 @@ mod tests {
             let report = hive.plan(settings).err().map(|report| report.to_string());
 
             assert_eq!(report, None, "with {name}");
+        }
+    }
+
+    #[test]
+    fn metrics_are_in_the_namespace_of_the_program() {
+        let names = server::metric_names(cells(), CHART);
+
+        assert!(
+            names.iter().all(|name| name.starts_with("cilium_kvstoremesh_")),
+            "{names:?}"
+        );
+        for name in [
+            "bootstrap_seconds",
+            "remote_clusters",
+            "leader_election_master_status",
+            "remote_cluster_readiness_status",
+            "hive_jobs_runs_total",
+            "kvstore_operations_duration_seconds",
+            "kvstore_initial_sync_completed",
+        ] {
+            let name = format!("cilium_kvstoremesh_{name}");
+            assert!(names.contains(&name), "{name} in {names:?}");
         }
     }
 }

@@ -3,6 +3,7 @@
 //! What both servers have: how they run, and the cells that every feature stands on.
 
 use hive::{Cell, Program};
+use skep_metrics::Namespace;
 
 use crate::compatibility;
 
@@ -30,14 +31,14 @@ pub(crate) fn run(
         .run_with(args, env)
 }
 
-/// Logs, tables, health, metrics, the shell and the key-value store.
-pub(crate) fn infrastructure() -> Cell {
+/// Logs, tables, health, metrics of `namespace`, the shell and the key-value store.
+pub(crate) fn infrastructure(namespace: Namespace) -> Cell {
     Cell::group([
         skep_logging::cell(),
         skep_alloc::cell(),
         skep_health::cell(),
         skep_health::history_cell(),
-        skep_metrics::cell(),
+        skep_metrics::cell_in(namespace),
         skep_metrics::endpoint::cell(),
         skep_shell::cell(),
         statedb::cell(),
@@ -50,4 +51,19 @@ pub(crate) fn infrastructure() -> Cell {
         skep_kvstoremesh::health(),
         compatibility::cell(),
     ])
+}
+
+/// Full names of the metrics of a program, which is built and not started.
+#[cfg(test)]
+pub(crate) fn metric_names(cells: Vec<Cell>, args: &[&str]) -> Vec<String> {
+    use std::sync::Arc;
+
+    use hive::{Hive, Settings};
+    use skep_metrics::Registry;
+
+    let hive = Hive::new(cells).root::<Arc<Registry>>();
+    let settings = Settings::new().args(args.iter().copied());
+    let built = hive.plan(settings).expect("a plan").build().expect("a hive");
+    let registry = built.get::<Arc<Registry>>().expect("it is provided");
+    registry.all().map(|(name, _)| name.to_owned()).collect()
 }

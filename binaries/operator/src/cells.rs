@@ -4,6 +4,7 @@
 
 use hive::{Cell, Cfg};
 use skep_datapath_config::AddressFamilies;
+use skep_metrics::Namespace;
 use skep_operator_lbipam::Families;
 
 use crate::{kvstore, leader, mesh, unsupported};
@@ -48,7 +49,7 @@ fn infrastructure() -> Cell {
         skep_health::cell(),
         skep_health::history_cell(),
         // `metrics` in the ConfigMap is about those of the agents.
-        skep_metrics::cell().config_prefix("operator-"),
+        skep_metrics::cell_in(Namespace::OPERATOR).config_prefix("operator-"),
         skep_metrics::endpoint::operator_cell(),
         skep_shell::cell(),
         skep_k8s_client::remote::operator_cell(),
@@ -78,7 +79,10 @@ fn families(enabled: Cfg<AddressFamilies>) -> Families {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use hive::{Hive, Settings, testing};
+    use skep_metrics::Registry;
 
     use super::*;
 
@@ -110,6 +114,42 @@ mod tests {
             let report = hive.plan(Settings::new()).err().map(|report| report.to_string());
 
             assert_eq!(report, None, "with {name}");
+        }
+    }
+
+    #[test]
+    fn metrics_are_in_the_namespace_of_the_operator() {
+        let hive = Hive::new(cells()).root::<Arc<Registry>>();
+        let settings = Settings::new().args([
+            "--clustermesh-config=/var/lib/cilium/clustermesh",
+            "--clustermesh-enable-mcs-api",
+            "--kvstore=etcd",
+            "--kvstore-opt=etcd.config=/var/lib/cilium/etcd-config.yaml",
+        ]);
+        let built = hive.plan(settings).expect("a plan").build().expect("a hive");
+        let registry = built.get::<Arc<Registry>>().expect("it is provided");
+        let names: Vec<&str> = registry.all().map(|(name, _)| name).collect();
+
+        for name in &names {
+            let own = name.strip_prefix("cilium_operator_").unwrap_or_default();
+            assert!(!own.is_empty() && !own.starts_with("operator_"), "{name}");
+        }
+        for name in [
+            "ces_sync_total",
+            "cid_controller_work_queue_event_count",
+            "clustermesh_remote_cluster_services",
+            "doublewrite_crd_identities",
+            "endpoint_gc_objects",
+            "hive_jobs_runs_total",
+            "identity_gc_runs",
+            "kvstore_operations_duration_seconds",
+            "kvstore_sync_queue_size",
+            "lbipam_services_matching",
+            "mcsapi_serviceexport_info",
+            "unmanaged_pods",
+        ] {
+            let name = format!("cilium_operator_{name}");
+            assert!(names.contains(&name.as_str()), "{name} in {names:?}");
         }
     }
 }

@@ -28,7 +28,6 @@ pub(super) fn cell() -> Cell {
 
 /// How the start went.
 #[derive(Debug, Metrics)]
-#[metrics(prefix = "clustermesh_apiserver")]
 pub(super) struct BootstrapMetrics {
     /// Seconds from the start to when everything was published that existed at first.
     #[metric(name = "bootstrap_seconds")]

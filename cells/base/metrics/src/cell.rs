@@ -17,10 +17,11 @@ use crate::command;
 use crate::config::Config;
 use crate::hooks::{HiveMetricSet, JobMetricSet, ReconcilerMetricSet, TableMetricSet};
 use crate::metric::{MetricHandle, provided};
+use crate::namespace::Namespace;
 use crate::registry::{Registry, RegistryError};
 use crate::sampler::Sampler;
 
-/// The metrics of a hive.
+/// The metrics of an agent; see [`cell_in`].
 ///
 /// ```
 /// use hive::{Cell, Hive, Members, Settings};
@@ -33,8 +34,14 @@ use crate::sampler::Sampler;
 /// Hive::new(cells).plan(Settings::new()).unwrap();
 /// ```
 pub fn cell() -> Cell {
+    cell_in(Namespace::AGENT)
+}
+
+/// The metrics of a hive, under names of `namespace`.
+pub fn cell_in(namespace: Namespace) -> Cell {
     Cell::module("metrics", "Collects and samples metrics")
         .config::<Config>()
+        .provide_private(move || namespace)
         .provide(new_registry)
         .provide(new_sampler)
         .provide(new_job_metrics)
@@ -45,8 +52,12 @@ pub fn cell() -> Cell {
         .run(start_sampling)
 }
 
-fn new_registry(config: Cfg<Config>, metrics: All<MetricHandle>) -> Result<Arc<Registry>, RegistryError> {
-    Registry::new(metrics, &config.metrics).map(Arc::new)
+fn new_registry(
+    namespace: Namespace,
+    config: Cfg<Config>,
+    metrics: All<MetricHandle>,
+) -> Result<Arc<Registry>, RegistryError> {
+    Registry::in_namespace(namespace, metrics, &config.metrics).map(Arc::new)
 }
 
 fn new_sampler(config: Cfg<Config>, registry: Arc<Registry>) -> Arc<Sampler> {

@@ -24,8 +24,7 @@ use crate::render::shortest;
 /// ```
 pub fn exposition(registry: &Registry) -> String {
     let mut out = String::new();
-    for metric in registry.metrics() {
-        let name = metric.opts().name();
+    for (name, metric) in registry.metrics() {
         let help = metric.opts().help().replace('\\', "\\\\").replace('\n', "\\n");
         let mut has_series = false;
         let mut series = String::new();

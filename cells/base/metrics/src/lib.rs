@@ -3,7 +3,8 @@
 //! Metrics: what cells count and measure, for Prometheus and for the shell.
 //!
 //! A cell keeps [`Counter`]s, [`Gauge`]s and [`Histogram`]s in a struct that derives [`Metrics`](derive@Metrics) and
-//! provides it with [`provided`]. The [`Registry`] of the [`cell()`] collects all of them:
+//! provides it with [`provided`]. The [`Registry`] of the [`cell()`] collects all of them, under names that start with the
+//! [`Namespace`] of the program:
 //!
 //! * feature `endpoint`: `--prometheus-serve-addr` serves those that are enabled;
 //! * `--metrics=+name,-name` changes which are;
@@ -23,13 +24,14 @@ pub mod endpoint;
 mod exposition;
 mod hooks;
 mod metric;
+mod namespace;
 mod registry;
 mod render;
 mod sampler;
 #[cfg(feature = "testing")]
 mod testing;
 
-pub use cell::cell;
+pub use cell::{cell, cell_in};
 pub use config::Config;
 pub use dump::MetricValue;
 pub use exposition::exposition;
@@ -38,6 +40,7 @@ pub use metric::{
     Computed, Counter, CounterVec, DEFAULT_BUCKETS, Distribution, Gauge, GaugeVec, Histogram, HistogramVec,
     Kind, Labels, Metric, MetricHandle, MetricSet, Opts, Value, provided, supply,
 };
+pub use namespace::Namespace;
 /// Makes a struct a [`MetricSet`](trait@MetricSet); see there.
 pub use skep_metrics_macros::Metrics;
 

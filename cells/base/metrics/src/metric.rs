@@ -19,9 +19,6 @@ pub use family::{CounterVec, GaugeVec, HistogramVec};
 pub use histogram::{DEFAULT_BUCKETS, Distribution, Histogram};
 pub use number::{Computed, Counter, Gauge};
 
-/// Prefix of the names of all metrics but those of [`Opts::unprefixed`].
-const NAMESPACE: &str = "cilium_";
-
 /// Labels of a series, sorted by name.
 pub type Labels = BTreeMap<String, String>;
 
@@ -81,26 +78,31 @@ pub trait Metric: Send + Sync {
 /// use skep_metrics::Opts;
 ///
 /// let opts = Opts::new("bpf_map_pressure", "Fill percentage of a map").disabled();
-/// assert_eq!(opts.name(), "cilium_bpf_map_pressure");
+/// assert_eq!(opts.name(), "bpf_map_pressure");
 /// ```
 #[derive(Debug, Clone)]
 pub struct Opts {
     name: String,
+    is_prefixed: bool,
     help: String,
     enabled: bool,
 }
 
 impl Opts {
-    /// A metric `cilium_<name>`, enabled. The name is lower case with underscores and ends in its unit; `help` is one
-    /// sentence.
-    pub fn new(name: &str, help: impl Into<String>) -> Self {
-        Self::unprefixed(format!("{NAMESPACE}{name}"), help)
+    /// A metric that is exported as `<namespace>_<name>`, enabled. The name is lower case with underscores and ends in its
+    /// unit; `help` is one sentence.
+    pub fn new(name: impl Into<String>, help: impl Into<String>) -> Self {
+        Self {
+            is_prefixed: true,
+            ..Self::unprefixed(name, help)
+        }
     }
 
-    /// A metric whose name has no prefix.
+    /// A metric whose name has no prefix in any program.
     pub fn unprefixed(name: impl Into<String>, help: impl Into<String>) -> Self {
         Self {
             name: name.into(),
+            is_prefixed: false,
             help: help.into(),
             enabled: true,
         }
@@ -112,9 +114,14 @@ impl Opts {
         self
     }
 
-    /// The full name.
+    /// The name, without the namespace of the program.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether the metric is exported with the namespace of the program.
+    pub fn is_prefixed(&self) -> bool {
+        self.is_prefixed
     }
 
     /// The help text.
@@ -153,9 +160,9 @@ impl Opts {
 /// metrics.hits.inc();
 /// metrics.entries.with(["positive"]).set(2.0);
 /// let all = metrics.metrics();
-/// assert_eq!(all[0].opts().name(), "cilium_cache_hits_total");
+/// assert_eq!(all[0].opts().name(), "cache_hits_total");
 /// assert_eq!(all[0].opts().help(), "Lookups that found an entry");
-/// assert_eq!(all[1].opts().name(), "cilium_cache_entries");
+/// assert_eq!(all[1].opts().name(), "cache_entries");
 /// assert!(!all[1].opts().is_enabled());
 /// ```
 pub trait MetricSet: Send + Sync + 'static {

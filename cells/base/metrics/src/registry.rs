@@ -8,6 +8,7 @@ use tracing::warn;
 
 use crate::dump::MetricValue;
 use crate::metric::{Labels, MetricHandle, Value};
+use crate::namespace::Namespace;
 
 /// Why the metrics of a hive cannot be collected.
 #[derive(Debug, thiserror::Error)]
@@ -29,8 +30,16 @@ pub enum RegistryError {
 }
 
 struct Entry {
+    /// The full name.
+    name: String,
     metric: MetricHandle,
     enabled: bool,
+}
+
+impl Entry {
+    fn named(&self) -> (&str, &MetricHandle) {
+        (&self.name, &self.metric)
+    }
 }
 
 /// All metrics of a hive, sorted by name.
@@ -51,44 +60,54 @@ pub struct Registry {
 fn nearest(name: &str, entries: &[Entry]) -> Option<String> {
     let words: Vec<&str> = name.split('_').collect();
     let common = |entry: &Entry| {
-        let full = entry.metric.opts().name();
-        full.split('_').filter(|word| words.contains(word)).count()
+        let own = entry.name.split('_');
+        own.filter(|word| words.contains(word)).count()
     };
     let best = entries.iter().max_by_key(|entry| common(entry))?;
-    (common(best) * 2 > words.len()).then(|| best.metric.opts().name().to_owned())
+    (common(best) * 2 > words.len()).then(|| best.name.clone())
 }
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list()
-            .entries(self.entries.iter().map(|entry| entry.metric.opts().name()))
+            .entries(self.entries.iter().map(|entry| &entry.name))
             .finish()
     }
 }
 
 impl Registry {
-    /// Collects metrics; `changes` are `+name` or `-name`, with or without the prefix of names. A metric that is to be
-    /// hidden and does not exist is logged.
+    /// Collects metrics of the agent; see [`Registry::in_namespace`].
+    ///
+    /// # Errors
+    /// Those of [`Registry::in_namespace`].
+    pub fn new(
+        metrics: impl IntoIterator<Item = MetricHandle>,
+        changes: &[String],
+    ) -> Result<Self, RegistryError> {
+        Self::in_namespace(Namespace::AGENT, metrics, changes)
+    }
+
+    /// Collects metrics of a program; `changes` are `+name` or `-name`, with or without the namespace. A metric that is to
+    /// be hidden and does not exist is logged.
     ///
     /// # Errors
     /// Two metrics of one name, a change without a sign, `+name` of a metric that does not exist.
-    pub fn new(
+    pub fn in_namespace(
+        namespace: Namespace,
         metrics: impl IntoIterator<Item = MetricHandle>,
         changes: &[String],
     ) -> Result<Self, RegistryError> {
         let mut entries: Vec<Entry> = metrics
             .into_iter()
             .map(|metric| Entry {
+                name: namespace.full_name(metric.opts()),
                 enabled: metric.opts().is_enabled(),
                 metric,
             })
             .collect();
-        entries.sort_by(|a, b| a.metric.opts().name().cmp(b.metric.opts().name()));
-        if let Some(pair) = entries
-            .windows(2)
-            .find(|pair| pair[0].metric.opts().name() == pair[1].metric.opts().name())
-        {
-            return Err(RegistryError::Duplicate(pair[0].metric.opts().name().to_owned()));
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        if let Some(pair) = entries.windows(2).find(|pair| pair[0].name == pair[1].name) {
+            return Err(RegistryError::Duplicate(pair[0].name.clone()));
         }
         for change in changes.iter().filter(|change| !change.is_empty()) {
             let (name, enabled) = match (change.strip_prefix('+'), change.strip_prefix('-')) {
@@ -96,10 +115,7 @@ impl Registry {
                 (None, Some(name)) => (name, false),
                 (None, None) => return Err(RegistryError::Change(change.clone())),
             };
-            let matches = |entry: &&mut Entry| {
-                let full = entry.metric.opts().name();
-                full == name || full.strip_prefix("cilium_") == Some(name)
-            };
+            let matches = |entry: &&mut Entry| entry.name == name || entry.metric.opts().name() == name;
             match entries.iter_mut().find(matches) {
                 Some(entry) => entry.enabled = enabled,
                 None if enabled => {
@@ -123,12 +139,10 @@ impl Registry {
         series.map(MetricValue::from).collect()
     }
 
-    /// The metrics which are enabled.
-    pub fn metrics(&self) -> impl Iterator<Item = &MetricHandle> {
-        self.entries
-            .iter()
-            .filter(|entry| entry.enabled)
-            .map(|entry| &entry.metric)
+    /// The metrics which are enabled, with their full names.
+    pub fn metrics(&self) -> impl Iterator<Item = (&str, &MetricHandle)> {
+        let enabled = self.entries.iter().filter(|entry| entry.enabled);
+        enabled.map(Entry::named)
     }
 
     /// Reference of all metrics in Markdown: name, kind, labels, whether it is on by default, help.
@@ -143,7 +157,7 @@ impl Registry {
     pub fn reference(&self) -> String {
         let mut out =
             String::from("| Metric | Kind | Labels | By default | Meaning |\n|---|---|---|---|---|\n");
-        for metric in self.all() {
+        for (name, metric) in self.all() {
             let opts = metric.opts();
             let labels: Vec<String> = metric
                 .label_names()
@@ -153,8 +167,7 @@ impl Registry {
             let default = if opts.is_enabled() { "yes" } else { "no" };
             let help = opts.help().replace('|', "\\|");
             out.push_str(&format!(
-                "| `{}` | {} | {} | {default} | {help} |\n",
-                opts.name(),
+                "| `{name}` | {} | {} | {default} | {help} |\n",
                 metric.kind(),
                 labels.join(", ")
             ));
@@ -162,9 +175,9 @@ impl Registry {
         out
     }
 
-    /// All metrics.
-    pub fn all(&self) -> impl Iterator<Item = &MetricHandle> {
-        self.entries.iter().map(|entry| &entry.metric)
+    /// All metrics, with their full names.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &MetricHandle)> {
+        self.entries.iter().map(Entry::named)
     }
 }
 
@@ -177,11 +190,10 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// All series of `metrics`.
-    pub(crate) fn of<'a>(metrics: impl Iterator<Item = &'a MetricHandle>) -> Vec<Self> {
+    /// All series of `metrics`, which come with their full names.
+    pub(crate) fn of<'a>(metrics: impl Iterator<Item = (&'a str, &'a MetricHandle)>) -> Vec<Self> {
         let mut all = Vec::new();
-        for metric in metrics {
-            let name = metric.opts().name();
+        for (name, metric) in metrics {
             metric.visit(&mut |labels, value| {
                 all.push(Self {
                     name: name.to_owned(),

@@ -327,3 +327,46 @@ async fn phases_of_the_hive_are_measured() {
     assert!(!text.contains("cilium_hive_stop_duration_seconds"), "{text}");
     hive::testing::stop(running).await;
 }
+
+#[test]
+fn names_start_with_the_namespace_of_the_program() {
+    let metrics = || -> [MetricHandle; 2] {
+        [
+            Arc::new(Counter::new(Opts::new("kvstore_errors_total", "").disabled())),
+            Arc::new(Gauge::new(Opts::unprefixed("up", ""))),
+        ]
+    };
+    let exposed = |change: &str| {
+        let registry = Registry::in_namespace(Namespace::OPERATOR, metrics(), &[change.to_owned()]);
+        registry.map(|registry| exposition(&registry))
+    };
+
+    for change in ["+kvstore_errors_total", "+cilium_operator_kvstore_errors_total"] {
+        let text = exposed(change).unwrap();
+
+        assert!(
+            text.contains("\ncilium_operator_kvstore_errors_total 0\n"),
+            "{text}"
+        );
+        assert!(text.contains("\nup 0\n"), "{text}");
+    }
+    assert_eq!(
+        exposed("+cilium_kvstore_errors_total").unwrap_err().to_string(),
+        "`+cilium_kvstore_errors_total` in --metrics: there is no such metric; did you mean \
+         `+cilium_operator_kvstore_errors_total`?"
+    );
+}
+
+#[test]
+fn registry_of_the_cell_has_the_namespace_of_the_program() {
+    let hive = Hive::new([cell_in(Namespace::KVSTOREMESH)]).root::<Arc<Registry>>();
+    let built = hive.plan(Settings::new()).unwrap().build().unwrap();
+
+    let reference = built.get::<Arc<Registry>>().unwrap().reference();
+
+    assert!(
+        reference.contains("`cilium_kvstoremesh_hive_jobs_runs_total`"),
+        "{reference}"
+    );
+    assert!(!reference.contains("`cilium_hive"), "{reference}");
+}

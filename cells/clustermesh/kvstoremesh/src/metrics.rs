@@ -7,7 +7,6 @@ use skep_metrics::{CounterVec, Gauge, GaugeVec, Metrics};
 
 /// What is known of remote clusters, and of this program.
 #[derive(Debug, Metrics)]
-#[metrics(prefix = "kvstoremesh")]
 pub struct KvstoreMeshMetrics {
     /// Remote clusters that are configured.
     #[metric(name = "remote_clusters")]

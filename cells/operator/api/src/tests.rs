@@ -8,7 +8,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use hive::{Cell, Hive, Member, Settings, testing};
 use skep_k8s_client::{Client, DisabledClient};
-use skep_metrics::{CounterVec, MetricHandle, Opts};
+use skep_metrics::{CounterVec, MetricHandle, Namespace, Opts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -78,14 +78,14 @@ async fn healthy_is_ok_at_both_paths() {
 #[tokio::test]
 async fn metrics_have_the_model_of_cilium() {
     let counted = || -> hive::Members<MetricHandle> {
-        let runs = CounterVec::new(Opts::new("operator_runs_total", "Runs"), ["outcome"]);
+        let runs = CounterVec::new(Opts::new("runs_total", "Runs"), ["outcome"]);
         runs.with(["success"]).inc();
         hive::Members(vec![Arc::new(runs)])
     };
     let cells = [
         cell(),
         statedb::cell(),
-        skep_metrics::cell(),
+        skep_metrics::cell_in(Namespace::OPERATOR),
         Cell::group([]).provide(client).provide(counted),
     ];
     let hive = Hive::new(cells).root::<Arc<Listening>>();

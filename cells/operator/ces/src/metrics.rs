@@ -11,7 +11,6 @@ pub(crate) const REMOVED: &str = "cepremoved";
 
 /// Writes of CiliumEndpointSlices.
 #[derive(Debug, Metrics)]
-#[metrics(prefix = "operator")]
 pub(crate) struct SliceMetrics {
     /// Endpoints in a slice when it is written.
     #[metric(name = "number_of_ceps_per_ces", buckets = [1.0, 10.0, 25.0, 50.0, 100.0, 200.0, 500.0, 1000.0])]

@@ -28,7 +28,7 @@ pub struct Config {
 
 /// Results of deletions.
 #[derive(Debug, Metrics)]
-#[metrics(prefix = "operator", labels = ["outcome"])]
+#[metrics(labels = ["outcome"])]
 pub(crate) struct EndpointMetrics {
     /// CiliumEndpoints that were removed, or could not be.
     #[metric(name = "endpoint_gc_objects")]

@@ -82,7 +82,7 @@ impl Config {
 
 /// What passes found.
 #[derive(Debug, Metrics)]
-#[metrics(prefix = "operator_identity_gc")]
+#[metrics(prefix = "identity_gc")]
 pub struct IdentityMetrics {
     /// Identities at the end of the last pass.
     #[metric(labels = ["status", "identity_type"])]

@@ -50,7 +50,6 @@ impl Config {
 
 /// What searches found.
 #[derive(Debug, Metrics)]
-#[metrics(prefix = "operator")]
 pub(crate) struct PodMetrics {
     /// Pods that run without an endpoint.
     unmanaged_pods: Gauge,

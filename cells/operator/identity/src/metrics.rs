@@ -10,7 +10,7 @@ const IDENTITIES: &str = "cilium_identity";
 
 /// What was created, and what is left.
 #[derive(Debug, Metrics)]
-#[metrics(prefix = "operator_cid_controller")]
+#[metrics(prefix = "cid_controller")]
 pub(crate) struct IdentityMetrics {
     /// Requests to create identities.
     #[metric(name = "work_queue_event_count", labels = ["resource", "outcome"])]

@@ -26,7 +26,7 @@ pub struct Config {
 
 /// How many identities are where, with Cilium's names.
 #[derive(Debug, Metrics)]
-#[metrics(prefix = "operator_doublewrite")]
+#[metrics(prefix = "doublewrite")]
 pub(crate) struct DoubleWriteMetrics {
     /// CiliumIdentities.
     #[metric(name = "crd_identities")]

@@ -20,7 +20,7 @@ const FEW: usize = 20;
 
 /// What is left for new identities.
 #[derive(Debug, Metrics)]
-#[metrics(prefix = "operator_identity")]
+#[metrics(prefix = "identity")]
 pub(crate) struct IdMetrics {
     /// Ids of the cluster that no identity in the key-value store has, by the last pass.
     #[metric(name = "free_ids")]

@@ -8,7 +8,7 @@ use crate::engine::Pass;
 
 /// Pools and services of LB-IPAM.
 #[derive(Debug, Metrics)]
-#[metrics(prefix = "operator_lbipam")]
+#[metrics(prefix = "lbipam")]
 pub(crate) struct LbIpamMetrics {
     /// Pools that overlap an older one.
     conflicting_pools: Gauge,

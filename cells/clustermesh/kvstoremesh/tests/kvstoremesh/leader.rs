@@ -10,7 +10,7 @@ use skep_clustermesh_types::Kind;
 use skep_kvstore::memory::Memory;
 use skep_kvstore::{Backend, testing::FaultyBackend};
 use skep_kvstoremesh::{ApiConfig, HealthConfig, Listening};
-use skep_metrics::Registry;
+use skep_metrics::{Namespace, Registry};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
@@ -215,7 +215,8 @@ async fn metrics_name_the_clusters() {
     sleep(Duration::from_secs(2)).await;
 
     let metrics = skep_metrics::MetricSet::metrics(&*world.metrics);
-    let text = skep_metrics::exposition(&Registry::new(metrics, &[]).expect("names are unique"));
+    let registry = Registry::in_namespace(Namespace::KVSTOREMESH, metrics, &[]);
+    let text = skep_metrics::exposition(&registry.expect("names are unique"));
     for line in [
         "cilium_kvstoremesh_remote_clusters 1",
         "cilium_kvstoremesh_remote_cluster_readiness_status{target_cluster=\"alder\"} 1",

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hive::{Running, testing};
 use serde_json::json;
 use skep_k8s_types::Kind;
-use skep_metrics::{MetricSet, Registry, exposition};
+use skep_metrics::{MetricSet, Namespace, Registry, exposition};
 
 use super::world::{World, seconds};
 use crate::double_write::{DoubleWriteMetrics, cell};
@@ -37,7 +37,7 @@ async fn world() -> World {
 
 fn exposed(running: &Running) -> String {
     let metrics = running.get::<Arc<DoubleWriteMetrics>>().unwrap();
-    exposition(&Registry::new(metrics.metrics(), &[]).unwrap())
+    exposition(&Registry::in_namespace(Namespace::OPERATOR, metrics.metrics(), &[]).unwrap())
 }
 
 /// Waits until identities are counted so: CiliumIdentities, keys, and those of one place alone.

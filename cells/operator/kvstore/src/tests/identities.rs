@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use hive::{Level, testing};
-use skep_metrics::{MetricSet, Registry, exposition};
+use skep_metrics::{MetricSet, Namespace, Registry, exposition};
 use skep_operator_gc::identities::IdentityMetrics;
 
 use super::world::{World, seconds, wait_health};
@@ -46,7 +46,7 @@ async fn an_unused_identity_of_the_cluster_is_deleted_in_the_second_pass() {
     let ids = running.get::<Arc<IdMetrics>>().unwrap();
     let passes = running.get::<Arc<IdentityMetrics>>().unwrap();
     let metrics = ids.metrics().into_iter().chain(passes.metrics());
-    let text = exposition(&Registry::new(metrics, &[]).unwrap());
+    let text = exposition(&Registry::in_namespace(Namespace::OPERATOR, metrics, &[]).unwrap());
     for line in [
         "cilium_operator_identity_free_ids 65535",
         "cilium_operator_identity_gc_entries{identity_type=\"kvstore\",status=\"alive\"} 1",

@@ -10,7 +10,7 @@ use super::state::State;
 
 /// ServiceExports and ServiceImports of the cluster.
 #[derive(Debug, Metrics)]
-#[metrics(prefix = "operator_mcsapi")]
+#[metrics(prefix = "mcsapi")]
 pub(crate) struct McsApiMetrics {
     /// A ServiceExport.
     #[metric(labels = ["namespace", "serviceexport"])]
@@ -65,7 +65,8 @@ fn update_conditions(gauge: &GaugeVec, key: &ObjectKey, conditions: Option<&Vec<
 impl McsApiMetrics {
     /// All series, as Prometheus reads them.
     pub(crate) fn text(&self) -> String {
-        let registry = skep_metrics::Registry::new(skep_metrics::MetricSet::metrics(self), &[]);
+        let metrics = skep_metrics::MetricSet::metrics(self);
+        let registry = skep_metrics::Registry::in_namespace(skep_metrics::Namespace::OPERATOR, metrics, &[]);
         skep_metrics::exposition(&registry.expect("names are unique"))
     }
 }
