@@ -151,5 +151,9 @@ mod tests {
             let name = format!("cilium_operator_{name}");
             assert!(names.contains(&name.as_str()), "{name} in {names:?}");
         }
+        for name in ["nodes", "endpoints"] {
+            let name = format!("cilium_operator_clustermesh_remote_cluster_{name}");
+            assert!(!names.contains(&name.as_str()), "{name} is the agent's");
+        }
     }
 }

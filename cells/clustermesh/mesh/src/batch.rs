@@ -159,7 +159,7 @@ impl<K: Clone + Eq + Hash + Send + 'static, D: Send + 'static> Batches<K, D> {
     }
 
     fn measure(&self, since: &[Instant]) {
-        let duration = self.metrics.change_duration.with([self.kind.as_str()]);
+        let duration = self.metrics.agent.change_duration.with([self.kind.as_str()]);
         for since in since {
             duration.observe_duration(since.elapsed());
         }

@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
-use hive::{All, Cell, Cfg, Health, Job, JobCtx, Jobs, Params, SpawnError};
+use hive::{All, Cell, Cfg, Health, Job, JobCtx, Jobs, Members, Params, SpawnError};
 use skep_clustermesh_types::ClusterSettings;
 use skep_kvstore::KvstoreMetrics;
 use skep_kvstore_etcd::{KvstoreConfig, Resolver};
 use skep_kvstore_store::{NoStoreRecorder, StoreMetrics, StoreRecorder};
+use skep_metrics::MetricHandle;
 
 use crate::connector::{Connector, EtcdConnector};
 use crate::mesh::{ClusterMesh, ClusterMeshOptions};
@@ -18,13 +19,28 @@ use crate::metrics::ClusterMeshMetrics;
 use crate::observer::MeshObserver;
 use crate::settings::ClusterMeshSettings;
 
-/// The remote clusters.
+/// The remote clusters, with the metrics of an agent.
 pub fn cell() -> Cell {
+    with_metrics(skep_metrics::provided::<ClusterMeshMetrics>)
+}
+
+/// As [`cell`], with the metrics of an operator: without nodes, addresses and changes of maps.
+pub fn operator_cell() -> Cell {
+    with_metrics(operator_metrics)
+}
+
+fn with_metrics(metrics: fn() -> (Arc<ClusterMeshMetrics>, Members<MetricHandle>)) -> Cell {
     Cell::module("clustermesh", "Reads the state of remote clusters")
         .config::<ClusterMeshSettings>()
-        .provide(skep_metrics::provided::<ClusterMeshMetrics>)
+        .provide(metrics)
         .provide(new_mesh)
         .run(start)
+}
+
+fn operator_metrics() -> (Arc<ClusterMeshMetrics>, Members<MetricHandle>) {
+    let metrics = Arc::new(ClusterMeshMetrics::default());
+    let exported = Members(metrics.of_operator());
+    (metrics, exported)
 }
 
 #[derive(Params)]
@@ -82,4 +98,56 @@ fn start(mesh: Arc<ClusterMesh>, jobs: Jobs) -> Result<(), SpawnError> {
     jobs.spawn(Job::once("clustermesh-config", move |cx: JobCtx| {
         mesh.clone().run(cx)
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use hive::{Hive, Settings};
+    use skep_metrics::{Namespace, Registry};
+
+    use super::*;
+
+    /// Names of the metrics that a program with this cell exports.
+    fn exported(mesh: Cell, namespace: Namespace) -> Vec<String> {
+        let cells = [
+            skep_metrics::cell_in(namespace),
+            skep_clustermesh_types::cell(),
+            skep_kvstore_etcd::cell(),
+            mesh,
+        ];
+        let hive = Hive::new(cells).root::<Arc<Registry>>();
+        let built = hive.plan(Settings::new()).expect("a plan").build();
+        let registry = built.expect("a hive").get::<Arc<Registry>>();
+        let registry = registry.expect("it is provided");
+        let names = registry.all().map(|(name, _)| name.to_owned());
+        names.filter(|name| name.contains("clustermesh")).collect()
+    }
+
+    #[test]
+    fn operator_exports_no_metrics_of_nodes_and_addresses() {
+        assert_eq!(
+            exported(operator_cell(), Namespace::OPERATOR),
+            [
+                "cilium_operator_clustermesh_remote_cluster_cache_revocations",
+                "cilium_operator_clustermesh_remote_cluster_endpoint_slices",
+                "cilium_operator_clustermesh_remote_cluster_failures",
+                "cilium_operator_clustermesh_remote_cluster_last_failure_ts",
+                "cilium_operator_clustermesh_remote_cluster_readiness_status",
+                "cilium_operator_clustermesh_remote_cluster_service_exports",
+                "cilium_operator_clustermesh_remote_cluster_services",
+                "cilium_operator_clustermesh_remote_clusters",
+            ]
+        );
+    }
+
+    #[test]
+    fn agent_exports_all_metrics_of_remote_clusters() {
+        let names = exported(cell(), Namespace::AGENT);
+
+        assert_eq!(names.len(), 11, "{names:?}");
+        for name in ["cluster_nodes", "cluster_endpoints", "change_duration_seconds"] {
+            let name = format!("cilium_clustermesh_remote_{name}");
+            assert!(names.contains(&name), "{name} in {names:?}");
+        }
+    }
 }

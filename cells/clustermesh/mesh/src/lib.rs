@@ -54,7 +54,7 @@ mod state;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use cell::cell;
+pub use cell::{cell, operator_cell};
 pub use connector::{Connector, EtcdConnector};
 pub use directory::ConfigFile;
 pub use error::{DirectoryError, RemoteError, SyncTimeout};

@@ -159,7 +159,7 @@ impl ClusterMesh {
             return false;
         }
         remotes.remove(name);
-        mesh.common.metrics.clusters.set(remotes.len() as f64);
+        mesh.common.metrics.remotes.clusters.set(remotes.len() as f64);
         true
     }
 }
@@ -246,7 +246,7 @@ impl Mesh {
                 Err(error) => tracing::debug!(cluster = %name, %error, "Not connecting to a remote cluster"),
             }
         }
-        self.common.metrics.clusters.set(remotes.len() as f64);
+        self.common.metrics.remotes.clusters.set(remotes.len() as f64);
     }
 
     /// Adds the job of a cluster.

@@ -3,14 +3,21 @@
 //! Metrics of the mesh, with Cilium's names.
 
 use skep_clustermesh_types::Kind;
-use skep_metrics::{CounterVec, Gauge, GaugeVec, HistogramVec, Metrics};
+use skep_metrics::{CounterVec, Gauge, GaugeVec, HistogramVec, MetricHandle, MetricSet, Metrics};
 
 use crate::state::RemoteState;
 
-/// What is known of remote clusters.
+/// What is known of remote clusters: as a set all metrics, which is what an agent exports.
+#[derive(Debug, Default)]
+pub struct ClusterMeshMetrics {
+    pub(crate) remotes: RemoteMetrics,
+    pub(crate) agent: AgentMetrics,
+}
+
+/// What agents and operators export.
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "clustermesh")]
-pub struct ClusterMeshMetrics {
+pub(crate) struct RemoteMetrics {
     /// Remote clusters that are configured.
     #[metric(name = "remote_clusters")]
     pub(crate) clusters: Gauge,
@@ -26,36 +33,56 @@ pub struct ClusterMeshMetrics {
     /// How often services of a remote cluster were withdrawn because it could not be reached.
     #[metric(name = "remote_cluster_cache_revocations", labels = ["target_cluster"])]
     pub(crate) revocations: CounterVec,
-    /// Nodes of a remote cluster.
-    #[metric(name = "remote_cluster_nodes", labels = ["target_cluster"])]
-    nodes: GaugeVec,
     /// Services of a remote cluster.
     #[metric(name = "remote_cluster_services", labels = ["target_cluster"])]
     services: GaugeVec,
-    /// Addresses of a remote cluster.
-    #[metric(name = "remote_cluster_endpoints", labels = ["target_cluster"])]
-    endpoints: GaugeVec,
     /// Endpoint slices of a remote cluster.
     #[metric(name = "remote_cluster_endpoint_slices", labels = ["target_cluster"])]
     endpoint_slices: GaugeVec,
     /// Service exports of a remote cluster.
     #[metric(name = "remote_cluster_service_exports", labels = ["target_cluster"])]
     service_exports: GaugeVec,
+}
+
+/// What only agents export: operators read neither nodes nor addresses, and write no maps.
+#[derive(Debug, Metrics)]
+#[metrics(prefix = "clustermesh")]
+pub(crate) struct AgentMetrics {
+    /// Nodes of a remote cluster.
+    #[metric(name = "remote_cluster_nodes", labels = ["target_cluster"])]
+    nodes: GaugeVec,
+    /// Addresses of a remote cluster.
+    #[metric(name = "remote_cluster_endpoints", labels = ["target_cluster"])]
+    endpoints: GaugeVec,
     /// Seconds from when a change of a remote cluster has arrived to when it is in the maps; of nodes and identities, in the
     /// tables.
     #[metric(name = "remote_change_duration_seconds", labels = ["kind"])]
     pub(crate) change_duration: HistogramVec,
 }
 
+impl MetricSet for ClusterMeshMetrics {
+    fn metrics(&self) -> Vec<MetricHandle> {
+        let mut all = self.remotes.metrics();
+        all.extend(self.agent.metrics());
+        all
+    }
+}
+
 impl ClusterMeshMetrics {
+    /// The metrics that an operator exports.
+    pub(crate) fn of_operator(&self) -> Vec<MetricHandle> {
+        self.remotes.metrics()
+    }
+
     /// Takes over what is known of a remote cluster.
     pub(crate) fn update(&self, state: &RemoteState) {
         let status = state.status();
         let cluster = [state.name.as_str()];
-        self.ready.with(cluster).set(f64::from(u8::from(status.ready)));
-        self.failures.with(cluster).set(status.num_failures as f64);
+        let remotes = &self.remotes;
+        remotes.ready.with(cluster).set(f64::from(u8::from(status.ready)));
+        remotes.failures.with(cluster).set(status.num_failures as f64);
         if let Some(at) = status.last_failure {
-            self.last_failure.with(cluster).set(at.as_second() as f64);
+            remotes.last_failure.with(cluster).set(at.as_second() as f64);
         }
         for (gauge, kind) in self.counts() {
             gauge.with(cluster).set(state.entries(kind) as f64);
@@ -64,22 +91,23 @@ impl ClusterMeshMetrics {
 
     /// Forgets a remote cluster that was removed.
     pub(crate) fn remove(&self, cluster: &str) {
-        for gauge in [&self.failures, &self.last_failure, &self.ready] {
+        let remotes = &self.remotes;
+        for gauge in [&remotes.failures, &remotes.last_failure, &remotes.ready] {
             gauge.remove([cluster]);
         }
         for (gauge, _) in self.counts() {
             gauge.remove([cluster]);
         }
-        self.revocations.remove([cluster]);
+        remotes.revocations.remove([cluster]);
     }
 
     fn counts(&self) -> [(&GaugeVec, Kind); 5] {
         [
-            (&self.nodes, Kind::Nodes),
-            (&self.services, Kind::Services),
-            (&self.endpoints, Kind::Ips),
-            (&self.endpoint_slices, Kind::EndpointSlices),
-            (&self.service_exports, Kind::ServiceExports),
+            (&self.agent.nodes, Kind::Nodes),
+            (&self.remotes.services, Kind::Services),
+            (&self.agent.endpoints, Kind::Ips),
+            (&self.remotes.endpoint_slices, Kind::EndpointSlices),
+            (&self.remotes.service_exports, Kind::ServiceExports),
         ]
     }
 }

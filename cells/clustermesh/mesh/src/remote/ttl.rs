@@ -69,7 +69,12 @@ impl Ttl {
             if let Some(lifecycle) = &common.lifecycle {
                 lifecycle.withdrawn(&state.name);
             }
-            common.metrics.revocations.with([state.name.as_str()]).inc();
+            common
+                .metrics
+                .remotes
+                .revocations
+                .with([state.name.as_str()])
+                .inc();
         }
         connecting.await
     }

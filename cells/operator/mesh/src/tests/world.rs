@@ -243,7 +243,7 @@ impl World {
             surroundings,
             skep_clustermesh_types::cell(),
             skep_kvstore_etcd::cell(),
-            skep_clustermesh::cell(),
+            skep_clustermesh::operator_cell(),
             crate::mcsapi::cell(),
             crate::mirror::cell(),
         ])
