@@ -40,6 +40,7 @@ pub(crate) fn infrastructure(namespace: Namespace) -> Cell {
         skep_health::history_cell(),
         skep_metrics::cell_in(namespace),
         skep_metrics::endpoint::cell(),
+        skep_metrics::process::cell(),
         skep_shell::cell(),
         statedb::cell(),
         skep_kvstore::cell::metrics(),

@@ -51,6 +51,7 @@ fn infrastructure() -> Cell {
         // `metrics` in the ConfigMap is about those of the agents.
         skep_metrics::cell_in(Namespace::OPERATOR).config_prefix("operator-"),
         skep_metrics::endpoint::operator_cell(),
+        skep_metrics::process::cell(),
         skep_shell::cell(),
         skep_k8s_client::remote::operator_cell(),
         skep_operator_api::cell(),
@@ -146,7 +147,9 @@ mod tests {
             "kvstore_sync_queue_size",
             "lbipam_services_matching",
             "mcsapi_serviceexport_info",
+            "process_cpu_seconds_total",
             "unmanaged_pods",
+            "version",
         ] {
             let name = format!("cilium_operator_{name}");
             assert!(names.contains(&name.as_str()), "{name} in {names:?}");
