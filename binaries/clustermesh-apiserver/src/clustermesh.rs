@@ -120,6 +120,8 @@ mod tests {
         for name in [
             "bootstrap_seconds",
             "hive_jobs_runs_total",
+            "process_cpu_seconds_total",
+            "version",
             "kvstore_operations_duration_seconds",
             "kvstore_initial_sync_completed",
         ] {

@@ -95,6 +95,8 @@ mod tests {
             "leader_election_master_status",
             "remote_cluster_readiness_status",
             "hive_jobs_runs_total",
+            "process_cpu_seconds_total",
+            "version",
             "kvstore_operations_duration_seconds",
             "kvstore_initial_sync_completed",
         ] {

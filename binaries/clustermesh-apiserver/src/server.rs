@@ -40,6 +40,7 @@ pub(crate) fn infrastructure(namespace: Namespace) -> Cell {
         skep_health::history_cell(),
         skep_metrics::cell_in(namespace),
         skep_metrics::endpoint::cell(),
+        skep_metrics::process::cell(),
         skep_shell::cell(),
         statedb::cell(),
         skep_kvstore::cell::metrics(),
@@ -62,10 +63,7 @@ pub(crate) fn metric_names(cells: Vec<Cell>, args: &[&str]) -> Vec<String> {
     use skep_metrics::Registry;
 
     let hive = Hive::new(cells).root::<Arc<Registry>>();
-    let settings = Settings::new()
-        .env_prefix("CILIUM")
-        .env([KVSTORE])
-        .args(args.iter().copied());
+    let settings = Settings::new().args(args.iter().copied());
     let built = hive.plan(settings).expect("a plan").build().expect("a hive");
     let registry = built.get::<Arc<Registry>>().expect("it is provided");
     registry.all().map(|(name, _)| name.to_owned()).collect()

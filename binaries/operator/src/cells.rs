@@ -50,6 +50,7 @@ fn infrastructure() -> Cell {
         // `metrics` in the ConfigMap is about those of the agents.
         skep_metrics::operator_cell(),
         skep_metrics::endpoint::operator_cell(),
+        skep_metrics::process::cell(),
         skep_shell::cell(),
         skep_k8s_client::remote::operator_cell(),
         skep_operator_api::cell(),
@@ -120,7 +121,12 @@ mod tests {
     #[test]
     fn metrics_are_in_the_namespace_of_the_operator() {
         let hive = Hive::new(cells()).root::<Arc<Registry>>();
-        let settings = Settings::new().args(["--clustermesh-config=/var/lib/cilium/clustermesh"]);
+        let settings = Settings::new().args([
+            "--clustermesh-config=/var/lib/cilium/clustermesh",
+            "--clustermesh-enable-mcs-api",
+            "--kvstore=etcd",
+            "--kvstore-opt=etcd.config=/var/lib/cilium/etcd-config.yaml",
+        ]);
         let built = hive.plan(settings).expect("a plan").build().expect("a hive");
         let registry = built.get::<Arc<Registry>>().expect("it is provided");
         let names: Vec<&str> = registry.all().map(|(name, _)| name).collect();
@@ -141,7 +147,9 @@ mod tests {
             "kvstore_sync_queue_size",
             "lbipam_services_matching",
             "mcsapi_serviceexport_info",
+            "process_cpu_seconds_total",
             "unmanaged_pods",
+            "version",
         ] {
             let name = format!("cilium_operator_{name}");
             assert!(names.contains(&name.as_str()), "{name} in {names:?}");

@@ -25,6 +25,7 @@ mod exposition;
 mod hooks;
 mod metric;
 mod namespace;
+pub mod process;
 mod registry;
 mod render;
 mod sampler;
