@@ -194,8 +194,29 @@ impl Client {
         value: impl Into<Bytes>,
         lifetime: Lifetime,
     ) -> Result<bool, Error> {
-        self.put_if_different_with(key, value.into(), lifetime, None)
-            .await
+        let value = value.into();
+        let build = |key: Key, lease: LeaseId| Txn {
+            compares: vec![
+                Compare {
+                    key: key.clone(),
+                    condition: Condition::Value(value.clone()),
+                },
+                Compare {
+                    key: key.clone(),
+                    condition: Condition::Lease(lease),
+                },
+            ],
+            then: Vec::new(),
+            otherwise: vec![Op::Put {
+                key,
+                value: value.clone(),
+                lease,
+            }],
+        };
+        let response = self
+            .write(Operation::PutIfDifferent, key, lifetime, None, build)
+            .await?;
+        Ok(!response.succeeded)
     }
 
     /// Writes a key unless it exists. Returns whether it was written.
@@ -419,66 +440,6 @@ impl Client {
         Ok(())
     }
 
-    async fn put_if_different_with(
-        &self,
-        key: &str,
-        value: Bytes,
-        lifetime: Lifetime,
-        lock: Option<&Lock>,
-    ) -> Result<bool, Error> {
-        let put = |key: Key, lease: LeaseId| Op::Put {
-            key,
-            value: value.clone(),
-            lease,
-        };
-        if lock.is_none() {
-            let build = |key: Key, lease: LeaseId| Txn {
-                compares: vec![
-                    Compare {
-                        key: key.clone(),
-                        condition: Condition::Value(value.clone()),
-                    },
-                    Compare {
-                        key: key.clone(),
-                        condition: Condition::Lease(lease),
-                    },
-                ],
-                then: Vec::new(),
-                otherwise: vec![put(key, lease)],
-            };
-            let response = self
-                .write(Operation::PutIfDifferent, key, lifetime, None, build)
-                .await?;
-            return Ok(!response.succeeded);
-        }
-        // With the comparisons above a lost lock would take the branch that writes. One that does not exist, as most, is
-        // written at once; another is read, and written if it is different.
-        let build = |key: Key, lease: LeaseId| Txn {
-            compares: vec![Compare::absent(key.clone())],
-            otherwise: vec![Op::Range(RangeRequest::new(KeyRange::key(&key)))],
-            then: vec![put(key, lease)],
-        };
-        let response = self
-            .write(Operation::PutIfDifferent, key, lifetime, lock, build)
-            .await?;
-        if response.succeeded {
-            return Ok(true);
-        }
-        if let Some(OpResponse::Range(range)) = response.responses.first()
-            && let Some(present) = range.items.first()
-        {
-            let lease = match lifetime {
-                Lifetime::Permanent => Some(LeaseId::NONE),
-                Lifetime::Leased => self.inner.leases.lease_of(key),
-            };
-            if present.value == value && lease == Some(present.lease) {
-                return Ok(false);
-            }
-        }
-        self.put_with(key, value, lifetime, lock).await?;
-        Ok(true)
-    }
-
     async fn create_with(
         &self,
         key: &str,
@@ -495,6 +456,17 @@ impl Client {
             }],
             otherwise: Vec::new(),
         };
+        self.create_by(key, lifetime, lock, build).await
+    }
+
+    /// Writes a key by a transaction that succeeds only if it does not exist. Returns whether it was written.
+    async fn create_by(
+        &self,
+        key: &str,
+        lifetime: Lifetime,
+        lock: Option<&Lock>,
+        build: impl Fn(Key, LeaseId) -> Txn,
+    ) -> Result<bool, Error> {
         let was_leased = self.inner.leases.lease_of(key);
         let response = self.write(Operation::Create, key, lifetime, lock, build).await?;
         if !response.succeeded && was_leased.is_none() {

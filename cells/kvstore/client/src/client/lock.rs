@@ -230,21 +230,24 @@ async fn create(client: &Client, path: &str, key: &Key, lease: LeaseId) -> Resul
     first.limit = 1;
     first.keys_only = true;
     let first = Op::Range(first);
-    let put = Op::Put {
-        key: key.clone(),
-        value: Bytes::new(),
-        lease,
-    };
     let own = Op::Range(RangeRequest::new(KeyRange::key(key)));
     let txn = Txn {
         compares: vec![Compare::absent(key.clone())],
-        then: vec![put, first.clone()],
+        then: vec![put(key.clone(), &Bytes::new(), lease), first.clone()],
         otherwise: vec![own, first],
     };
     let response = call(client, path, client.inner.backend.txn(txn).await)?;
     let revision = found(&response, 0).map_or(response.header.revision, |item| item.create_revision);
     let is_first = found(&response, 1).is_some_and(|first| first.create_revision == revision);
     Ok(Created { revision, is_first })
+}
+
+fn put(key: Key, value: &Bytes, lease: LeaseId) -> Op {
+    Op::Put {
+        key,
+        value: value.clone(),
+        lease,
+    }
 }
 
 /// The key that a part of a transaction has read, if it did.
@@ -378,9 +381,30 @@ impl<'a> Locked<'a> {
         value: impl Into<Bytes>,
         lifetime: Lifetime,
     ) -> Result<bool, Error> {
-        self.client
-            .put_if_different_with(key, value.into(), lifetime, Some(self.lock))
-            .await
+        let (client, lock, value) = (self.client, Some(self.lock), value.into());
+        // If it compared values, a lost lock would take the branch that writes. A key that does not exist is written at once;
+        // another is read, and written if it differs.
+        let build = |key: Key, lease: LeaseId| Txn {
+            compares: vec![Compare::absent(key.clone())],
+            otherwise: vec![Op::Range(RangeRequest::new(KeyRange::key(&key)))],
+            then: vec![put(key, &value, lease)],
+        };
+        let response = client
+            .write(Operation::PutIfDifferent, key, lifetime, lock, build)
+            .await?;
+        if response.succeeded {
+            return Ok(true);
+        }
+        let lease = match lifetime {
+            Lifetime::Permanent => Some(LeaseId::NONE),
+            Lifetime::Leased => client.inner.leases.lease_of(key),
+        };
+        let is_same = |present: &KeyValue| present.value == value && lease == Some(present.lease);
+        if found(&response, 0).is_some_and(is_same) {
+            return Ok(false);
+        }
+        client.put_with(key, value, lifetime, lock).await?;
+        Ok(true)
     }
 
     /// Writes a key unless it exists. Returns whether it was written.
@@ -396,6 +420,32 @@ impl<'a> Locked<'a> {
     ) -> Result<bool, Error> {
         self.client
             .create_with(key, value.into(), lifetime, Some(self.lock))
+            .await
+    }
+
+    /// Writes a key that stays, and one with the lease of the client that uses it, in one transaction. Writes neither if the first
+    /// exists, or any key that begins with `users`, as the second one does. Returns whether they were written.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LockLost`] if the lock is no longer held, otherwise as [`Client::create`].
+    pub async fn create_used(
+        &self,
+        (used, used_value): (&str, impl Into<Bytes>),
+        (user, user_value): (&str, impl Into<Bytes>),
+        users: &str,
+    ) -> Result<bool, Error> {
+        let (used_value, user_value) = (used_value.into(), user_value.into());
+        let build = |user: Key, lease: LeaseId| Txn {
+            compares: vec![Compare::absent(used.into()), Compare::none_below(users)],
+            then: vec![
+                put(used.into(), &used_value, LeaseId::NONE),
+                put(user, &user_value, lease),
+            ],
+            otherwise: Vec::new(),
+        };
+        self.client
+            .create_by(user, Lifetime::Leased, Some(self.lock), build)
             .await
     }
 

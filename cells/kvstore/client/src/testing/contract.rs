@@ -60,6 +60,7 @@ macro_rules! contract_tests {
             keys_change_their_lease
             clients_write_and_read
             clients_write_what_differs
+            clients_create_a_key_with_its_user
             clients_create_and_delete_what_is_as_they_know_it
             clients_read_lists_in_pages
             lost_leases_are_reported_and_replaced

@@ -375,6 +375,13 @@ impl IdentityAllocator {
     ) -> Result<Allocation, AllocateError> {
         let inner = &*self.inner;
         let locked = inner.client.locked(lock);
+        if let Some(id) = self.create_unused(labels, &locked).await? {
+            return Ok(Allocation {
+                id,
+                is_new: true,
+                is_first_use: true,
+            });
+        }
         let (mut claim, is_new) = match self.existing(labels, &locked).await? {
             Some(claim) => (claim, false),
             None => (self.create(labels, &locked).await?, true),
@@ -390,6 +397,34 @@ impl IdentityAllocator {
             is_new,
             is_first_use: true,
         })
+    }
+
+    /// Allocates a free id for labels that nothing uses, with the slave key of this node: one request. `None` if they have an id, or
+    /// if that may be.
+    async fn create_unused(
+        &self,
+        labels: &IdentityLabels,
+        locked: &Locked<'_>,
+    ) -> Result<Option<NumericIdentity>, AllocateError> {
+        let AllocatorOptions { keys, node, .. } = &self.inner.options;
+        if !self.inner.identities.own().read().ids(labels).is_empty() {
+            return Ok(None);
+        }
+        let Some(mut claim) = self.claim_free(labels) else {
+            return Ok(None);
+        };
+        let (master, slave) = (keys.master(claim.id), keys.slave(labels, node));
+        claim.is_written = true;
+        let is_created = locked
+            .create_used(
+                (&master, labels.to_string()),
+                (&slave, claim.id.to_string()),
+                &keys.slaves_of(labels),
+            )
+            .await
+            .map_err(store(labels))?;
+        claim.is_written = is_created;
+        Ok(is_created.then(|| claim.confirm()))
     }
 
     /// Looks for the id that other nodes use, first among the known identities, then among slave keys.
@@ -457,18 +492,19 @@ impl IdentityAllocator {
 
     /// Allocates a free id.
     async fn create(&self, labels: &IdentityLabels, locked: &Locked<'_>) -> Result<Claim, AllocateError> {
-        let range = self.inner.options.range;
-        let claim = {
-            let known = self.inner.identities.own().read();
-            shuffled(range)
-                .filter(|id| !known.contains(*id))
-                .find_map(|id| Claim::new(&self.inner.local, id, labels))
-        };
-        let claim = claim.ok_or_else(|| AllocateError::Exhausted {
+        let claim = self.claim_free(labels).ok_or_else(|| AllocateError::Exhausted {
             labels: labels.clone(),
-            range,
+            range: self.inner.options.range,
         })?;
         self.write_master(claim, locked).await
+    }
+
+    /// Claims an id that is not known to be allocated, if there is one.
+    fn claim_free(&self, labels: &IdentityLabels) -> Option<Claim> {
+        let known = self.inner.identities.own().read();
+        shuffled(self.inner.options.range)
+            .filter(|id| !known.contains(*id))
+            .find_map(|id| Claim::new(&self.inner.local, id, labels))
     }
 
     async fn write_master(&self, claim: Claim, locked: &Locked<'_>) -> Result<Claim, AllocateError> {

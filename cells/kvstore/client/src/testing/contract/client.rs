@@ -91,6 +91,34 @@ pub async fn clients_write_what_differs(store: Store) {
     lock.unlock().await.expect("it is unlocked");
 }
 
+/// A key and its first user are created together, unless one exists or another uses it.
+pub async fn clients_create_a_key_with_its_user(store: Store) {
+    let client = RunningClient::full(store.clone());
+    let lock = client.lock("used-lock").await.expect("it is locked");
+    let locked = client.locked(&lock);
+    let create = async |used: &str, user: &str| {
+        let users = "used/users/";
+        let created = locked
+            .create_used((used, "labels"), (&format!("{users}{user}"), "1"), users)
+            .await;
+        created.expect("the store works")
+    };
+
+    assert!(create("used/a", "x").await);
+    let before = list(&*store, "used/").await;
+    assert_eq!(names(&before), ["used/a", "used/users/x"]);
+    assert_eq!(before.items[0].lease, LeaseId::NONE);
+    assert_ne!(before.items[1].lease, LeaseId::NONE);
+
+    assert!(!create("used/b", "x").await, "the user exists");
+    assert!(!create("used/b", "y").await, "there is another user");
+    assert!(client.delete("used/users/x").await.expect("it is deleted"));
+    assert!(!create("used/a", "y").await, "the key exists");
+    assert_eq!(names(&list(&*store, "used/").await), ["used/a"]);
+    assert!(create("used/b", "y").await);
+    lock.unlock().await.expect("it is unlocked");
+}
+
 /// Keys are created once, and deleted only as they were read.
 pub async fn clients_create_and_delete_what_is_as_they_know_it(store: Store) {
     let client = RunningClient::full(store);
@@ -278,6 +306,10 @@ pub async fn locked_operations_need_the_lock(store: Store) {
         locked.put_if_different("guard/c", "2", Leased).await.map(drop),
         locked.create("guard/c", "2", Permanent).await.map(drop),
         locked.create("guard/a", "2", Permanent).await.map(drop),
+        locked
+            .create_used(("guard/c", "2"), ("guard/users/a", "1"), "guard/users/")
+            .await
+            .map(drop),
         locked.delete("guard/a").await.map(drop),
         locked.delete_if_unchanged(&item).await.map(drop),
     ];
