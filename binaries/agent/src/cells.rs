@@ -32,6 +32,7 @@ fn infrastructure(configuration: Arc<Configuration>) -> Cell {
         skep_health::history_cell(),
         skep_metrics::cell(),
         skep_metrics::endpoint::cell(),
+        skep_metrics::process::cell(),
         skep_shell::cell(),
         skep_api::cell(),
         status::cell(),
