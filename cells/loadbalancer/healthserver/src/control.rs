@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use skep_listen::Tcp;
 use skep_loadbalancer_model::types::TrafficPolicy;
 use skep_loadbalancer_model::{
-    BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Service, ServiceName, Source, Writer,
+    BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, NodeFacts, Service, ServiceName, Source,
+    Writer,
 };
 use statedb::{ChangeIterator, Db, InitGuard, Snapshot, WatchSet};
 use tokio::sync::Notify;
@@ -22,7 +23,7 @@ use crate::answer::answer;
 use crate::server::serve;
 
 /// Shortest time between two looks at the tables.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 /// Waits between attempts to listen on a port that is in use.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
@@ -132,7 +133,9 @@ impl Control {
             .collect();
         self.assign(&wanted, &mut progress.refused);
         if self.initializer.is_some() {
-            let node = self.node_addresses();
+            let (facts, watch) = self.writer.node_watch(&snapshot);
+            watches.add(watch);
+            let node = node_addresses(&facts);
             self.expose(&wanted, &node, &mut progress.exposed);
         }
         if !progress.is_complete {
@@ -255,14 +258,6 @@ impl Control {
         }
     }
 
-    /// Addresses of this node that answer node ports, one a family. (When they change the writer marks the frontends
-    /// that are watched here.)
-    fn node_addresses(&self) -> Vec<IpAddr> {
-        let addresses = self.writer.node(&self.db.read()).addresses;
-        let first = |ipv6: bool| addresses.node_ports(ipv6).first().copied();
-        first(false).into_iter().chain(first(true)).collect()
-    }
-
     /// Makes the virtual addresses of services lead to their servers.
     fn expose(
         &self,
@@ -338,6 +333,12 @@ impl Control {
         txn.commit();
         *exposed = wanted;
     }
+}
+
+/// Addresses of the node that answer node ports, one a family.
+fn node_addresses(node: &NodeFacts) -> Vec<IpAddr> {
+    let first = |ipv6: bool| node.addresses.node_ports(ipv6).first().copied();
+    first(false).into_iter().chain(first(true)).collect()
 }
 
 fn is_candidate(service: &Service) -> bool {

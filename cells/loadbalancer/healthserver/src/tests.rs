@@ -441,3 +441,20 @@ async fn virtual_addresses_lead_to_the_port_at_the_address_of_their_family_that_
     let after = ["192.0.2.7:31002/TCP", before[1]];
     fixture.wait_until(async || leads(after)).await;
 }
+
+#[tokio::test]
+async fn virtual_addresses_lead_to_the_node_when_its_addresses_change() {
+    let fixture = Fixture::new(10).await;
+    fixture.put("web", 31000, "172.16.0.1:80/TCP");
+    let leads = |to: &str| {
+        let end = format!(" shop/web:healthserver {to}");
+        fixture.frontends().iter().any(|line| line.ends_with(&end))
+    };
+    fixture.wait_until(async || leads("192.0.2.7:31000/TCP")).await;
+    // Nothing else happens any more.
+    tokio::time::sleep(3 * crate::control::PAUSE).await;
+
+    set_node(&fixture.writer, ["192.0.2.8", "2001:db8::8"]);
+
+    fixture.wait_until(async || leads("192.0.2.8:31000/TCP")).await;
+}

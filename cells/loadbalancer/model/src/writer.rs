@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use skep_datapath_config::PortRange;
-use statedb::{Db, InitGuard, ReadTxn, Table, WriteTxn};
+use statedb::{Db, InitGuard, ReadTxn, Snapshot, Table, Watch, WriteTxn};
 
 use crate::node::{NoAddresses, NodeAddresses, NodeFacts};
 use crate::selection::{AllBackends, BackendFilter, Selector};
@@ -189,6 +189,12 @@ impl Writer {
     pub fn node(&self, txn: &impl ReadTxn) -> NodeFacts {
         let row = self.0.tables.node.get(txn, NODE_FACTS.key(THIS_NODE));
         row.map(|row| NodeFacts::clone(row)).unwrap_or_default()
+    }
+
+    /// [`Writer::node`], and a watch that closes when it changes.
+    pub fn node_watch(&self, snapshot: &Snapshot) -> (NodeFacts, Watch) {
+        let (row, watch) = self.0.tables.node.get_watch(snapshot, NODE_FACTS.key(THIS_NODE));
+        (row.map(|row| NodeFacts::clone(row)).unwrap_or_default(), watch)
     }
 
     /// Filters backends after policies and zones did; for clusters of a mesh.
