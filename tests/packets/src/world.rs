@@ -55,8 +55,6 @@ pub(crate) const FLOW_MAPS: [&str; 12] = [
     "cilium_nodeport_neigh6",
 ];
 
-/// Prefix of the policy maps of endpoints.
-
 /// What a program did with a packet.
 #[derive(Debug)]
 pub struct Called {
