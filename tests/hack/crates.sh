@@ -9,9 +9,10 @@ cd "$(dirname "$0")/../.."
 # Crates that load BPF programs, or contain a program that does: these alone need clang and libbpf.
 loads=(skep-bpf-programs skep-socketlb skep-datapath-loader skep-conntrack skep-agent skep-e2e skep-faults lb-benchmark run-packets)
 
-# package: dependencies that must not appear below it. Development dependencies do not count.
+# package: dependencies that must not appear below it. Development dependencies do not count. (skep has axum by its
+# client of etcd.)
 guards="
-skep: skep-bpf-programs libbpf-sys libbpf-rs kube axum skep-listen
+skep: skep-bpf-programs libbpf-sys libbpf-rs kube skep-listen
 run-scripts: skep-bpf-programs libbpf-sys libbpf-rs
 skep-agent: skep-loadbalancer-suites skep-clustermesh-suites skep-k8s-apiserver libtest-mimic
 skep-hive: kube axum serde_json
