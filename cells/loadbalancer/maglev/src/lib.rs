@@ -22,6 +22,7 @@
 //! # Ok::<(), skep_maglev::SettingError>(())
 //! ```
 
+#[cfg(any(test, feature = "testing"))]
 pub mod bench;
 mod cell;
 mod config;
