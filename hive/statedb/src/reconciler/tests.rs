@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 mod convergence;
+mod rounds;
 mod writes;
 
 use std::{
@@ -129,31 +130,6 @@ impl Ops<Thing> for Target {
     }
 }
 
-/// The same target, which takes all of a round at once: deletions first.
-#[derive(Clone, Default)]
-struct AtOnce(Target);
-
-impl BatchOps<Thing> for AtOnce {
-    fn batch(&mut self, round: &Round<'_>, deletes: &mut [Delete<Thing>], updates: &mut [Update<Thing>]) {
-        for entry in deletes {
-            entry.result = self.0.delete(round, entry.revision, &entry.object);
-        }
-        for entry in updates {
-            entry.result = self.0.update(round, entry.revision, &mut entry.object);
-        }
-    }
-    fn prune(
-        &mut self,
-        round: &Round<'_>,
-        objects: &mut dyn Iterator<Item = &Obj<Thing>>,
-    ) -> Result<(), BoxError> {
-        Ops::prune(&mut self.0, round, objects)
-    }
-    fn retriable(&mut self) -> Vec<KeyBuf> {
-        Ops::retriable(&mut self.0)
-    }
-}
-
 #[derive(Clone, Default)]
 struct Reports(Arc<Mutex<Vec<String>>>);
 
@@ -209,12 +185,6 @@ impl World {
         let mut world = Self::new(config);
         world.start();
         world
-    }
-}
-
-impl World<AtOnce> {
-    fn at_once(config: Config) -> Self {
-        Self::of(config, |table| table, AtOnce)
     }
 }
 
@@ -613,90 +583,6 @@ async fn refreshes_what_was_applied_long_ago() {
     assert_eq!(world.target.history()[3..], ["update-refresh(2)"]);
     assert_eq!(world.target.0.lock().content, BTreeMap::from([(1, 1), (2, 2)]));
     world.assert_kind(1, StatusKind::Done);
-}
-
-#[tokio::test(start_paused = true)]
-async fn batches_do_deletions_first_within_the_round_size() {
-    let mut world = World::at_once(Config {
-        round_size: 3,
-        ..config()
-    });
-    world.put(&[thing(1, 1), thing(2, 1)]);
-    world.start();
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    world.stop().await;
-
-    world.put(&[thing(3, 1)]);
-    world.delete(1);
-    let revision = world.put(&[thing(4, 1), thing(5, 1)]);
-    world.start();
-    world.handle.wait_until_reconciled(revision).await;
-
-    assert_eq!(
-        world.target.history()[2..],
-        ["delete(1)", "update(3)", "update(4)", "update(5)"]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn single_operations_keep_the_order_of_changes() {
-    let mut world = World::new(config());
-    world.start();
-    world
-        .handle
-        .wait_until_reconciled(world.put(&[thing(1, 1), thing(2, 1)]))
-        .await;
-    let mut txn = world.db.write(&[&world.table]);
-    world.table.insert(&mut txn, thing(3, 1)).unwrap();
-    world.table.delete_by(&mut txn, ID.key(&1)).unwrap();
-    world.table.insert(&mut txn, thing(4, 1)).unwrap();
-    let revision = world.table.revision(&txn.commit());
-    world.handle.wait_until_reconciled(revision).await;
-
-    assert_eq!(
-        world.target.history()[2..],
-        ["update(3)", "delete(1)", "update(4)"]
-    );
-}
-
-#[derive(Default)]
-struct Measured(Mutex<Vec<Operation>>);
-
-impl ReconcilerMetrics for Measured {
-    fn operation(&self, operation: Operation, _: Duration) {
-        self.0.lock().push(operation);
-    }
-}
-
-/// What is measured of a round with an update, a deletion and another update.
-async fn measured<O: BatchOps<Thing> + 'static>(world: impl FnOnce(Config) -> World<O>) -> Vec<Operation> {
-    let metrics = Arc::new(Measured::default());
-    let mut world = world(Config {
-        metrics: metrics.clone(),
-        ..config()
-    });
-    world.start();
-    world
-        .handle
-        .wait_until_reconciled(world.put(&[thing(1, 1)]))
-        .await;
-    metrics.0.lock().clear();
-    let mut txn = world.db.write(&[&world.table]);
-    world.table.insert(&mut txn, thing(2, 1)).unwrap();
-    world.table.delete_by(&mut txn, ID.key(&1)).unwrap();
-    world.table.insert(&mut txn, thing(3, 1)).unwrap();
-    let revision = world.table.revision(&txn.commit());
-    world.handle.wait_until_reconciled(revision).await;
-    world.stop().await;
-    std::mem::take(&mut *metrics.0.lock())
-}
-
-#[tokio::test(start_paused = true)]
-async fn single_operations_are_measured_each_and_batches_as_one() {
-    use Operation::{Delete, Update};
-
-    assert_eq!(measured(World::new).await, [Update, Delete, Update]);
-    assert_eq!(measured(World::at_once).await, [Update]);
 }
 
 #[tokio::test(start_paused = true)]
