@@ -2,6 +2,9 @@
 
 //! The `main` of a program that is a hive.
 
+// They panic if nobody listens; see `console`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod commands;
 mod notify;
 mod reload;
