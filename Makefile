@@ -10,8 +10,6 @@
 # make deps    install missing system packages (Debian and Ubuntu)
 
 CARGO ?= cargo
-# Tests run in parallel; each makes its own namespaces.
-NEXTEST_PROFILE ?= default
 
 HOST_TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 
