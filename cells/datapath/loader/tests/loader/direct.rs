@@ -12,10 +12,7 @@ use skep_bpf_maps::{
     testing::Frontend,
 };
 use skep_bpf_programs::{DirectReturn, DsrDispatch, NodeOptions, Packets};
-use skep_bpf_sys::{
-    MapStore,
-    link::{InterfaceHook, InterfaceLinks},
-};
+use skep_bpf_sys::{MapStore, filter::Filters, link::InterfaceHook};
 
 use crate::{traffic::*, world::*};
 
@@ -81,14 +78,14 @@ fn attach_there(world: &World) -> Outcome<Vec<OwnedFd>> {
             };
             addresses.update(&LxcKey::new(address(backend).ip()), &value)?;
         }
-        let links = InterfaceLinks::new(&root.join("links"), "eth0")?;
+        let filters = Filters::new("eth0")?;
         let mut kept = Vec::new();
         for (program, hook) in [
             ("cil_from_netdev", InterfaceHook::Ingress),
             ("cil_to_netdev", InterfaceHook::Egress),
         ] {
             let loaded = programs.program(program).unwrap();
-            links.attach(program, loaded, hook)?;
+            filters.attach(program, loaded, hook, 1)?;
             kept.push(loaded.try_clone_to_owned()?);
         }
         Ok(kept)

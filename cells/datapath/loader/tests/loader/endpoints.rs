@@ -31,7 +31,7 @@ async fn linked(world: &World, agent: &Agent, endpoint: u16, interface: &str) {
 
 #[test]
 fn endpoints_are_attached_replaced_and_detached() {
-    run("endpoints", async |world: World| {
+    run_with_links("endpoints", async |world: World| {
         let agent = world.start(&[]).await?;
         let hooks = agent.hooks();
         hooks.loaded().await;
@@ -65,7 +65,7 @@ fn endpoints_are_attached_replaced_and_detached() {
 
 #[test]
 fn an_endpoint_gets_its_link_from_the_next_agent_if_the_first_one_ends_before() {
-    run("unlinked", async |world: World| {
+    run_with_links("unlinked", async |world: World| {
         world.add_interface("lxc1", "10.0.0.1/32", "fd00::1/128")?;
         let agent = world.attached(&[]).await?;
         agent.hooks().attach(17, "lxc1")?;
@@ -89,7 +89,7 @@ fn an_endpoint_gets_its_link_from_the_next_agent_if_the_first_one_ends_before() 
 
 #[test]
 fn an_interface_with_filters_of_others_gets_a_link_at_once() {
-    run("foreign-filter", async |world: World| {
+    run_with_links("foreign-filter", async |world: World| {
         world.add_interface("lxc1", "10.0.0.1/32", "fd00::1/128")?;
         let other = program(ProgramKind::Classifier, "other")?;
         Filters::new("lxc1")?.attach("other", other.as_fd(), InterfaceHook::Ingress, 1)?;
@@ -105,7 +105,7 @@ fn an_interface_with_filters_of_others_gets_a_link_at_once() {
 
 #[test]
 fn the_next_agent_replaces_the_programs_of_endpoints_that_it_does_not_know_yet() {
-    run("restored", async |world: World| {
+    run_with_links("restored", async |world: World| {
         world.add_interface("lxc1", "10.0.0.1/32", "fd00::1/128")?;
         let agent = world.attached(&[]).await?;
         agent.hooks().attach(17, "lxc1")?;
@@ -126,7 +126,7 @@ fn the_next_agent_replaces_the_programs_of_endpoints_that_it_does_not_know_yet()
 
 #[test]
 fn another_interface_of_an_endpoint_gets_its_link() {
-    run("moved", async |world: World| {
+    run_with_links("moved", async |world: World| {
         for name in ["lxc1", "lxc2"] {
             world.add_interface(name, "10.0.0.1/32", "fd00::1/128")?;
         }

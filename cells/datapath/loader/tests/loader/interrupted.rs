@@ -283,7 +283,7 @@ fn assert_attached(world: &World, plan: &Plan, when: &str) {
                 .filter(|(interface, at, _)| (*interface, *at) == (name, hook))
                 .map(|(_, _, program)| format!("{program}-{name}"))
                 .collect();
-            let found = (at(name, hook).len(), filters(name, hook));
+            let found = (linked_at(name, hook).len(), filters(name, hook));
             let expected = if plan.has_filters {
                 (0, wanted)
             } else {
@@ -296,7 +296,7 @@ fn assert_attached(world: &World, plan: &Plan, when: &str) {
 
 /// What translates packets at `eth0`, by link or by filter.
 fn programs_of_eth0(hook: InterfaceHook) -> usize {
-    at("eth0", hook).len() + filters("eth0", hook).len()
+    linked_at("eth0", hook).len() + filters("eth0", hook).len()
 }
 
 /// From one plan to the other: killed before each step, and then completed.
@@ -333,7 +333,7 @@ async fn kill_on_the_way(world: &World, from: &Plan, to: &Plan, which: Steps) ->
 // Links of a device and of XDP are made and pinned, others updated or moved. Two tests, which run at the same time.
 #[test]
 fn killed_before_any_even_step_the_next_agent_attaches_everything_once() {
-    run("killed-even", async |world: World| {
+    run_with_links("killed-even", async |world: World| {
         kill_on_the_way(&world, &PLAIN, &CHANGED, Steps { stride: 2, ..LINKS }).await
     });
 }
@@ -345,21 +345,21 @@ fn killed_before_any_odd_step_the_next_agent_attaches_everything_once() {
         stride: 2,
         ..LINKS
     };
-    run("killed-odd", async |world: World| {
+    run_with_links("killed-odd", async |world: World| {
         kill_on_the_way(&world, &PLAIN, &CHANGED, odd).await
     });
 }
 
 #[test]
 fn killed_while_filters_take_the_place_of_links() {
-    run("killed-filters", async |world: World| {
+    run_with_links("killed-filters", async |world: World| {
         kill_on_the_way(&world, &PLAIN, &FILTERS, WITH_NETLINK).await
     });
 }
 
 #[test]
 fn killed_while_links_take_the_place_of_filters() {
-    run("killed-links", async |world: World| {
+    run_with_links("killed-links", async |world: World| {
         kill_on_the_way(&world, &FILTERS, &PLAIN, WITH_NETLINK).await
     });
 }
@@ -399,7 +399,7 @@ async fn vanish_on_the_way(world: &World, plan: &Plan, which: Steps) -> Outcome 
 
 #[test]
 fn interfaces_that_vanish_keep_nothing_else_from_being_attached() {
-    run("vanished", async |world: World| {
+    run_with_links("vanished", async |world: World| {
         let every_third = Steps { stride: 3, ..LINKS };
         vanish_on_the_way(&world, &CHANGED, every_third).await
     });

@@ -8,7 +8,7 @@ use skep_bpf_maps::{
     endpoint::{DEVICES, Device},
     nat::NAT4,
 };
-use skep_bpf_sys::{MapFlags, MapKind, MapSpec, MapStore, RawMap as _};
+use skep_bpf_sys::{MapFlags, MapKind, MapSpec, MapStore, RawMap as _, link::InterfaceHook};
 
 use crate::world::*;
 
@@ -72,8 +72,12 @@ fn the_pair_has_the_first_address_of_the_pod_cidr_and_routes() {
 fn a_removed_pair_is_made_again() {
     run("pair-removed", async |world: World| {
         let agent = world.attached(&[]).await?;
-        let has_pins = || world.pins("devices/cilium_host").len() == 2;
-        assert!(has_pins());
+        let is_attached = || {
+            let hooks = [InterfaceHook::Ingress, InterfaceHook::Egress];
+            hooks.into_iter().all(|hook| at("cilium_host", hook).len() == 1)
+        };
+        assert!(is_attached());
+        world.assert_pins("devices/cilium_host", &["cil_from_host", "cil_to_host"]);
 
         ip("link del cilium_host")?;
 
@@ -82,7 +86,8 @@ fn a_removed_pair_is_made_again() {
                 ip("link show cilium_host").is_ok() && agent.datapath().check().is_ok()
             })
             .await;
-        assert!(has_pins());
+        assert!(is_attached());
+        world.assert_pins("devices/cilium_host", &["cil_from_host", "cil_to_host"]);
         agent.stop().await
     });
 }
@@ -186,7 +191,10 @@ fn a_bare_node_has_the_pair_and_no_devices() {
         let (message, error) = agent.health();
         assert_eq!(
             message,
-            "3 programs attached by tcx links to cilium_host, cilium_net and no devices"
+            format!(
+                "3 programs attached by {} to cilium_host, cilium_net and no devices",
+                attachment().1
+            )
         );
         assert_eq!(error, None);
         agent.stop().await

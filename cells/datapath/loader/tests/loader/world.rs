@@ -14,10 +14,11 @@ use std::{
 use hive::{Hive, MemoryHealth, Running, Settings};
 use skep_bpf_sys::{
     MapStore,
-    link::{InterfaceHook, InterfaceLinks},
+    filter::Filters,
+    link::{InterfaceHook, InterfaceLinks, has_interface_links},
     testing::{Node, Pod},
 };
-use skep_datapath_loader::PacketDatapath;
+use skep_datapath_loader::{Attachment, PacketDatapath};
 use skep_endpoint_hooks::EndpointHooks;
 use skep_node::LocalNodeStore;
 use skep_socketlb::SocketDatapath;
@@ -42,6 +43,18 @@ where
     F: Future<Output = Outcome>,
 {
     start(name, true, test);
+}
+
+/// As [`run`], of links at interfaces: not on kernels that have filters alone (before Linux 6.6).
+pub(crate) fn run_with_links<F>(name: &str, test: impl FnOnce(World) -> F + Send)
+where
+    F: Future<Output = Outcome>,
+{
+    if has_interface_links() {
+        start(name, true, test);
+    } else {
+        eprintln!("skipped: the kernel has no links at interfaces (tcx)");
+    }
 }
 
 /// As [`run`], with a loopback interface and nothing else.
@@ -92,11 +105,31 @@ pub(crate) fn ip(arguments: &str) -> Outcome<String> {
     run_program("ip", arguments)
 }
 
-/// Ids of the programs at a hook, in their order.
+/// Ids of the programs at a hook, in their order: of links, or of filters on kernels that have those alone.
 pub(crate) fn at(interface: &str, hook: InterfaceHook) -> Vec<u32> {
-    InterfaceLinks::new(Path::new("/"), interface)
-        .and_then(|links| links.attached(hook))
-        .unwrap()
+    if has_interface_links() {
+        return linked_at(interface, hook);
+    }
+    let filters = Filters::new(interface).unwrap().list(hook).unwrap();
+    filters.into_iter().map(|filter| filter.program).collect()
+}
+
+/// Ids of the programs that links run at a hook; none on kernels without such links.
+pub(crate) fn linked_at(interface: &str, hook: InterfaceHook) -> Vec<u32> {
+    if !has_interface_links() {
+        return Vec::new();
+    }
+    let links = InterfaceLinks::new(Path::new("/"), interface);
+    links.and_then(|links| links.attached(hook)).unwrap()
+}
+
+/// How programs are attached by default: as status has it, and as health says it.
+pub(crate) fn attachment() -> (Attachment, &'static str) {
+    if has_interface_links() {
+        (Attachment::Link, "tcx links")
+    } else {
+        (Attachment::Filter { priority: 1 }, "filters")
+    }
 }
 
 impl World {
@@ -143,6 +176,13 @@ impl World {
             })
             .await;
         Ok(agent)
+    }
+
+    /// Asserts that these links of a device or endpoint are pinned; none where programs are attached by filters.
+    #[track_caller]
+    pub(crate) fn assert_pins(&self, owner: &str, links: &[&str]) {
+        let expected = if has_interface_links() { links } else { &[] };
+        assert_eq!(self.pins(owner), expected, "{owner}");
     }
 
     /// Pins of the links of a device or endpoint: `devices/eth0`.
