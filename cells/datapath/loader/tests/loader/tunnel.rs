@@ -2,6 +2,8 @@
 
 //! The interface of the tunnel.
 
+use skep_bpf_sys::link::InterfaceHook;
+
 use crate::world::*;
 
 const TUNNEL: [&str; 3] = [
@@ -19,10 +21,7 @@ fn the_tunnel_has_an_interface_with_programs_until_packets_are_routed() {
     run("tunnel", async |world: World| {
         let agent = world.attached(&TUNNEL).await?;
 
-        assert_eq!(
-            world.pins("devices/cilium_vxlan"),
-            ["cil_from_overlay", "cil_to_overlay"]
-        );
+        world.assert_pins("devices/cilium_vxlan", &["cil_from_overlay", "cil_to_overlay"]);
         let found = interface();
         for word in ["external", "dstport 8473", "UP", "mtu 1500"] {
             assert!(found.contains(word), "no {word} in {found}");
@@ -30,11 +29,14 @@ fn the_tunnel_has_an_interface_with_programs_until_packets_are_routed() {
 
         ip("link del cilium_vxlan")?;
         agent
-            .until("made again", |_| {
-                interface().contains("dstport 8473")
-                    && world.pins("devices/cilium_vxlan") == ["cil_from_overlay", "cil_to_overlay"]
+            .until("made again", |agent| {
+                interface().contains("dstport 8473") && agent.datapath().check().is_ok()
             })
             .await;
+        for hook in [InterfaceHook::Ingress, InterfaceHook::Egress] {
+            assert_eq!(at("cilium_vxlan", hook).len(), 1);
+        }
+        world.assert_pins("devices/cilium_vxlan", &["cil_from_overlay", "cil_to_overlay"]);
         agent.stop().await?;
         assert!(
             interface().contains("dstport 8473"),
