@@ -24,6 +24,7 @@ use crate::console;
 use crate::engine::Engine;
 use crate::finding::{Code, Report};
 use crate::plan::Plan;
+use crate::show::SettingInfo;
 use commands::Introspection;
 use notify::{Notifier, watchdog_interval};
 use reload::Reloading;
@@ -225,6 +226,21 @@ impl Program {
     pub fn setup(mut self, setup: impl FnOnce(&Plan) + 'static) -> Self {
         self.setup = Some(Box::new(setup));
         self
+    }
+
+    /// The flags of the program, sorted by name: for completion scripts. Without those that are hidden or deprecated.
+    ///
+    /// ```
+    /// # use hive::{Cell, Program};
+    /// let flags = Program::new("greeter", [Cell::module("hello", "Greets")]).flags();
+    /// assert!(flags.iter().any(|flag| flag.name == "config-dir" && !flag.is_bool));
+    /// ```
+    #[must_use]
+    pub fn flags(&self) -> Vec<SettingInfo> {
+        let settings = Settings::new().program(self.path_name);
+        let mut flags = crate::show::declared(&self.hive, &settings);
+        flags.retain(|flag| flag.deprecated.is_none());
+        flags
     }
 
     /// Runs with the arguments and environment of the process, until a signal or a module stops it.

@@ -488,6 +488,45 @@ fn help_asks_for_no_settings() {
     assert_eq!((&*err, child.status.code()), ("", Some(0)));
 }
 
+/// It was an error, so that a program with a setting that must be given had no reference.
+#[test]
+fn reference_asks_for_no_settings() {
+    let child = command("hive docs")
+        .env("HIVE_TEST_REQUIRED", "1")
+        .output()
+        .unwrap();
+
+    let (out, err) = (
+        String::from_utf8_lossy(&child.stdout),
+        String::from_utf8_lossy(&child.stderr),
+    );
+    assert_eq!((&*err, child.status.code()), ("", Some(0)));
+    assert!(out.contains("| `4` | "), "{out}");
+    assert!(out.contains("How much there is. |"), "{out}");
+    assert!(
+        out.contains("| `--config-dir` | `TESTPROG_CONFIG_DIR` |"),
+        "{out}"
+    );
+}
+
+/// It was waited for whoever would write into the pipe; what comes from one that is written was lost.
+#[test]
+fn a_config_file_that_is_no_regular_file_is_an_error() {
+    let folder = std::env::temp_dir().join(format!("hive-fifo-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let pipe = folder.join("config.yaml");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+
+    for path in [&pipe, &folder] {
+        let (code, _, err) = output(&format!("hive config --config={}", path.display()));
+        assert_eq!(code, 78, "{err}");
+        let expected = format!("config file {}: it is not a regular file", path.display());
+        assert!(err.contains(&expected), "{err}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn settings_come_from_environment_and_directory() {
     let directory = std::env::temp_dir().join(format!("hive-program-{}", std::process::id()));

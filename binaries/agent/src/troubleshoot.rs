@@ -11,8 +11,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hive::{Cell, Cfg, Member};
 use hive_script::{Command, CommandError, CommandHandle, Context, Flag, Invocation, Outcome, Spec};
-use skep_clustermesh::{ClusterMesh, ClusterMeshSettings};
-use skep_kvstore_etcd::troubleshoot::troubleshoot;
+use skep_clustermesh::ClusterMeshSettings;
+use skep_clustermesh::troubleshoot::RemoteClusters;
+use skep_clustermesh_types::ClusterSettings;
 
 hive::catalogue!(cell);
 
@@ -25,46 +26,43 @@ pub(crate) fn cell() -> Cell {
     .provide(command)
 }
 
-fn command(mesh: Arc<ClusterMesh>, settings: Cfg<ClusterMeshSettings>) -> Member<CommandHandle> {
-    let timeout = Flag::duration("timeout", Duration::from_secs(5), "How long each check may take");
-    Member(Arc::new(Troubleshoot {
-        spec: Spec::new("clustermesh/troubleshoot", "Check connections to remote clusters")
-            .args("[cluster]...")
-            .detail("Checks all clusters that are configured, or those that are named.")
-            .flag(timeout),
-        mesh,
-        directory: settings.clustermesh_config.clone(),
-    }))
+fn command(settings: Cfg<ClusterMeshSettings>, cluster: Cfg<ClusterSettings>) -> Member<CommandHandle> {
+    Member(Arc::new(Troubleshoot::new(
+        settings.clustermesh_config.clone(),
+        cluster.info().name.to_string(),
+    )))
 }
 
 struct Troubleshoot {
     spec: Spec,
-    mesh: Arc<ClusterMesh>,
+    /// Empty if there is no mesh.
     directory: PathBuf,
+    /// Name of the local cluster, whose own file does not count.
+    local: String,
 }
 
 impl Troubleshoot {
-    /// The clusters to check: all, or those that are named.
-    fn names(&self, wanted: &[String]) -> Result<Vec<String>, CommandError> {
-        let configured: Vec<String> = self.mesh.status().into_iter().map(|one| one.name).collect();
-        if let Some(name) = wanted.iter().find(|name| !configured.contains(name)) {
-            return Err(CommandError::new(format_args!(
-                "cluster `{name}` is not configured"
-            )));
+    fn new(directory: PathBuf, local: String) -> Self {
+        let timeout = Flag::duration("timeout", Duration::from_secs(5), "How long each check may take");
+        Self {
+            spec: Spec::new("clustermesh/troubleshoot", "Check connections to remote clusters")
+                .args("[cluster]...")
+                .detail("Checks all clusters that are configured, or those that are named.")
+                .flag(timeout),
+            directory,
+            local,
         }
-        Ok(match wanted {
-            [] => configured,
-            _ => wanted.to_vec(),
-        })
     }
 
-    async fn check(&self, names: &[String], limit: Duration) -> String {
-        let mut text = format!("Found {} remote cluster configurations\n", names.len());
-        for name in names {
-            let findings = troubleshoot(&self.directory.join(name), limit).await;
-            text.push_str(&format!("\nRemote cluster \"{name}\":\n{}", findings.text));
+    async fn check(&self, names: &[String], limit: Duration) -> Result<String, CommandError> {
+        if self.directory.as_os_str().is_empty() {
+            return Err(CommandError::new(
+                "there is no cluster mesh: clustermesh-config is not set",
+            ));
         }
-        text
+        let clusters = RemoteClusters::select(&self.directory, names, Some(&self.local))
+            .map_err(|error| CommandError::chain(&error))?;
+        Ok(clusters.check(limit).await.text)
     }
 }
 
@@ -75,77 +73,59 @@ impl Command for Troubleshoot {
     }
 
     async fn run(&self, cx: &mut Context<'_>, inv: Invocation) -> Result<Outcome, CommandError> {
-        let names = self.names(inv.args())?;
-        let checked = self.check(&names, inv.duration("timeout"));
-        Ok(Outcome::stdout(cx.until_interrupted(checked).await?))
+        let checked = self.check(inv.args(), inv.duration("timeout"));
+        Ok(Outcome::stdout(cx.until_interrupted(checked).await??))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use hive::{Hive, Settings, testing};
-
     use super::*;
 
-    async fn check(wanted: &[&str]) -> Result<String, String> {
+    async fn check(names: &[&str]) -> Result<String, String> {
         let directory = tempfile::tempdir().unwrap();
-        let text = "endpoints:\n- http://127.0.0.1:9\n";
-        std::fs::write(directory.path().join("alder"), text).unwrap();
-        let hive = Hive::new([
-            statedb::cell(),
-            skep_clustermesh_types::cell(),
-            skep_kvstore_etcd::cell(),
-            skep_clustermesh::cell(),
-            skep_identity_cache::cell(),
-            // Without an observer there is no mesh.
-            skep_clustermesh::identities::cell(),
-        ])
-        .root::<Arc<ClusterMesh>>();
-        let config = format!("--clustermesh-config={}", directory.path().display());
-        let args = ["--cluster-id=9", "--cluster-name=birch", config.as_str()];
-        let running = testing::start_with(hive, Settings::new().args(args)).await;
-        let mesh: Arc<ClusterMesh> = running.get().unwrap();
-        let configured = async {
-            while mesh.status().is_empty() {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), configured)
-            .await
-            .unwrap();
-        let command = Troubleshoot {
-            spec: Spec::new("clustermesh/troubleshoot", ""),
-            mesh,
-            directory: directory.path().to_owned(),
-        };
-
-        let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
-        let found = match command.names(&wanted) {
-            Ok(names) => Ok(command.check(&names, Duration::from_secs(5)).await),
-            Err(error) => Err(error.to_string()),
-        };
-        testing::stop(running).await;
-        found
+        for name in ["alder", "birch", "Bad_Name"] {
+            let text = "endpoints:\n- http://127.0.0.1:9\n";
+            std::fs::write(directory.path().join(name), text).unwrap();
+        }
+        let command = Troubleshoot::new(directory.path().to_owned(), "birch".to_owned());
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let checked = command.check(&names, Duration::from_secs(5)).await;
+        checked.map_err(|error| error.to_string())
     }
 
     #[tokio::test]
-    async fn each_cluster_that_is_configured_is_checked() {
+    async fn each_remote_cluster_that_is_configured_is_checked() {
         let text = check(&[]).await.unwrap();
 
         assert!(
-            text.starts_with(
-                "Found 1 remote cluster configurations\n\nRemote cluster \"alder\":\n📄 Configuration path: "
-            ),
+            text.starts_with("Found 2 remote cluster configurations\n\nRemote cluster \"Bad_Name\":\n"),
             "{text}"
         );
         assert!(text.contains("   - http://127.0.0.1:9\n     ❌ "), "{text}");
     }
 
+    /// It was checked as if the mesh used it, and not mentioned by the command of the agent.
     #[tokio::test]
-    async fn a_cluster_that_is_not_configured_is_an_error() {
-        assert_eq!(
-            check(&["maple"]).await,
-            Err("cluster `maple` is not configured".to_owned())
+    async fn a_cluster_whose_name_is_invalid_is_a_failure() {
+        let text = check(&["Bad_Name"]).await.unwrap();
+
+        assert!(
+            text.contains("❌ Cannot use the configuration: invalid cluster name `Bad_Name`: "),
+            "{text}"
         );
+    }
+
+    #[tokio::test]
+    async fn what_is_not_configured_is_an_error() {
+        let error = check(&["maple"]).await.unwrap_err();
+        assert!(
+            error.starts_with("cluster `maple` is not configured in `/"),
+            "{error}"
+        );
+
+        let none = Troubleshoot::new(PathBuf::new(), "birch".to_owned());
+        let error = none.check(&[], Duration::ZERO).await.unwrap_err().to_string();
+        assert_eq!(error, "there is no cluster mesh: clustermesh-config is not set");
     }
 }

@@ -3,15 +3,11 @@
 //! Cell: reports settings of features that the datapath does not have, in the health of module `unsupported-config` and
 //! in `skep status`. Requires: the settings of [`skep_datapath_config`].
 
-use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
+use hive::{Cell, Cfg, Health, Lifecycle};
 use skep_datapath_config::{
     AddressFamilies, ForwardingConfig, MasqueradeConfig, TunnelConfig, Unsupported, UnsupportedConfig,
+    report_unsupported,
 };
-
-/// Requested features that are not supported. Remove the keys, or have another program do it.
-#[derive(Debug, thiserror::Error)]
-#[error("{}", .0.iter().map(|unsupported| format!("{}: {}", unsupported.setting, unsupported.effect)).collect::<Vec<_>>().join("; "))]
-struct UnsupportedSettings(Vec<Unsupported>);
 
 hive::catalogue!(cell);
 
@@ -71,26 +67,8 @@ fn report(
     health: Health,
     lifecycle: Lifecycle,
 ) {
-    lifecycle.on_start("report", move |_cx: HookCtx| {
-        let unsupported =
-            UnsupportedSettings(requested(&config, &forwarding, &masquerade, &tunnel, &families));
-        if unsupported.0.is_empty() {
-            health.ok("All settings are supported");
-        } else {
-            tracing::warn!(
-                settings = unsupported.to_string(),
-                "settings request features that are not supported"
-            );
-            health.degraded(
-                format!(
-                    "{} settings request features that are not supported",
-                    unsupported.0.len()
-                ),
-                &unsupported,
-            );
-        }
-        async {}
-    });
+    let requested = requested(&config, &forwarding, &masquerade, &tunnel, &families);
+    report_unsupported(requested, health, &lifecycle);
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 //! The command line, and what each command does.
 
-use std::{error::Error, io::Write, path::PathBuf, process::ExitCode};
+use std::{error::Error, io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use jiff::Timestamp;
@@ -156,6 +156,9 @@ enum TroubleshootCommand {
         #[arg(long, default_value = "5s")]
         timeout: String,
     },
+    /// Connection to the etcd of the own cluster.
+    #[cfg(feature = "kvstore")]
+    Kvstore(crate::kvstore::TroubleshootOptions),
 }
 
 #[derive(Debug, Subcommand)]
@@ -318,6 +321,11 @@ enum MapCommand {
 /// Where the API serves all tables. Not the shell: that holds its output as one text.
 const TABLES: &str = "debug/db/dump";
 
+/// A duration in Go's form, such as `5s`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    skep_duration::parse_duration(text).map_err(|error| error.to_string())
+}
+
 /// Runs a command; returns its exit status.
 pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
     let agent = Agent::at(&line.host)?;
@@ -414,6 +422,14 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             ];
             let words: Vec<String> = words.into_iter().chain(names).collect();
             return in_agent(&shell, &words);
+        }
+        #[cfg(feature = "kvstore")]
+        Command::Troubleshoot(TroubleshootCommand::Kvstore(options)) => {
+            let findings = crate::kvstore::check(options, &agent)?;
+            if !findings.is_healthy {
+                code = ExitCode::FAILURE;
+            }
+            findings.text
         }
         Command::Shell { words } => return in_agent(&shell, &words),
         Command::Monitor(_) if matches!(format, Format::Yaml | Format::JsonPath(_)) => {

@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `skep kvstore`: keys of the key-value store, read and written without the agent.
+//! `skep kvstore`: keys of the key-value store, read and written without the agent; `skep troubleshoot kvstore`: whether the
+//! store can be reached.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use skep_api_types::DaemonConfiguration;
 use skep_kvstore::{Client, ClientKind, ClientOptions, KeyValue, Lifetime};
-use skep_kvstore_etcd::{ConfigError, ConfigSource, Etcd, EtcdConfig, EtcdOptions, OptionError};
+use skep_kvstore_etcd::{
+    ConfigError, ConfigSource, Etcd, EtcdConfig, EtcdOptions, OptionError,
+    troubleshoot::{Findings, troubleshoot},
+};
 
 use crate::{
     agent::{Agent, AgentError},
+    command::duration,
     print::{self, Format},
 };
 
@@ -26,10 +31,21 @@ pub(crate) struct KvstoreCommand {
     #[arg(long, global = true)]
     kvstore: Option<String>,
     /// Options of the key-value store, such as etcd.address=http://127.0.0.1:2379 or etcd.config=FILE.
-    #[arg(long, global = true, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = option)]
+    #[arg(long, global = true, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair_of)]
     kvstore_opt: Vec<(String, String)>,
     #[command(subcommand)]
     verb: Verb,
+}
+
+/// Which store `skep troubleshoot kvstore` checks.
+#[derive(Debug, Args)]
+pub(crate) struct TroubleshootOptions {
+    /// Configuration of the etcd client to check. Without it, the store of the agent.
+    #[arg(long)]
+    etcd_config: Option<PathBuf>,
+    /// How long each check may take.
+    #[arg(long, default_value = "5s", value_parser = duration)]
+    timeout: Duration,
 }
 
 #[derive(Debug, Subcommand)]
@@ -52,7 +68,7 @@ enum Verb {
     /// Set a key, which stays until it is deleted.
     Set {
         /// Key and value, parted by the first `=`. Keys that contain one need --key and --value.
-        #[arg(value_name = "KEY=VALUE", value_parser = option, required_unless_present = "key", conflicts_with = "key")]
+        #[arg(value_name = "KEY=VALUE", value_parser = pair_of, required_unless_present = "key", conflicts_with = "key")]
         pair: Option<(String, String)>,
         /// The key.
         #[arg(long)]
@@ -75,11 +91,20 @@ enum Verb {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KvstoreError {
     /// Neither the command line nor the agent names a store.
-    #[error("the agent uses no key-value store: name one by --kvstore and --kvstore-opt")]
-    NoStore,
+    #[error("the agent uses no key-value store: name one by {option}")]
+    NoStore {
+        /// The option that names one.
+        option: &'static str,
+    },
     /// The agent does not say which store it uses; name it on the command line.
-    #[error("--kvstore is not given, and the agent cannot be asked")]
-    Agent(#[source] AgentError),
+    #[error("{option} is not given, and the agent cannot be asked")]
+    Agent {
+        /// The option that names one.
+        option: &'static str,
+        /// Why the agent did not answer.
+        #[source]
+        cause: AgentError,
+    },
     /// There is only etcd.
     #[error("key-value store `{0}` is not supported; use `etcd`")]
     Unsupported(String),
@@ -109,29 +134,46 @@ pub(crate) fn run(command: KvstoreCommand, agent: &Agent, format: Format) -> Res
     let (kind, options) = match command.kvstore {
         Some(kind) => (kind, options),
         None if !options.is_empty() => ("etcd".to_owned(), options),
-        None => of_agent(agent)?,
+        None => of_agent(agent, "--kvstore")?,
     };
-    if kind != "etcd" {
-        return Err(KvstoreError::Unsupported(kind));
-    }
-    let etcd = EtcdOptions::parse(&options).map_err(KvstoreError::Options)?;
+    let etcd = etcd_options(kind, &options)?;
     if let ConfigSource::File(path) = &etcd.source {
         // The client waits for a missing file, which a command must not.
         EtcdConfig::load(path)?;
     }
     let mut client = ClientOptions::new("etcd", ClientKind::Full);
     etcd.apply(&mut client);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(KvstoreError::Runtime)?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         let backend = Etcd::new(etcd.source, etcd.transport);
         // Nothing has a lease, so the driver has nothing to do.
         let (client, _driver) = Client::new(Arc::new(backend), client);
         let done = tokio::time::timeout(PATIENCE, execute(&client, command.verb, format)).await;
         done.map_err(|_| KvstoreError::Timeout)?
     })
+}
+
+/// Checks whether a store can be reached, step by step.
+pub(crate) fn check(options: TroubleshootOptions, agent: &Agent) -> Result<Findings, KvstoreError> {
+    let source = match options.etcd_config {
+        Some(path) => ConfigSource::File(path),
+        None => {
+            let (kind, settings) = of_agent(agent, "--etcd-config")?;
+            etcd_options(kind, &settings)?.source
+        }
+    };
+    Ok(runtime()?.block_on(troubleshoot(&source, options.timeout)))
+}
+
+fn etcd_options(kind: String, options: &BTreeMap<String, String>) -> Result<EtcdOptions, KvstoreError> {
+    if kind != "etcd" {
+        return Err(KvstoreError::Unsupported(kind));
+    }
+    EtcdOptions::parse(options).map_err(KvstoreError::Options)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, KvstoreError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(KvstoreError::Runtime)
 }
 
 async fn execute(client: &Client, verb: Verb, format: Format) -> Result<Vec<u8>, KvstoreError> {
@@ -193,22 +235,24 @@ fn pairs(items: &[KeyValue], format: Format) -> Vec<u8> {
     print::value(&Value::Object(object), format).into_bytes()
 }
 
-/// The store of the agent, by its settings.
-fn of_agent(agent: &Agent) -> Result<(String, BTreeMap<String, String>), KvstoreError> {
-    let config: DaemonConfiguration = agent.get("config", &[]).map_err(KvstoreError::Agent)?;
+/// The store of the agent, by its settings, because there is no `option`.
+fn of_agent(agent: &Agent, option: &'static str) -> Result<(String, BTreeMap<String, String>), KvstoreError> {
+    let config: DaemonConfiguration = agent
+        .get("config", &[])
+        .map_err(|cause| KvstoreError::Agent { option, cause })?;
     let settings = config.status.daemon_configuration_map;
     let kind = settings.get("kvstore").filter(|kind| !kind.is_empty());
-    let kind = kind.ok_or(KvstoreError::NoStore)?.clone();
+    let kind = kind.ok_or(KvstoreError::NoStore { option })?.clone();
     let text = settings.get("kvstore-opt").map_or("", String::as_str);
     let options = serde_json::from_str(text).unwrap_or_else(|_| {
-        let pairs = text.split(',').filter_map(|pair| option(pair).ok());
+        let pairs = text.split(',').filter_map(|pair| pair_of(pair).ok());
         pairs.collect()
     });
     Ok((kind, options))
 }
 
 /// `key=value`.
-fn option(text: &str) -> Result<(String, String), &'static str> {
+fn pair_of(text: &str) -> Result<(String, String), &'static str> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.to_owned())),
         Some(_) | None => Err("expected KEY=VALUE"),

@@ -2,6 +2,8 @@
 
 //! `skep kvstore` against a real etcd.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixListener;
 use std::process::{Command, Output};
 
 use skep_kvstore_etcd::testing::EtcdServer;
@@ -69,6 +71,80 @@ async fn keys_are_set_shown_and_deleted() {
     );
     ok(&["delete", "--recursive", "cilium/"]);
     assert_eq!(ok(&["list"]), "other\n");
+}
+
+#[tokio::test]
+async fn the_connection_to_the_store_is_checked_step_by_step() {
+    let server = EtcdServer::start().await;
+    let folder = tempfile::tempdir().expect("there is a folder");
+    let path = folder.path().join("etcd.config");
+    let check = |port: u16| {
+        std::fs::write(&path, format!("endpoints: [\"http://127.0.0.1:{port}\"]")).expect("it is written");
+        let config = format!("--etcd-config={}", path.display());
+        skep(&["troubleshoot", "kvstore", &config])
+    };
+
+    let reached = check(server.port());
+    assert!(reached.status.success(), "{reached:?}");
+    let text = stdout(&reached);
+    assert!(
+        text.starts_with(&format!(
+            "📄 Configuration path: {}\n\n🔌 Endpoints:\n",
+            path.display()
+        )),
+        "{text}"
+    );
+    assert!(
+        text.contains("✅ Etcd connection successfully established\n"),
+        "{text}"
+    );
+
+    let refused = check(1);
+    assert!(!refused.status.success(), "{refused:?}");
+    let text = stdout(&refused);
+    assert!(
+        text.contains("❌ Failed to establish TCP connection to 127.0.0.1:1: "),
+        "{text}"
+    );
+
+    // An agent that is asked for its settings.
+    let socket = folder.path().join("agent.sock");
+    let listener = UnixListener::bind(&socket).expect("it listens");
+    let address = format!("http://127.0.0.1:{}", server.port());
+    let agent = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("it is asked");
+        let mut request = Vec::new();
+        let mut piece = [0; 1024];
+        while !request.ends_with(b"\r\n\r\n") {
+            let length = stream.read(&mut piece).expect("it is read");
+            assert!(length > 0, "it is complete");
+            request.extend_from_slice(&piece[..length]);
+        }
+        let options = serde_json::json!({"etcd.address": address}).to_string();
+        let settings = serde_json::json!({"kvstore": "etcd", "kvstore-opt": options});
+        let body = serde_json::json!({"status": {"daemonConfigurationMap": settings}}).to_string();
+        write!(
+            stream,
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        )
+        .expect("it is answered");
+    });
+    let asked = skep(&["-H", &socket.display().to_string(), "troubleshoot", "kvstore"]);
+    agent.join().expect("it was asked");
+    assert!(asked.status.success(), "{asked:?}");
+    let text = stdout(&asked);
+    assert!(
+        text.starts_with("🔌 Endpoints:\n   - http://127.0.0.1:"),
+        "{text}"
+    );
+
+    let text = error(&["-H", "/no/such/socket", "troubleshoot", "kvstore"]);
+    assert!(
+        text.starts_with("skep: --etcd-config is not given, and the agent cannot be asked: ")
+            && text.contains("/no/such/socket"),
+        "{text}"
+    );
 }
 
 #[test]

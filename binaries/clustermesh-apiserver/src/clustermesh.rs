@@ -6,22 +6,21 @@ mod crds;
 mod ready;
 mod users;
 
-use hive::Cell;
+use hive::{Cell, Program};
 use skep_clustermesh_export as export;
 use skep_metrics::Namespace;
 
 use crate::server;
 
+/// The server as a program.
+pub(crate) fn program() -> Program {
+    let about = "Publishes the state of this cluster in the key-value store, where other clusters read it.";
+    server::program("skep-clustermesh-apiserver clustermesh", about, cells())
+}
+
 /// The sub-command; returns the exit code.
 pub fn command(args: Vec<String>, env: Vec<(String, String)>) -> u8 {
-    let about = "Publishes the state of this cluster in the key-value store, where other clusters read it.";
-    server::run(
-        "skep-clustermesh-apiserver clustermesh",
-        about,
-        cells(),
-        args,
-        env,
-    )
+    server::run(program(), args, env)
 }
 
 /// All cells of clustermesh.

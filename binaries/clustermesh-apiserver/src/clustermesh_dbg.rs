@@ -12,7 +12,7 @@ const ETCD_CONFIG: &str = "/var/lib/cilium/etcd-config.yaml";
 
 /// Inspects the clustermesh-apiserver.
 #[derive(Parser, Clone, Debug)]
-struct Line {
+pub(crate) struct Line {
     #[command(subcommand)]
     command: Command,
 }

@@ -13,7 +13,8 @@ pub(crate) fn cell() -> Cell {
         .run(|_: Cfg<WithoutEffect>| ())
 }
 
-/// Settings that Cilium's chart writes, and that have no effect here.
+/// Settings that Cilium's programs have, and that have no effect here. Those that ask for something are reported by
+/// `unsupported`.
 #[derive(Debug, Clone, hive::Config)]
 pub(crate) struct WithoutEffect {
     /// Has no effect: there is no gops agent.
@@ -22,9 +23,6 @@ pub(crate) struct WithoutEffect {
     /// Has no effect: there is no gops agent.
     #[config(default = 9892, hidden)]
     pub gops_port: u16,
-    /// Has no effect: there is no pprof endpoint.
-    #[config(default = false, hidden)]
-    pub pprof: bool,
     /// Has no effect: there is no pprof endpoint.
     #[config(default = "localhost", hidden)]
     pub pprof_address: String,
@@ -40,6 +38,12 @@ pub(crate) struct WithoutEffect {
     /// Has no effect: there are no metrics of controllers.
     #[config(hidden)]
     pub controller_group_metrics: Vec<String>,
+    /// Has no effect: the resources that are used are known.
+    #[config(default = false, hidden)]
+    pub enable_k8s_api_discovery: bool,
+    /// Has no effect: policies are up to the agents.
+    #[config(default = true, hidden)]
+    pub policy_default_local_cluster: bool,
     /// Has no effect: logs are written to the standard error.
     #[config(hidden)]
     pub log_driver: Vec<String>,

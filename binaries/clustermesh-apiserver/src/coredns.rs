@@ -4,6 +4,8 @@
 
 use hive::{Cell, Program};
 
+use crate::{compatibility, server};
+
 /// The cells of the sub-command.
 #[must_use]
 pub fn cells() -> Vec<Cell> {
@@ -12,18 +14,19 @@ pub fn cells() -> Vec<Cell> {
         skep_k8s_client::remote::cell(),
         skep_mcsapi_coredns::cell(),
         skep_mcsapi_coredns::exit_cell(),
+        compatibility::cell(),
     ]
+}
+
+/// The sub-command as a program.
+pub(crate) fn program() -> Program {
+    let about = "Configures CoreDNS for the multi-cluster services API.";
+    server::program("skep-clustermesh-apiserver mcsapi-coredns-cfg", about, cells())
 }
 
 /// Runs the sub-command; returns the exit code.
 pub(crate) fn command(args: Vec<String>, env: Vec<(String, String)>) -> u8 {
-    Program::new("skep-clustermesh-apiserver mcsapi-coredns-cfg", cells())
-        .about("Configures CoreDNS for the multi-cluster services API.")
-        .version(env!("CARGO_PKG_VERSION"))
-        .env_prefix("CILIUM")
-        .path_name("cilium")
-        .setup(skep_logging::start_logging)
-        .run_with(args, env)
+    program().run_with(args, env)
 }
 
 #[cfg(test)]

@@ -2,21 +2,20 @@
 
 //! `kvstoremesh`: a list of cells.
 
-use hive::Cell;
+use hive::{Cell, Program};
 use skep_metrics::Namespace;
 
 use crate::server;
 
+/// The server as a program.
+pub(crate) fn program() -> Program {
+    let about = "Copies the state of remote clusters into the key-value store of this one.";
+    server::program("skep-clustermesh-apiserver kvstoremesh", about, cells())
+}
+
 /// The sub-command; returns the exit code.
 pub fn command(args: Vec<String>, env: Vec<(String, String)>) -> u8 {
-    let about = "Copies the state of remote clusters into the key-value store of this one.";
-    server::run(
-        "skep-clustermesh-apiserver kvstoremesh",
-        about,
-        cells(),
-        args,
-        env,
-    )
+    server::run(program(), args, env)
 }
 
 /// All cells of kvstoremesh.

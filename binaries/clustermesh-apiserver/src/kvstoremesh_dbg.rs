@@ -9,7 +9,7 @@ use crate::PROGRAM;
 
 /// Inspects a running kvstoremesh.
 #[derive(Parser, Clone, Debug)]
-struct Line {
+pub(crate) struct Line {
     #[command(subcommand)]
     command: Command,
 }

@@ -4,6 +4,8 @@
 //!
 //! Servers are hives: [`hive::Program`] reads their flags, and has `hive` below them. The other sub-commands run once.
 
+#[cfg(test)]
+mod cilium;
 pub mod clustermesh;
 mod clustermesh_dbg;
 mod command;
@@ -14,6 +16,7 @@ pub mod kvstoremesh;
 mod kvstoremesh_dbg;
 mod server;
 mod shell;
+mod unsupported;
 
 pub use command::run;
 

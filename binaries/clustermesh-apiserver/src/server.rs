@@ -5,22 +5,13 @@
 use hive::{Cell, Program};
 use skep_metrics::Namespace;
 
-use crate::compatibility;
+use crate::{compatibility, unsupported};
 
 /// The key-value store is etcd, unless a flag or the environment says otherwise.
 const KVSTORE: (&str, &str) = ("CILIUM_KVSTORE", "etcd");
 
-/// Runs a server; returns the exit code.
-pub(crate) fn run(
-    name: &'static str,
-    about: &'static str,
-    cells: Vec<Cell>,
-    args: Vec<String>,
-    mut env: Vec<(String, String)>,
-) -> u8 {
-    if env.iter().all(|(name, _)| name != KVSTORE.0) {
-        env.push((KVSTORE.0.to_owned(), KVSTORE.1.to_owned()));
-    }
+/// A server.
+pub(crate) fn program(name: &'static str, about: &'static str, cells: Vec<Cell>) -> Program {
     Program::new(name, cells)
         .about(about)
         .version(env!("CARGO_PKG_VERSION"))
@@ -28,7 +19,14 @@ pub(crate) fn run(
         // Sockets are where Cilium has them.
         .path_name("cilium")
         .setup(skep_logging::start_logging)
-        .run_with(args, env)
+}
+
+/// Runs a server; returns the exit code.
+pub(crate) fn run(program: Program, args: Vec<String>, mut env: Vec<(String, String)>) -> u8 {
+    if env.iter().all(|(name, _)| name != KVSTORE.0) {
+        env.push((KVSTORE.0.to_owned(), KVSTORE.1.to_owned()));
+    }
+    program.run_with(args, env)
 }
 
 /// Logs, tables, health, metrics of `namespace`, the shell and the key-value store.
@@ -51,6 +49,7 @@ pub(crate) fn infrastructure(namespace: Namespace) -> Cell {
         skep_clustermesh_types::command::cell(),
         skep_kvstoremesh::health(),
         compatibility::cell(),
+        unsupported::cell(),
     ])
 }
 

@@ -9,7 +9,7 @@ use crate::PROGRAM;
 
 /// Runs a command in a running server, or opens a prompt.
 #[derive(Parser, Clone, Debug)]
-struct Line {
+pub(crate) struct Line {
     #[command(flatten)]
     options: shell::Options,
 }

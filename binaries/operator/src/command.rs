@@ -2,8 +2,9 @@
 
 //! Sub-commands that ask a running operator, or look at what it connects to.
 
-use clap::{Args, Parser, Subcommand};
-use skep_clustermesh_cli::{line, shell, status, troubleshoot};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use hive::Program;
+use skep_clustermesh_cli::{completion, line, shell, status, troubleshoot};
 
 use crate::metrics;
 
@@ -14,6 +15,8 @@ const ETCD_CONFIG: &str = "/var/lib/etcd-config/etcd.config";
 
 #[derive(Parser, Clone, Debug)]
 enum Line {
+    /// Print the completion script of a shell.
+    Completion(completion::Options),
     /// The metrics of a running operator.
     #[command(subcommand)]
     Metrics(Metrics),
@@ -57,10 +60,10 @@ struct StatusOptions {
 }
 
 /// Runs the sub-command that the arguments begin with; returns the exit code. `None` if they begin with none: then they are
-/// those of the operator itself.
-pub fn command(args: &[String]) -> Option<u8> {
+/// those of the operator itself, `program`.
+pub fn command(args: &[String], program: &Program) -> Option<u8> {
     let name = args.first()?;
-    if !matches!(name.as_str(), "metrics" | "shell" | "status" | "troubleshoot") {
+    if !Line::has_subcommand(name) {
         return None;
     }
     let line: Line = match line::parse(PROGRAM, args.iter().cloned()) {
@@ -68,6 +71,10 @@ pub fn command(args: &[String]) -> Option<u8> {
         Err(code) => return Some(code),
     };
     Some(match line {
+        Line::Completion(options) => {
+            hive::console::print(completion::script(&options, PROGRAM, whole(program)));
+            0
+        }
         Line::Metrics(Metrics::List(options)) => {
             line::report(PROGRAM, metrics::list(&options).map(|text| (text, true)))
         }
@@ -89,13 +96,43 @@ pub fn command(args: &[String]) -> Option<u8> {
     })
 }
 
+/// The command line of the operator with its sub-commands.
+fn whole(program: &Program) -> clap::Command {
+    let commands = Line::command();
+    completion::of_program(PROGRAM, program).subcommands(commands.get_subcommands().cloned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn program() -> Program {
+        Program::new(PROGRAM, crate::cells())
+    }
+
     fn run(words: &[&str]) -> Option<u8> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-        command(&words)
+        command(&words, &program())
+    }
+
+    #[test]
+    fn commands_and_flags_complete() {
+        let options = completion::Options {
+            shell: "bash".parse().expect("it is a shell"),
+        };
+
+        let script = completion::script(&options, PROGRAM, whole(&program()));
+
+        for word in [
+            "troubleshoot",
+            "clustermesh",
+            "--operator-api-serve-addr",
+            "completion",
+        ] {
+            assert!(script.contains(word), "{word} in {script}");
+        }
+        assert_eq!(run(&["completion", "zsh"]), Some(0));
+        assert_eq!(run(&["completion", "csh"]), Some(hive::exit::USAGE));
     }
 
     #[test]

@@ -15,22 +15,27 @@ fn main() -> ExitCode {
 }
 
 fn run(args: Vec<String>, mut env: Vec<(String, String)>) -> u8 {
-    if let Some(code) = skep_operator::command(&args) {
+    let program = program();
+    if let Some(code) = skep_operator::command(&args, &program) {
         return code;
     }
     if env.iter().all(|(name, _)| name != UNKNOWN.0) {
         env.push((UNKNOWN.0.to_owned(), UNKNOWN.1.to_owned()));
     }
+    program.run_with(args, env)
+}
+
+fn program() -> Program {
     Program::new("skep-operator", skep_operator::cells())
         .about(
             "Does what one process of a cluster does for all nodes.\n\n\
              `skep-operator status clustermesh` and `metrics list` ask one that runs, `skep-operator shell` runs a command in \
-             it; `skep-operator troubleshoot clustermesh|kvstore` checks its connections.",
+             it; `skep-operator troubleshoot clustermesh|kvstore` checks its connections, `skep-operator completion` prints the \
+             completion script of a shell.",
         )
         .version(env!("CARGO_PKG_VERSION"))
         .env_prefix("CILIUM")
         // Sockets are where Cilium has them.
         .path_name("cilium")
         .setup(skep_logging::start_logging)
-        .run_with(args, env)
 }

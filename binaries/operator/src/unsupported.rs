@@ -3,8 +3,8 @@
 //! Cell: reports settings of features of Cilium's operator that do not exist here, in the health of module
 //! `unsupported-config` and in the log. Requires: settings of definitions.
 
-use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
-use skep_datapath_config::Unsupported;
+use hive::{Cell, Cfg, Health, Lifecycle};
+use skep_datapath_config::{Unsupported, report_unsupported};
 use skep_k8s_crds::Config as CrdConfig;
 
 /// Settings of features that do not exist. All are off by default: only what a user sets is reported.
@@ -29,11 +29,6 @@ struct UnsupportedConfig {
     #[config(default = false, hidden)]
     operator_prometheus_enable_tls: bool,
 }
-
-/// Requested features that are not supported. Remove the keys, or have another program do it.
-#[derive(Debug, thiserror::Error)]
-#[error("{}", .0.iter().map(|unsupported| format!("{}: {}", unsupported.setting, unsupported.effect)).collect::<Vec<_>>().join("; "))]
-struct UnsupportedSettings(Vec<Unsupported>);
 
 hive::catalogue!(cell);
 
@@ -94,25 +89,7 @@ fn requested(config: &UnsupportedConfig, crds: &CrdConfig) -> Vec<Unsupported> {
 }
 
 fn report(config: Cfg<UnsupportedConfig>, crds: Cfg<CrdConfig>, health: Health, lifecycle: Lifecycle) {
-    lifecycle.on_start("report", move |_cx: HookCtx| {
-        let unsupported = UnsupportedSettings(requested(&config, &crds));
-        if unsupported.0.is_empty() {
-            health.ok("All settings are supported");
-        } else {
-            tracing::warn!(
-                settings = unsupported.to_string(),
-                "settings request features that are not supported"
-            );
-            health.degraded(
-                format!(
-                    "{} settings request features that are not supported",
-                    unsupported.0.len()
-                ),
-                &unsupported,
-            );
-        }
-        async {}
-    });
+    report_unsupported(requested(&config, &crds), health, &lifecycle);
 }
 
 #[cfg(test)]

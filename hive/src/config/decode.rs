@@ -125,7 +125,7 @@ pub(crate) enum Fault {
     },
 }
 
-/// The text of a file; of nothing else, since a pipe would have to be waited for.
+/// The text of a file; of nothing else, since a pipe would have to be waited for, and is empty when settings are read again.
 fn read_regular(path: &Path) -> std::io::Result<String> {
     // Follows links.
     if fs::metadata(path)?.is_file() {
@@ -185,7 +185,7 @@ impl Layers {
             layers.read_text(path, text, settings, &known);
         }
         for path in settings.files.iter().rev() {
-            match fs::read_to_string(path) {
+            match read_regular(path) {
                 Ok(text) => layers.read_text(path, &text, settings, &known),
                 Err(error) => {
                     layers.unreadable(format!("config file {}", path.display()), error.to_string());

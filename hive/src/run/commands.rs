@@ -6,6 +6,7 @@ use super::{exit, refuse};
 use crate::assembly::Hive;
 use crate::config::Settings;
 use crate::console;
+use crate::finding::Code;
 use crate::show::{GraphFormat, GraphView};
 
 /// A sub-command that shows the hive instead of running it.
@@ -96,8 +97,15 @@ impl Introspection {
         if self.command == "check" {
             return self.check(hive, settings);
         }
-        let plan = match hive.plan(settings) {
+        let plan = match hive.clone().plan(settings.clone()) {
             Ok(plan) => plan,
+            // A reference has no values of settings that must be given.
+            Err(report)
+                if self.command == "docs" && report.errors().all(|finding| finding.code == Code::Invalid) =>
+            {
+                console::print(crate::show::docs_of_unplanned(&hive, &settings, env_prefix));
+                return exit::OK;
+            }
             Err(report) => return refuse(&report),
         };
         console::print(match self.command.as_str() {

@@ -117,59 +117,7 @@ impl Plan {
     /// ```
     #[must_use]
     pub fn docs(&self, env_prefix: &str) -> String {
-        let settings = self.sorted_settings();
-        let reloadable: Vec<String> = settings
-            .iter()
-            .filter(|setting| setting.reloadable)
-            .map(|setting| setting.name.clone())
-            .collect();
-        let mut out = String::from(
-            "| Flag | Environment | Kind | Default | Module | Meaning |\n|---|---|---|---|---|---|\n",
-        );
-        let cell = |text: &str| {
-            text.replace('|', "\\|")
-                .replace("\n\n", "<br>")
-                .replace('\n', " ")
-        };
-        for setting in settings {
-            let env = setting
-                .env
-                .map_or_else(|| env_name(env_prefix, &setting.name), str::to_owned);
-            let default = if setting.value.is_empty() {
-                String::new()
-            } else {
-                format!("`{}`", cell(&setting.value))
-            };
-            let mut meaning = cell(setting.docs);
-            if let Some(note) = setting.deprecated {
-                let _ = write!(meaning, " *Deprecated: {}*", cell(note));
-            }
-            if setting.reloadable {
-                meaning.push_str(" *Reloadable.*");
-            }
-            let module = if setting.module.is_root() {
-                "hive"
-            } else {
-                setting.module.as_str()
-            };
-            let _ = writeln!(
-                out,
-                "| `--{}` | `{env}` | {} | {default} | {module} | {meaning} |",
-                setting.name,
-                cell(setting.kind)
-            );
-        }
-        let reloadable: Vec<String> = reloadable.iter().map(|name| format!("`--{name}`")).collect();
-        if reloadable.is_empty() {
-            out.push_str("\nNo setting can be changed while the program runs: a changed file takes effect at the next start.\n");
-        } else {
-            let _ = writeln!(
-                out,
-                "\nWhile the program runs, changes of these settings in files take effect: {}. Others need a restart.",
-                reloadable.join(", ")
-            );
-        }
-        out
+        docs(self.sorted_settings(), env_prefix)
     }
 
     /// The help text of the flags.
@@ -211,9 +159,66 @@ fn info(setting: &DeclaredSetting, value: String, module: &ModulePath) -> Settin
     }
 }
 
-/// The help text of the flags of a hive that cannot be planned with these settings, with the defaults that can be read.
+/// The reference of settings in Markdown.
+fn docs(settings: Vec<SettingInfo>, env_prefix: &str) -> String {
+    let reloadable: Vec<String> = settings
+        .iter()
+        .filter(|setting| setting.reloadable)
+        .map(|setting| setting.name.clone())
+        .collect();
+    let mut out = String::from(
+        "| Flag | Environment | Kind | Default | Module | Meaning |\n|---|---|---|---|---|---|\n",
+    );
+    let cell = |text: &str| {
+        text.replace('|', "\\|")
+            .replace("\n\n", "<br>")
+            .replace('\n', " ")
+    };
+    for setting in settings {
+        let env = setting
+            .env
+            .map_or_else(|| env_name(env_prefix, &setting.name), str::to_owned);
+        let default = if setting.value.is_empty() {
+            String::new()
+        } else {
+            format!("`{}`", cell(&setting.value))
+        };
+        let mut meaning = cell(setting.docs);
+        if let Some(note) = setting.deprecated {
+            let _ = write!(meaning, " *Deprecated: {}*", cell(note));
+        }
+        if setting.reloadable {
+            meaning.push_str(" *Reloadable.*");
+        }
+        let module = if setting.module.is_root() {
+            "hive"
+        } else {
+            setting.module.as_str()
+        };
+        let _ = writeln!(
+            out,
+            "| `--{}` | `{env}` | {} | {default} | {module} | {meaning} |",
+            setting.name,
+            cell(setting.kind)
+        );
+    }
+    let reloadable: Vec<String> = reloadable.iter().map(|name| format!("`--{name}`")).collect();
+    if reloadable.is_empty() {
+        out.push_str("\nNo setting can be changed while the program runs: a changed file takes effect at the next start.\n");
+    } else {
+        let _ = writeln!(
+            out,
+            "\nWhile the program runs, changes of these settings in files take effect: {}. Others need a restart.",
+            reloadable.join(", ")
+        );
+    }
+    out
+}
+
+/// The settings that a hive shows, sorted by name, also if it cannot be planned with these settings: then with the defaults
+/// that can be read.
 #[cfg(feature = "run")]
-pub(crate) fn help_of_unplanned(hive: &crate::assembly::Hive, settings: &crate::config::Settings) -> String {
+pub(crate) fn declared(hive: &crate::assembly::Hive, settings: &crate::config::Settings) -> Vec<SettingInfo> {
     // What is wrong is reported by the plan.
     let mut findings = Vec::new();
     let mut flat = crate::plan::flatten(hive, &mut findings);
@@ -229,7 +234,23 @@ pub(crate) fn help_of_unplanned(hive: &crate::assembly::Hive, settings: &crate::
     });
     let mut infos: Vec<_> = infos.filter(|setting| !setting.hidden).collect();
     infos.sort_by(|a, b| a.name.cmp(&b.name));
-    help(infos)
+    infos
+}
+
+/// The help text of the flags of a hive that cannot be planned with these settings.
+#[cfg(feature = "run")]
+pub(crate) fn help_of_unplanned(hive: &crate::assembly::Hive, settings: &crate::config::Settings) -> String {
+    help(declared(hive, settings))
+}
+
+/// The reference of a hive that cannot be planned with these settings.
+#[cfg(feature = "run")]
+pub(crate) fn docs_of_unplanned(
+    hive: &crate::assembly::Hive,
+    settings: &crate::config::Settings,
+    env_prefix: &str,
+) -> String {
+    docs(declared(hive, settings), env_prefix)
 }
 
 fn help(mut settings: Vec<SettingInfo>) -> String {

@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, AgentError},
+    command::duration,
     print::{self, Format},
 };
 
@@ -54,10 +55,6 @@ pub(crate) struct EnableOptions {
     /// How long to wait until the agent has read the remote cluster; 0s for not at all.
     #[arg(long, default_value = "30s", value_parser = duration)]
     wait: Duration,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    skep_duration::parse_duration(text).map_err(|error| error.to_string())
 }
 
 fn namespace(text: &str) -> Result<String, &'static str> {

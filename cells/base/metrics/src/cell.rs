@@ -39,19 +39,37 @@ pub fn cell() -> Cell {
 
 /// The metrics of a hive, under names of `namespace`.
 pub fn cell_in(namespace: Namespace) -> Cell {
-    with_registry(registry(namespace))
+    with_registry(registry(namespace, Flag("metrics")))
 }
 
 /// The metrics of an operator: `--operator-metrics` in place of `--metrics`, which is about those of agents where both
 /// read one ConfigMap.
 pub fn operator_cell() -> Cell {
-    with_registry(registry(Namespace::OPERATOR).config_prefix("operator"))
+    with_registry(registry(Namespace::OPERATOR, Flag("operator-metrics")).config_prefix("operator"))
 }
 
-fn registry(namespace: Namespace) -> Cell {
+/// The setting that enables and disables metrics.
+#[derive(Clone, hive::Value)]
+struct Flag(&'static str);
+
+/// Why there are no metrics.
+#[derive(Debug, thiserror::Error)]
+enum CollectError {
+    /// The setting names metrics that no cell has.
+    #[error("--{flag}")]
+    Setting {
+        flag: &'static str,
+        #[source]
+        cause: RegistryError,
+    },
+    #[error(transparent)]
+    Registry(RegistryError),
+}
+
+fn registry(namespace: Namespace, flag: Flag) -> Cell {
     Cell::group([])
         .config::<Config>()
-        .provide_private(move || namespace)
+        .provide_private(move || (namespace, flag.clone()))
         .provide(new_registry)
 }
 
@@ -70,10 +88,15 @@ fn with_registry(registry: Cell) -> Cell {
 
 fn new_registry(
     namespace: Namespace,
+    Flag(flag): Flag,
     config: Cfg<Config>,
     metrics: All<MetricHandle>,
-) -> Result<Arc<Registry>, RegistryError> {
-    Registry::in_namespace(namespace, metrics, &config.metrics).map(Arc::new)
+) -> Result<Arc<Registry>, CollectError> {
+    let registry = Registry::in_namespace(namespace, metrics, &config.metrics);
+    registry.map(Arc::new).map_err(|cause| match cause {
+        RegistryError::Unknown(_) | RegistryError::Change(_) => CollectError::Setting { flag, cause },
+        RegistryError::Duplicate(_) => CollectError::Registry(cause),
+    })
 }
 
 fn new_sampler(config: Cfg<SamplerConfig>, registry: Arc<Registry>) -> Arc<Sampler> {

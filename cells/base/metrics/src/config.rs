@@ -4,12 +4,26 @@
 
 use std::time::Duration;
 
+use hive::config::Faults;
+
 /// Which metrics are enabled.
 #[derive(Debug, Clone, hive::Config)]
+#[config(validate = Config::check)]
 pub struct Config {
     /// Metrics to enable or disable: `+name` or `-name`. The others keep their default.
     #[config(flag = "metrics")]
     pub metrics: Vec<String>,
+}
+
+impl Config {
+    /// Names are checked when the metrics are collected: before that nobody knows them.
+    fn check(&self, faults: &mut Faults) {
+        for change in self.metrics.iter().filter(|change| !change.is_empty()) {
+            if !change.starts_with(['+', '-']) {
+                faults.add("metrics", format!("`{change}` must start with + or -"));
+            }
+        }
+    }
 }
 
 /// How metrics are sampled.

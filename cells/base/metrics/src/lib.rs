@@ -45,7 +45,7 @@ pub use namespace::Namespace;
 /// Makes a struct a [`MetricSet`](trait@MetricSet); see there.
 pub use skep_metrics_macros::Metrics;
 
-pub use registry::{Registry, RegistryError};
+pub use registry::{Registry, RegistryError, UnknownMetric};
 pub use sampler::{SAMPLES, SampledSeries, SampledValues, Sampler};
 
 hive::catalogue!(cell);

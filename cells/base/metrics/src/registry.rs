@@ -17,16 +17,21 @@ pub enum RegistryError {
     #[error("metric `{0}` exists twice")]
     Duplicate(String),
     /// A change that starts neither with `+` nor with `-`.
-    #[error("`{0}` in --metrics must start with + or -")]
+    #[error("`{0}` must start with + or -")]
     Change(String),
-    /// No cell has the metric; the reference of metrics lists all.
-    #[error("`+{name}` in --metrics: there is no such metric{}", .near.as_ref().map_or_else(String::new, |near| format!("; did you mean `+{near}`?")))]
-    Unknown {
-        /// The name.
-        name: String,
-        /// The name of a metric that was probably meant.
-        near: Option<String>,
-    },
+    /// No cell has these metrics; the reference of metrics lists all.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))]
+    Unknown(Vec<UnknownMetric>),
+}
+
+/// A metric that is to be enabled, and that no cell has.
+#[derive(Debug, thiserror::Error)]
+#[error("`+{name}`: there is no such metric{}", .near.as_ref().map_or_else(String::new, |near| format!("; did you mean `+{near}`?")))]
+pub struct UnknownMetric {
+    /// The name.
+    pub name: String,
+    /// The name of a metric that was probably meant.
+    pub near: Option<String>,
 }
 
 struct Entry {
@@ -109,6 +114,7 @@ impl Registry {
         if let Some(pair) = entries.windows(2).find(|pair| pair[0].name == pair[1].name) {
             return Err(RegistryError::Duplicate(pair[0].name.clone()));
         }
+        let mut unknown = Vec::new();
         for change in changes.iter().filter(|change| !change.is_empty()) {
             let (name, enabled) = match (change.strip_prefix('+'), change.strip_prefix('-')) {
                 (Some(name), _) => (name, true),
@@ -118,19 +124,21 @@ impl Registry {
             let matches = |entry: &&mut Entry| entry.name == name || entry.metric.opts().name() == name;
             match entries.iter_mut().find(matches) {
                 Some(entry) => entry.enabled = enabled,
-                None if enabled => {
-                    return Err(RegistryError::Unknown {
-                        name: name.to_owned(),
-                        near: nearest(name, &entries),
-                    });
-                }
+                None if enabled => unknown.push(UnknownMetric {
+                    name: name.to_owned(),
+                    near: nearest(name, &entries),
+                }),
                 None => warn!(
                     metric = name,
                     "setting `metrics` names a metric that does not exist"
                 ),
             }
         }
-        Ok(Self { entries })
+        if unknown.is_empty() {
+            Ok(Self { entries })
+        } else {
+            Err(RegistryError::Unknown(unknown))
+        }
     }
 
     /// All series of the metrics which are enabled, sorted by the name of the metric.

@@ -225,13 +225,42 @@ fn metric_that_does_not_exist_cannot_be_shown() {
 
     assert_eq!(
         change("+nope").unwrap_err().to_string(),
-        "`+nope` in --metrics: there is no such metric"
+        "`+nope`: there is no such metric"
     );
     assert_eq!(
         change("+cilium_api_cals_total").unwrap_err().to_string(),
-        "`+cilium_api_cals_total` in --metrics: there is no such metric; did you mean `+cilium_api_calls_total`?"
+        "`+cilium_api_cals_total`: there is no such metric; did you mean `+cilium_api_calls_total`?"
     );
     change("-nope").unwrap();
+}
+
+/// Only the first one was named, and the flag was that of agents in every program.
+#[test]
+fn all_metrics_that_do_not_exist_are_named_with_their_flag() {
+    for (cell, flag) in [(cell(), "metrics"), (operator_cell(), "operator-metrics")] {
+        let hive = Hive::new([cell]).root::<Arc<Registry>>();
+        let plan = hive.plan(Settings::new().flag(flag, "+nope,+never")).unwrap();
+
+        let error = plan.build().map(drop).unwrap_err().to_string();
+
+        let expected =
+            format!("--{flag}: `+nope`: there is no such metric, `+never`: there is no such metric");
+        assert!(error.contains(&expected), "{error}");
+    }
+}
+
+#[test]
+fn changes_without_a_sign_are_findings_of_the_plan() {
+    for (cell, flag) in [(cell(), "metrics"), (operator_cell(), "operator-metrics")] {
+        let report = Hive::new([cell]).plan(Settings::new().flag(flag, "one,+two,three"));
+
+        let report = report.map(drop).unwrap_err().to_string();
+
+        for name in ["one", "three"] {
+            let expected = format!("`--{flag}` (from flag): `{name}` must start with + or -");
+            assert!(report.contains(&expected), "{report}");
+        }
+    }
 }
 
 #[test]
@@ -352,7 +381,7 @@ fn names_start_with_the_namespace_of_the_program() {
     }
     assert_eq!(
         exposed("+cilium_kvstore_errors_total").unwrap_err().to_string(),
-        "`+cilium_kvstore_errors_total` in --metrics: there is no such metric; did you mean \
+        "`+cilium_kvstore_errors_total`: there is no such metric; did you mean \
          `+cilium_operator_kvstore_errors_total`?"
     );
 }

@@ -3,12 +3,14 @@
 //! Tries connections to etcd step by step. Configuration files are read anew, so that it may succeed where a running program
 //! has not reconnected yet.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use skep_kvstore_etcd::troubleshoot::troubleshoot;
-use tokio::runtime::{Builder, Runtime};
+use skep_clustermesh::troubleshoot::RemoteClusters;
+use skep_kvstore_etcd::ConfigSource;
+use skep_kvstore_etcd::troubleshoot::{Findings, troubleshoot};
+use tokio::runtime::Builder;
 
 use crate::line;
 
@@ -49,26 +51,12 @@ pub struct RemoteOptions {
 /// Why nothing can be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum TroubleshootError {
-    /// The directory must exist: see `--clustermesh-config`.
-    #[error("cannot read the configurations of remote clusters in `{}`", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The error of the system call.
-        #[source]
-        cause: std::io::Error,
-    },
+    /// See there.
+    #[error(transparent)]
+    Remote(#[from] skep_clustermesh::troubleshoot::TroubleshootError),
     /// The program cannot start threads or open sockets.
     #[error("cannot start")]
     Runtime(#[source] std::io::Error),
-    /// There is no file of that name with the word `endpoints:`.
-    #[error("cluster `{name}` is not configured in `{}`", directory.display())]
-    Unknown {
-        /// The name.
-        name: String,
-        /// Where there is no file of it.
-        directory: PathBuf,
-    },
 }
 
 /// Checks the etcd of the own cluster, by default that of the configuration `usual`. Returns what was found, and whether all
@@ -78,9 +66,8 @@ pub enum TroubleshootError {
 ///
 /// When nothing can be checked.
 pub fn own(options: &OwnOptions, usual: &str) -> Result<(String, bool), TroubleshootError> {
-    let file = options.etcd_config.as_deref().unwrap_or(Path::new(usual));
-    let findings = runtime()?.block_on(troubleshoot(file, options.timeout));
-    Ok((findings.text, findings.is_healthy))
+    let file = options.etcd_config.clone().unwrap_or_else(|| usual.into());
+    run(troubleshoot(&ConfigSource::File(file), options.timeout))
 }
 
 /// Checks the etcds of remote clusters. Returns what was found, and whether all is fine.
@@ -89,60 +76,21 @@ pub fn own(options: &OwnOptions, usual: &str) -> Result<(String, bool), Troubles
 ///
 /// When nothing can be checked.
 pub fn remote(options: &RemoteOptions) -> Result<(String, bool), TroubleshootError> {
-    let directory = &options.clustermesh_config;
-    let mut names = configured(directory).map_err(|cause| TroubleshootError::Directory {
-        path: directory.clone(),
-        cause,
-    })?;
-    if let Some(name) = options.names.iter().find(|name| !names.contains(name)) {
-        return Err(TroubleshootError::Unknown {
-            name: name.clone(),
-            directory: directory.clone(),
-        });
-    }
-    if options.names.is_empty() {
-        names.retain(|name| options.include_local || *name != options.local_cluster_name);
-    } else {
-        names.retain(|name| options.names.contains(name));
-    }
-    Ok(runtime()?.block_on(check(directory, &names, options.timeout)))
+    let local = (!options.include_local).then_some(options.local_cluster_name.as_str());
+    let clusters = RemoteClusters::select(&options.clustermesh_config, &options.names, local)?;
+    run(clusters.check(options.timeout))
 }
 
-fn runtime() -> Result<Runtime, TroubleshootError> {
+fn run(check: impl Future<Output = Findings>) -> Result<(String, bool), TroubleshootError> {
     let runtime = Builder::new_current_thread().enable_all().build();
-    runtime.map_err(TroubleshootError::Runtime)
-}
-
-async fn check(directory: &Path, names: &[String], limit: Duration) -> (String, bool) {
-    let mut text = format!("Found {} remote cluster configurations\n", names.len());
-    let mut is_healthy = true;
-    for name in names {
-        let findings = troubleshoot(&directory.join(name), limit).await;
-        text.push_str(&format!("\nRemote cluster \"{name}\":\n{}", findings.text));
-        is_healthy &= findings.is_healthy;
-    }
-    (text, is_healthy)
-}
-
-/// The files that count as configurations, sorted: certificates may be beside them.
-fn configured(directory: &Path) -> std::io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        let entry = entry?;
-        let Ok(name) = entry.file_name().into_string() else {
-            continue;
-        };
-        let text = std::fs::read(entry.path()).unwrap_or_default();
-        if String::from_utf8_lossy(&text).contains("endpoints:") {
-            names.push(name);
-        }
-    }
-    names.sort_unstable();
-    Ok(names)
+    let findings = runtime.map_err(TroubleshootError::Runtime)?.block_on(check);
+    Ok((findings.text, findings.is_healthy))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn options(directory: &Path, names: &[&str]) -> RemoteOptions {
@@ -183,6 +131,18 @@ mod tests {
         let mut with_local = options(folder.path(), &[]);
         with_local.include_local = true;
         assert!(check(&with_local).0.starts_with("Found 3 "));
+        std::fs::write(
+            folder.path().join("Bad_Name"),
+            "endpoints: [\"http://127.0.0.1:1\"]",
+        )
+        .expect("it is written");
+        let (text, is_healthy) = check(&options(folder.path(), &["Bad_Name"]));
+        assert!(!is_healthy, "{text}");
+        assert!(
+            text.contains("\n❌ Cannot use the configuration: invalid cluster name `Bad_Name`: it must be "),
+            "{text}"
+        );
+        assert!(!text.contains("✅"), "{text}");
         let error = remote(&options(folder.path(), &["oak"]))
             .expect_err("there is none")
             .to_string();

@@ -27,7 +27,7 @@ const GONE: Duration = Duration::from_secs(1);
 /// Files are read at least so often: links may lead out of the directory.
 const RESCAN: Duration = Duration::from_secs(30);
 /// What every file of a cluster has. Others are certificates and keys.
-const MARK: &str = "endpoints:";
+pub(crate) const MARK: &str = "endpoints:";
 
 /// The configuration of a remote cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,23 +132,19 @@ impl Directory {
             cause,
         };
         let mut scan = Scan::default();
-        for entry in std::fs::read_dir(&self.path).map_err(error)? {
-            let entry = entry.map_err(error)?;
-            let path = entry.path();
-            // `..data` and what it leads to are directories; other names are no texts.
-            if let Some(name) = entry.file_name().to_str() {
-                self.read_file(&mut scan, name, path);
-            }
+        for (name, path) in names(&self.path).map_err(error)? {
+            self.read_file(&mut scan, &name, path);
         }
         scan.faults.sort_unstable();
         Ok(scan)
     }
 
     fn read_file(&self, scan: &mut Scan, name: &str, path: PathBuf) {
-        let known = name
-            .parse::<ClusterName>()
+        let cluster = name.parse::<ClusterName>();
+        let known = cluster
+            .as_ref()
             .ok()
-            .and_then(|cluster| self.last.clusters.get_key_value(&cluster));
+            .and_then(|cluster| self.last.clusters.get_key_value(cluster));
         let keep = |scan: &mut Scan, fault: String| {
             if let Some((cluster, file)) = known {
                 scan.faults
@@ -160,6 +156,11 @@ impl Directory {
             Ok(Some(text)) => text,
             // A directory, or a link that leads nowhere: the file is gone.
             Ok(None) => return,
+            Err(cause) if known.is_none() && cluster.is_ok() => {
+                scan.faults
+                    .push(format!("cannot read `{}`: {cause}", path.display()));
+                return;
+            }
             Err(cause) => {
                 keep(scan, cause.to_string());
                 return;
@@ -169,7 +170,7 @@ impl Directory {
             keep(scan, format!("it has no `{MARK}`"));
             return;
         }
-        match name.parse::<ClusterName>() {
+        match cluster {
             Ok(cluster) if cluster == self.local => {}
             Ok(cluster) => {
                 let text = text.into();
@@ -185,8 +186,20 @@ fn is_write(access: notify::event::AccessKind) -> bool {
     matches!(access, AccessKind::Close(AccessMode::Write))
 }
 
+/// What a directory has, by name. `..data` and what it leads to are directories; other names are no texts.
+pub(crate) fn names(directory: &Path) -> std::io::Result<Vec<(String, PathBuf)>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        if let Ok(name) = entry.file_name().into_string() {
+            names.push((name, entry.path()));
+        }
+    }
+    Ok(names)
+}
+
 /// The text of a file; `None` if there is none, or it is a directory. What is not UTF-8 is not a configuration.
-fn read_text(path: &Path) -> std::io::Result<Option<String>> {
+pub(crate) fn read_text(path: &Path) -> std::io::Result<Option<String>> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => return Ok(None),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -249,13 +262,18 @@ mod tests {
         fs::create_dir(fixture.folder.path().join("..2026_06_01")).expect("it is made");
         symlink("..2026_06_01", fixture.folder.path().join("..data")).expect("it is made");
         symlink("nowhere", fixture.folder.path().join("dangling")).expect("it is made");
+        // Links to themselves cannot be read.
+        symlink("elm", fixture.folder.path().join("elm")).expect("it is made");
+        symlink("tls.key", fixture.folder.path().join("tls.key")).expect("it is made");
 
         let (clusters, faults) = fixture.scan().await;
 
         assert_eq!(clusters, ["alder=endpoints: [a]"]);
-        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        let unreadable = format!("cannot read `{}`: ", fixture.folder.path().join("elm").display());
+        assert!(faults[0].starts_with(&unreadable), "{faults:?}");
         assert!(
-            faults[0].starts_with("invalid cluster name `Cedar`"),
+            faults[1].starts_with("invalid cluster name `Cedar`"),
             "{faults:?}"
         );
     }

@@ -9,6 +9,7 @@
 //! - [`Connector`] makes the connection to a cluster; [`EtcdConnector`] by etcd's configuration files.
 //! - Observers of the agent, each behind a feature of its name: `services`, remote services as backends of the load balancer;
 //!   `nodes` in the node manager; addresses in the `ipcache`; `identities` as a table.
+//! - `troubleshoot`, behind a feature of its name, checks connections to remote clusters from their configuration files.
 //! - [`ClusterLifecycle`] is for programs that copy clusters: they make a mesh with [`ClusterMesh::new`] and do without the
 //!   [`cell`](cell()).
 //!
@@ -53,6 +54,8 @@ mod settings;
 mod state;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+#[cfg(feature = "troubleshoot")]
+pub mod troubleshoot;
 
 pub use cell::{cell, operator_cell};
 pub use connector::{Connector, EtcdConnector};

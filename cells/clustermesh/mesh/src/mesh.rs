@@ -316,11 +316,8 @@ async fn run(mesh: &ClusterMesh, handle: &Handle, common: Arc<Common>, health: H
     }
 }
 
+/// What is degraded is in the log as well.
 fn degraded(health: &Health, error: &DirectoryError) {
-    tracing::warn!(
-        error = hive::error_chain(error),
-        "Unable to use configurations of remote clusters"
-    );
     health.degraded("Unable to use configurations of remote clusters", error);
 }
 

@@ -177,10 +177,12 @@ impl Remote {
 
     fn failed(&mut self, error: RemoteError) {
         self.attempts = self.attempts.saturating_add(1);
-        tracing::warn!(
-            cluster = %self.state.name, error = hive::error_chain(&error), "Unable to read a remote cluster"
+        failed(
+            &self.state,
+            &self.health,
+            "Unable to read a remote cluster",
+            error,
         );
-        self.state.failed(error);
         self.report();
     }
 
@@ -310,12 +312,12 @@ impl Remote {
                 tokio::time::sleep(REPORT).await;
             }
         };
-        let (common, state_of_file) = (self.common.clone(), self.state.clone());
+        let common = &self.common;
         tokio::select! {
             () = manager.run() => End::Config,
             () = reporting => End::Config,
             () = other_config(client, &cluster, &config) => End::Config,
-            () = other_file(&mut self.file, &common, &state_of_file) => End::File,
+            () = other_file(&mut self.file, common, state, health) => End::File,
         }
     }
 
@@ -445,7 +447,12 @@ async fn other_config(client: &Client, cluster: &ClusterName, config: &CiliumClu
 }
 
 /// Returns when there is another file that makes sense, or none. Another one ends no connection that works.
-async fn other_file(file: &mut watch::Receiver<Option<ConfigFile>>, common: &Common, state: &RemoteState) {
+async fn other_file(
+    file: &mut watch::Receiver<Option<ConfigFile>>,
+    common: &Common,
+    state: &RemoteState,
+    health: &Health,
+) {
     while file.changed().await.is_ok() {
         let Some(new) = file.borrow_and_update().clone() else {
             break;
@@ -457,23 +464,27 @@ async fn other_file(file: &mut watch::Receiver<Option<ConfigFile>>, common: &Com
                     cluster: state.name.clone(),
                     cause,
                 };
-                tracing::warn!(
-                    cluster = %state.name, error = hive::error_chain(&error),
-                    "Staying connected with the configuration file as it was"
-                );
-                state.failed(error);
+                let stays = "Staying connected with the configuration file as it was";
+                failed(state, health, stays, error);
             }
         }
     }
 }
 
-/// Reports how the cluster is.
+/// Notes a failure, once: what is degraded is in the log as well.
+fn failed(state: &RemoteState, health: &Health, message: &str, error: RemoteError) {
+    health.degraded(message, &error);
+    state.failed(error);
+}
+
+/// Reports how the cluster is. A cluster that has failed stays degraded until it is connected again.
 fn report(state: &RemoteState, health: &Health, metrics: &ClusterMeshMetrics) {
-    let status = state.status();
-    match state.last_error() {
-        Some(error) => health.degraded(status.status.as_str(), &error),
-        None if status.ready => health.ok("Ready"),
-        None => health.starting(format!("{}; {}", status.status, status.synced)),
+    if !state.has_failed() {
+        let status = state.status();
+        match status.ready {
+            true => health.ok("Ready"),
+            false => health.starting(format!("{}; {}", status.status, status.synced)),
+        }
     }
     metrics.update(state);
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use skep_api_types::{RemoteClusterConfig, RemoteClusterStatus, RemoteClusterSynced};
 use skep_clustermesh_types::{CiliumClusterConfig, ClusterName, Kind};
-use skep_kvstore::Client;
+use skep_kvstore::{Client, Connection};
 use skep_kvstore_store::WatchStoreStatus;
 use tokio::sync::watch;
 
@@ -65,6 +65,10 @@ impl RemoteState {
         let mut known = self.known.lock();
         known.client = Some(client);
         known.config = None;
+        // A client is made of a file that makes sense.
+        known
+            .last_error
+            .take_if(|error| matches!(error, RemoteError::File { .. }));
     }
 
     /// The cluster was asked for its configuration.
@@ -91,8 +95,9 @@ impl RemoteState {
         self.known.lock().last_error = None;
     }
 
-    pub(crate) fn last_error(&self) -> Option<RemoteError> {
-        self.known.lock().last_error.clone()
+    /// Whether the last connection failed, and none was made since.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.known.lock().last_error.is_some()
     }
 
     /// Whether the cluster publishes a kind. What it does not publish counts as complete.
@@ -166,13 +171,23 @@ impl RemoteState {
         let status = known.client.as_ref().map(Client::status);
         let connected = status
             .as_ref()
-            .is_some_and(|status| matches!(status.connection, skep_kvstore::Connection::Connected));
+            .is_some_and(|status| matches!(status.connection, Connection::Connected));
         let is_healthy = status.as_ref().is_some_and(skep_kvstore::Status::is_healthy);
         let is_synced = self.kinds.iter().all(|kind| synced(*kind));
-        let text = match (&status, &known.last_error) {
-            (Some(status), None) => status.to_string(),
-            (Some(status), Some(_)) if connected => status.to_string(),
+        let last_error = known.last_error.as_ref().map(|error| hive::error_chain(error));
+        let text = match &status {
+            Some(status) if connected => status.to_string(),
             _ => "Waiting for initial connection to be established".to_owned(),
+        };
+        // The newest one. Cilium's model has no member for it.
+        let connecting = status.and_then(|status| match status.connection {
+            Connection::Connecting(error) => error.map(|error| hive::error_chain(&error)),
+            _ => None,
+        });
+        let reason = connecting.or_else(|| last_error.clone());
+        let text = match reason {
+            Some(reason) => format!("{text}: {reason}"),
+            None => text,
         };
         RemoteClusterStatus {
             name: self.name.to_string(),
@@ -187,7 +202,7 @@ impl RemoteState {
             num_service_exports: count(Kind::ServiceExports),
             num_failures: known.failures,
             last_failure: known.last_failure,
-            last_error: known.last_error.as_ref().map(|error| hive::error_chain(error)),
+            last_error,
             config: known.config.as_ref().map(|config| config_status(config.as_ref())),
             synced: RemoteClusterSynced {
                 nodes: synced(Kind::Nodes),

@@ -52,6 +52,6 @@ pub use routing::{Acceleration, AttachConfig, MasqueradeConfig};
 pub use services::{AddressFamilies, KubeProxyReplacement, ServiceConfig};
 pub use socketlb::SocketLbConfig;
 pub use tunnel::{RoutingMode, SourcePorts, TunnelConfig, TunnelProtocol, Underlay};
-pub use unsupported::{Unsupported, UnsupportedConfig};
+pub use unsupported::{Unsupported, UnsupportedConfig, report_unsupported};
 
 hive::catalogue!(cell);

@@ -3,7 +3,9 @@
 //! Settings of features that the datapath does not have.
 //!
 //! A ConfigMap written for Cilium mounts unchanged, so these keys are known. [`UnsupportedConfig::requested`] lists those
-//! that request a feature, for health and status.
+//! that request a feature, for health and status; [`report_unsupported`] reports them.
+
+use hive::{Health, HookCtx, Lifecycle};
 
 /// Settings of features that the datapath does not have. All are off by default, whatever Cilium's default is: only what
 /// a user sets is reported.
@@ -103,6 +105,27 @@ impl Unsupported {
             effect,
         }
     }
+}
+
+/// Requested features that are not supported. Remove the keys, or have another program do it.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(|unsupported| format!("{}: {}", unsupported.setting, unsupported.effect)).collect::<Vec<_>>().join("; "))]
+struct UnsupportedSettings(Vec<Unsupported>);
+
+/// Reports requested features that are not supported in the health of a module at the start: what is degraded is in the log
+/// as well.
+pub fn report_unsupported(requested: Vec<Unsupported>, health: Health, lifecycle: &Lifecycle) {
+    let unsupported = UnsupportedSettings(requested);
+    lifecycle.on_start("report", move |_: HookCtx| {
+        match unsupported.0.len() {
+            0 => health.ok("All settings are supported"),
+            count => health.degraded(
+                format!("{count} settings request features that are not supported"),
+                &unsupported,
+            ),
+        }
+        async {}
+    });
 }
 
 const NO_PACKETS: &str = "packets are left as they are";

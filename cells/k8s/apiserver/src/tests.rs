@@ -272,6 +272,16 @@ fn only_load_balancers_have_addresses_of_one() {
     };
     let status = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "1.2.3.4" }] } } });
     patch(Subresource::Status, status.clone()).unwrap();
+    let others = json!({ "status": { "loadBalancer": { "ingress": [
+        { "ip": "1.2.3.4" }, { "ip": "1.2.3.5", "ipMode": "Proxy" }, { "hostname": "web.example" }
+    ] } } });
+    let with_modes = patch(Subresource::Status, others).unwrap();
+    assert_eq!(
+        with_modes.object["status"]["loadBalancer"]["ingress"],
+        json!([
+            { "ip": "1.2.3.4", "ipMode": "VIP" }, { "ip": "1.2.3.5", "ipMode": "Proxy" }, { "hostname": "web.example" }
+        ])
+    );
 
     let plain = patch(Subresource::None, json!({ "spec": { "type": "ClusterIP" } })).unwrap();
     assert_eq!(plain.object["status"], json!({ "loadBalancer": {} }));

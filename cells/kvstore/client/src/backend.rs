@@ -274,6 +274,14 @@ impl BackendError {
         )
     }
 
+    /// The error with its causes, for logs.
+    pub(crate) fn chain(&self) -> String {
+        let first: &dyn std::error::Error = self;
+        let chain = std::iter::successors(Some(first), |error| error.source());
+        let texts: Vec<String> = chain.map(ToString::to_string).collect();
+        texts.join(": ")
+    }
+
     /// Short name of the kind of error, for metrics and logs.
     pub fn reason(&self) -> &'static str {
         match self {

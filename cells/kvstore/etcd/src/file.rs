@@ -9,6 +9,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+/// The settings that name files.
+pub(crate) const CA_FILE: &str = "trusted-ca-file";
+pub(crate) const CERT_FILE: &str = "cert-file";
+pub(crate) const KEY_FILE: &str = "key-file";
+
 /// How etcd is reached.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdConfig {
@@ -71,6 +76,18 @@ pub enum ConfigError {
         cause: std::io::Error,
     },
 
+    /// A file that the configuration names cannot be read. A missing one may be mounted later: this is tried again.
+    #[error("cannot read {setting} `{}`", path.display())]
+    ReadNamed {
+        /// What names the file, such as `trusted-ca-file`.
+        setting: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What failed.
+        #[source]
+        cause: std::io::Error,
+    },
+
     /// The file is no YAML of the right form: fix the file.
     #[error("cannot parse `{}`", path.display())]
     Parse {
@@ -86,6 +103,16 @@ pub enum ConfigError {
     NoEndpoints {
         /// The file.
         path: PathBuf,
+    },
+
+    /// What the file says of an endpoint cannot be used.
+    #[error("`{}`", path.display())]
+    EndpointOfFile {
+        /// The file.
+        path: PathBuf,
+        /// Which endpoint, and what is wrong.
+        #[source]
+        cause: Box<ConfigError>,
     },
 
     /// An endpoint is malformed.
@@ -114,8 +141,10 @@ pub enum ConfigError {
     },
 
     /// A certificate or a key is malformed.
-    #[error("`{}`: {reason}", path.display())]
+    #[error("{setting} `{}`: {reason}", path.display())]
     Pem {
+        /// What names the file, such as `trusted-ca-file`.
+        setting: &'static str,
         /// The file.
         path: PathBuf,
         /// What is wrong.
@@ -123,7 +152,7 @@ pub enum ConfigError {
     },
 
     /// Certificate and key do not belong together, or are of an unsupported kind.
-    #[error("client certificate `{}`", path.display())]
+    #[error("cert-file `{}`", path.display())]
     Tls {
         /// The file of the certificate.
         path: PathBuf,
@@ -136,7 +165,12 @@ pub enum ConfigError {
 impl ConfigError {
     /// Whether a file is missing, which may be mounted later.
     pub fn is_missing_file(&self) -> bool {
-        matches!(self, Self::Read { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound)
+        match self {
+            Self::Read { cause, .. } | Self::ReadNamed { cause, .. } => {
+                cause.kind() == std::io::ErrorKind::NotFound
+            }
+            _ => false,
+        }
     }
 }
 
@@ -192,13 +226,13 @@ impl EtcdConfig {
             cause,
         })?;
         let config = Self::parse(path, &text)?;
-        let files = config
-            .tls
-            .ca
+        let TlsFiles { ca, client, .. } = &config.tls;
+        let client = client
             .iter()
-            .chain(config.tls.client.iter().flat_map(|(cert, key)| [cert, key]));
-        for file in files {
-            std::fs::metadata(file).map_err(|cause| ConfigError::Read {
+            .flat_map(|(cert, key)| [(CERT_FILE, cert), (KEY_FILE, key)]);
+        for (setting, file) in ca.iter().map(|ca| (CA_FILE, ca)).chain(client) {
+            std::fs::metadata(file).map_err(|cause| ConfigError::ReadNamed {
+                setting,
                 path: file.clone(),
                 cause,
             })?;
@@ -239,7 +273,11 @@ impl EtcdConfig {
             .endpoints
             .iter()
             .map(|endpoint| {
-                let mut endpoint = Endpoint::parse(endpoint, has_tls)?;
+                let in_file = |cause| ConfigError::EndpointOfFile {
+                    path: path.to_owned(),
+                    cause: Box::new(cause),
+                };
+                let mut endpoint = Endpoint::parse(endpoint, has_tls).map_err(in_file)?;
                 endpoint.is_tls &= !raw.insecure_transport;
                 Ok(endpoint)
             })
@@ -348,7 +386,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<EtcdConfig, String> {
-        EtcdConfig::parse(Path::new("/etc/etcd.yaml"), text).map_err(|error| error.to_string())
+        EtcdConfig::parse(Path::new("/etc/etcd.yaml"), text).map_err(|error| hive::error_chain(&error))
     }
 
     #[test]
@@ -412,7 +450,10 @@ mod tests {
     fn faults_are_named() {
         for (text, expected) in [
             ("{}", "`/etc/etcd.yaml` names no endpoints"),
-            ("endpoints: [x", "cannot parse `/etc/etcd.yaml`"),
+            (
+                "endpoints: [https://a]",
+                "`/etc/etcd.yaml`: endpoint `https://a`: it has no port; the form is https://host:port",
+            ),
             (
                 "endpoints: [http://a:1]\ncert-file: /a",
                 "`/etc/etcd.yaml` has only one of cert-file and key-file",
@@ -436,6 +477,8 @@ mod tests {
         ] {
             assert_eq!(parse(text).expect_err("it is invalid"), expected);
         }
+        let syntax = parse("endpoints: [x").expect_err("it is no YAML");
+        assert!(syntax.starts_with("cannot parse `/etc/etcd.yaml`: "), "{syntax}");
     }
 
     #[test]
@@ -453,7 +496,10 @@ mod tests {
 
         let missing = EtcdConfig::load(&path).expect_err("there is no certificate");
         assert!(missing.is_missing_file());
-        assert_eq!(missing.to_string(), format!("cannot read `{}`", ca.display()));
+        assert_eq!(
+            missing.to_string(),
+            format!("cannot read trusted-ca-file `{}`", ca.display())
+        );
 
         std::fs::write(&ca, "").expect("it is written");
         EtcdConfig::load(&path).expect("all files are there");

@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
-use crate::file::{ConfigError, TlsFiles};
+use crate::file::{CA_FILE, CERT_FILE, ConfigError, KEY_FILE, TlsFiles};
 
 /// Settings for one handshake.
 ///
@@ -32,7 +32,7 @@ pub(crate) fn client_config(files: &TlsFiles) -> Result<ClientConfig, ConfigErro
     };
     let mut config = match &files.client {
         Some((cert, key)) => builder
-            .with_client_auth_cert(certificates(cert)?, private_key(key)?)
+            .with_client_auth_cert(certificates(CERT_FILE, cert)?, private_key(key)?)
             .map_err(|cause| ConfigError::Tls {
                 path: cert.clone(),
                 cause,
@@ -47,8 +47,9 @@ fn roots(files: &TlsFiles) -> Result<RootCertStore, ConfigError> {
     let mut roots = RootCertStore::empty();
     match &files.ca {
         Some(path) => {
-            for certificate in certificates(path)? {
+            for certificate in certificates(CA_FILE, path)? {
                 roots.add(certificate).map_err(|error| ConfigError::Pem {
+                    setting: CA_FILE,
                     path: path.clone(),
                     reason: error.to_string(),
                 })?;
@@ -62,12 +63,17 @@ fn roots(files: &TlsFiles) -> Result<RootCertStore, ConfigError> {
     Ok(roots)
 }
 
-pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+/// The certificates in the file that a setting names.
+pub(crate) fn certificates(
+    setting: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)
-        .map_err(|error| pem_error(path, error))?;
+        .map_err(|error| pem_error(setting, path, error))?;
     if certificates.is_empty() {
         return Err(ConfigError::Pem {
+            setting,
             path: path.to_owned(),
             reason: "no certificate in it".to_owned(),
         });
@@ -76,16 +82,18 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, ConfigError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| pem_error(path, error))
+    PrivateKeyDer::from_pem_file(path).map_err(|error| pem_error(KEY_FILE, path, error))
 }
 
-fn pem_error(path: &Path, error: pem::Error) -> ConfigError {
+fn pem_error(setting: &'static str, path: &Path, error: pem::Error) -> ConfigError {
     match error {
-        pem::Error::Io(cause) => ConfigError::Read {
+        pem::Error::Io(cause) => ConfigError::ReadNamed {
+            setting,
             path: path.to_owned(),
             cause,
         },
         error => ConfigError::Pem {
+            setting,
             path: path.to_owned(),
             reason: error.to_string(),
         },

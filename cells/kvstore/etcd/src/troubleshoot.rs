@@ -15,7 +15,7 @@ use skep_kvstore::{Backend, KeyRange, RangeRequest, keys};
 use tokio::time::timeout;
 
 use crate::backend::{ConfigSource, Etcd, TransportOptions};
-use crate::file::{EtcdConfig, TlsFiles};
+use crate::file::{CA_FILE, CERT_FILE, EtcdConfig, TlsFiles};
 use crate::tls;
 
 /// What was found.
@@ -27,17 +27,22 @@ pub struct Findings {
     pub is_healthy: bool,
 }
 
-/// Checks a configuration file. No check takes longer than `limit`.
-pub async fn troubleshoot(path: &Path, limit: Duration) -> Findings {
-    let mut report = Report::default();
-    report.line(0, format!("📄 Configuration path: {}", path.display()));
-    report.line(0, "");
-    let config = match EtcdConfig::load(path) {
-        Ok(config) => Arc::new(config),
-        Err(error) => {
-            report.failed(0, "Cannot use the configuration", hive::error_chain(&error));
-            return report.finish();
-        }
+/// A configuration file that cannot be used, and why.
+pub fn unusable(path: &Path, error: &(dyn std::error::Error + 'static)) -> Findings {
+    let mut report = Report::of_file(path);
+    report.failed(0, "Cannot use the configuration", hive::error_chain(error));
+    report.finish()
+}
+
+/// Checks a configuration. No check takes longer than `limit`.
+pub async fn troubleshoot(source: &ConfigSource, limit: Duration) -> Findings {
+    let (mut report, config) = match source {
+        ConfigSource::File(path) => match EtcdConfig::load(path) {
+            Ok(config) => (Report::of_file(path), Arc::new(config)),
+            Err(error) => return unusable(path, &error),
+        },
+        // The endpoint says all there is.
+        ConfigSource::Config(config) => (Report::default(), Arc::new(config.clone())),
     };
     let transport = TransportOptions {
         request_timeout: limit,
@@ -69,17 +74,17 @@ pub async fn troubleshoot(path: &Path, limit: Duration) -> Findings {
 fn check_certificates(report: &mut Report, files: &TlsFiles) {
     report.line(0, "🔑 Digital certificates:");
     match &files.ca {
-        Some(path) => check_file(report, "TLS Root CA certificates", path),
+        Some(path) => check_file(report, "TLS Root CA certificates", CA_FILE, path),
         None => report.info(3, "TLS Root CA certificates: those of the system"),
     }
     match &files.client {
-        Some((path, _)) => check_file(report, "TLS client certificates", path),
+        Some((path, _)) => check_file(report, "TLS client certificates", CERT_FILE, path),
         None => report.info(3, "TLS client certificates: none"),
     }
 }
 
-fn check_file(report: &mut Report, what: &str, path: &Path) {
-    match tls::certificates(path) {
+fn check_file(report: &mut Report, what: &str, setting: &'static str, path: &Path) {
+    match tls::certificates(setting, path) {
         Ok(certificates) => {
             report.ok(3, format!("{what}:"));
             for der in certificates {
@@ -118,6 +123,13 @@ struct Report {
 }
 
 impl Report {
+    fn of_file(path: &Path) -> Self {
+        let mut report = Self::default();
+        report.line(0, format!("📄 Configuration path: {}", path.display()));
+        report.line(0, "");
+        report
+    }
+
     fn line(&mut self, indent: usize, line: impl Display) {
         let line = format!("{:indent$}{line}", "");
         self.text.push_str(line.trim_end());

@@ -162,16 +162,22 @@ async fn bad_files_are_named() {
 
     let text = failure(&world.client(&world.trusted(), Some((&garbage, &key)), "")).await;
     assert!(
-        text.contains(&format!("`{}`: no certificate in it", garbage.display())),
+        text.contains(&format!(
+            "cert-file `{}`: no certificate in it",
+            garbage.display()
+        )),
         "{text}"
     );
     let text = failure(&world.client(&world.trusted(), Some((&cert, &garbage)), "")).await;
-    assert!(text.contains(&format!("`{}`: ", garbage.display())), "{text}");
+    assert!(
+        text.contains(&format!("key-file `{}`: ", garbage.display())),
+        "{text}"
+    );
     let missing = world.folder.path().join("missing.crt");
     let ca = format!("trusted-ca-file: {}\n", missing.display());
     let text = failure(&world.client(&ca, Some((&cert, &key)), "")).await;
     assert!(
-        text.contains(&format!("cannot read `{}`", missing.display())),
+        text.contains(&format!("cannot read trusted-ca-file `{}`", missing.display())),
         "{text}"
     );
 }

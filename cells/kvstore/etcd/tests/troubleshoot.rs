@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use skep_kvstore_etcd::testing::{Authority, EtcdServer, ServerTls};
 use skep_kvstore_etcd::troubleshoot::{Findings, troubleshoot};
+use skep_kvstore_etcd::{ConfigSource, EtcdConfig};
 
 const LIMIT: Duration = Duration::from_secs(5);
 
 async fn check(folder: &Path, text: &str) -> (PathBuf, Findings) {
     let path = folder.join("alder");
     std::fs::write(&path, text).expect("it is written");
-    let findings = troubleshoot(&path, LIMIT).await;
+    let findings = troubleshoot(&ConfigSource::File(path.clone()), LIMIT).await;
     (path, findings)
 }
 
@@ -116,10 +117,50 @@ async fn certificates_are_printed_and_those_of_another_authority_are_failures() 
     std::fs::remove_file(&cert).expect("it is removed");
     let (_, findings) = check(folder.path(), &text(&ca)).await;
     let missing = format!(
-        "❌ Cannot use the configuration: cannot read `{}`",
+        "❌ Cannot use the configuration: cannot read cert-file `{}`: No such file",
         cert.display()
     );
     assert!(findings.text.contains(&missing), "{}", findings.text);
+    std::fs::remove_file(&ca).expect("it is removed");
+    let (_, findings) = check(folder.path(), &text(&ca)).await;
+    let missing = format!(
+        "❌ Cannot use the configuration: cannot read trusted-ca-file `{}`: No such file",
+        ca.display()
+    );
+    assert!(findings.text.contains(&missing), "{}", findings.text);
+
+    std::fs::write(&ca, "no certificate").expect("it is written");
+    std::fs::write(&cert, "no certificate").expect("it is written");
+    let (_, findings) = check(folder.path(), &text(&ca)).await;
+    for (what, setting, path) in [
+        ("TLS Root CA certificates", "trusted-ca-file", &ca),
+        ("TLS client certificates", "cert-file", &cert),
+    ] {
+        let line = format!(
+            "   ❌ {what}: {setting} `{}`: no certificate in it\n",
+            path.display()
+        );
+        assert!(findings.text.contains(&line), "{line} in {}", findings.text);
+    }
+}
+
+#[tokio::test]
+async fn a_configuration_without_a_file_is_checked() {
+    let server = EtcdServer::start().await;
+    let config = EtcdConfig::of_address(&format!("http://127.0.0.1:{}", server.port())).expect("it is valid");
+
+    let findings = troubleshoot(&ConfigSource::Config(config), LIMIT).await;
+
+    let text = findings.text;
+    assert!(findings.is_healthy, "{text}");
+    assert!(
+        text.starts_with("🔌 Endpoints:\n   - http://127.0.0.1:"),
+        "{text}"
+    );
+    assert!(
+        text.contains("✅ Etcd connection successfully established\n"),
+        "{text}"
+    );
 }
 
 #[tokio::test]

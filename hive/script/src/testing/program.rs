@@ -130,8 +130,10 @@ pub fn main(name: &'static str, version: &'static str) -> ExitCode {
     let matches = command(name, version).get_matches();
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     if arguments.list {
-        for suite in suites() {
-            show(format_args!("{:<16}{}\n", suite.name(), suite.summary()));
+        let suites = suites();
+        let width = suites.iter().map(|suite| suite.name().len()).max().unwrap_or(0);
+        for suite in suites {
+            show(format_args!("{:<width$}  {}\n", suite.name(), suite.summary()));
         }
         return ExitCode::SUCCESS;
     }

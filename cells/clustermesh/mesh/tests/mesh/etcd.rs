@@ -152,6 +152,28 @@ async fn a_half_written_file_is_read_when_it_is_whole() {
         })
     })
     .await;
+    let status = world.status("alder").expect("it is configured").status;
+    let named = format!(
+        "cluster `alder`: invalid configuration file: cannot parse `{}`: ",
+        path.display()
+    );
+    assert!(status.contains(&named), "{status}");
+
+    // Its certificates are not mounted yet.
+    let ca = world.directory.path().join("ca.crt");
+    let text = format!(
+        "endpoints: [{}]\ntrusted-ca-file: {}",
+        address(&server),
+        ca.display()
+    );
+    std::fs::write(&path, text).expect("it is written");
+    let missing = format!("cannot read trusted-ca-file `{}`: No such file", ca.display());
+    eventually("the missing file is named", || {
+        world
+            .status("alder")
+            .is_some_and(|status| status.status.contains(&missing))
+    })
+    .await;
     std::fs::write(&path, format!("endpoints: [{}]", address(&server))).expect("it is written");
 
     world.ready("alder").await;

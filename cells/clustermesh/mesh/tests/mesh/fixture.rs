@@ -107,15 +107,20 @@ impl World {
 
     /// A mesh that connects to real etcds.
     pub(crate) async fn start_etcd() -> Self {
-        Self::build(&[], |_| {}, false).await
+        Self::build(&[], |_| {}, false, None).await
     }
 
     /// Starts with settings, after the directory was filled.
     pub(crate) async fn start_with(args: &[&str], fill: impl FnOnce(&Path)) -> Self {
-        Self::build(args, fill, true).await
+        Self::build(args, fill, true, None).await
     }
 
-    async fn build(args: &[&str], fill: impl FnOnce(&Path), is_fake: bool) -> Self {
+    /// A mesh whose health is a table, as in programs: what is degraded is logged.
+    pub(crate) async fn start_with_logged_health() -> Self {
+        Self::build(&[], |_| {}, true, Some(skep_health::cell())).await
+    }
+
+    async fn build(args: &[&str], fill: impl FnOnce(&Path), is_fake: bool, health: Option<Cell>) -> Self {
         let directory = tempfile::tempdir().expect("there is a folder");
         fill(directory.path());
         let connector = StoreConnector::new();
@@ -127,6 +132,10 @@ impl World {
         let settings = Settings::new().args(all);
         let fake = is_fake.then(|| connector.clone());
         let hive = hive(fake, &nodes, &ips, &identities);
+        let hive = match health {
+            Some(cell) => hive.with(cell),
+            None => hive,
+        };
         let running = hive_testing::start_with(hive, settings).await;
         Self {
             directory,
@@ -266,6 +275,44 @@ fn hive(
     .root::<Arc<ClusterMesh>>()
     .root::<Arc<ClusterMeshMetrics>>()
     .root::<Writer>()
+}
+
+/// What this thread logs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Logged(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Logged {
+    /// Keeps what this thread logs while the second value lives.
+    pub(crate) fn start() -> (Self, tracing::subscriber::DefaultGuard) {
+        let logged = Self::default();
+        let writer = logged.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (logged, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// Warnings of the job of a cluster.
+    pub(crate) fn warnings(&self, cluster: &str) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().clone()).expect("it is a text");
+        let job = format!("remote-etcd/{cluster}");
+        let lines = text
+            .lines()
+            .filter(|line| line.contains(" WARN ") && line.contains(&job));
+        lines.map(str::to_owned).collect()
+    }
 }
 
 /// Waits until something is true.

@@ -2,9 +2,9 @@
 
 //! Metrics and health.
 
-use skep_clustermesh_types::Kind;
+use skep_clustermesh_types::{Kind, keys};
 
-use crate::fixture::{World, eventually, ip, metric, node};
+use crate::fixture::{Logged, World, eventually, ip, metric, node};
 
 #[tokio::test(start_paused = true)]
 async fn metrics_have_the_names_and_labels_of_cilium() {
@@ -98,5 +98,61 @@ async fn each_cluster_has_a_health_of_its_own() {
         world.health("clustermesh.cedar").is_none()
     })
     .await;
+    world.stop().await;
+}
+
+/// There were two lines an attempt, and one more each second until the next one.
+#[tokio::test(start_paused = true)]
+async fn each_failed_attempt_is_one_warning_with_its_cause() {
+    let (logged, _logging) = Logged::start();
+    let world = World::start_with_logged_health().await;
+    let alder = world.cluster("alder", 7).await;
+    alder.delete_key(&keys::cluster_config("alder")).await;
+    world.join("alder");
+    world.write("cedar", "bad");
+    let failures = |name: &str| world.status(name).map_or(0, |status| status.num_failures);
+
+    eventually("both have failed several times", || {
+        failures("alder") > 2 && failures("cedar") > 2
+    })
+    .await;
+
+    for (name, cause) in [
+        ("alder", "remote cluster configuration required but not found"),
+        ("cedar", "invalid configuration file: no store for `cedar`"),
+    ] {
+        let warnings = logged.warnings(name);
+        assert_eq!(warnings.len() as u64, failures(name), "{warnings:#?}");
+        for warning in &warnings {
+            assert!(warning.contains("Unable to read a remote cluster"), "{warning}");
+            assert!(warning.contains(cause), "{warning}");
+        }
+    }
+    world.stop().await;
+}
+
+/// The status was that of a cluster that is reached soon.
+#[tokio::test(start_paused = true)]
+async fn the_status_says_why_a_cluster_is_not_connected() {
+    let world = World::start().await;
+    world.write("cedar", "bad");
+    eventually("it has failed", || {
+        world
+            .status("cedar")
+            .is_some_and(|status| status.num_failures > 0)
+    })
+    .await;
+
+    assert_eq!(
+        world.status("cedar").expect("it is configured").status,
+        "Waiting for initial connection to be established: \
+         cluster `cedar`: invalid configuration file: no store for `cedar`"
+    );
+
+    world.cluster("cedar", 7).await;
+    world.join("cedar");
+    world.ready("cedar").await;
+    let status = world.status("cedar").expect("it is configured").status;
+    assert!(!status.contains("invalid"), "{status}");
     world.stop().await;
 }

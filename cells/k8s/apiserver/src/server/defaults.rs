@@ -96,7 +96,17 @@ pub(super) fn fill_in(kind: &Kind, object: &mut Value) {
         }
         ("", "secrets") => secret(object),
         ("", "services") => {
-            service::default_spec(object);
+            if service::default_spec(object) == "LoadBalancer"
+                && let Some(status) = object.pointer_mut("/status/loadBalancer")
+            {
+                // Kubernetes 1.30.
+                each(status, "ingress", |ingress| {
+                    let has_address = ingress.get("ip").and_then(Value::as_str);
+                    if has_address.is_some_and(|ip| !ip.is_empty()) {
+                        or(ingress, "ipMode", "VIP");
+                    }
+                });
+            }
         }
         ("", "endpoints") => {
             if let Some(subsets) = object.get_mut("subsets").and_then(Value::as_array_mut) {

@@ -472,7 +472,7 @@ impl Machine {
     }
 
     fn log_list(&self, error: &Error) {
-        let cause = error.backend().map(ToString::to_string).unwrap_or_default();
+        let cause = error.backend().map(BackendError::chain).unwrap_or_default();
         let (client, prefix, attempt) = (self.client.name(), &self.prefix, self.failures);
         if attempt >= WARN_AFTER {
             tracing::warn!(client, prefix, attempt, error = %cause, "Unable to list keys of the kvstore");

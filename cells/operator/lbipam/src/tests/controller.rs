@@ -60,8 +60,9 @@ async fn writes_what_the_reference_shows() {
     ];
     assert_eq!(cluster.conditions("blue"), expected);
     let first = cluster.api.get(&services(), "default", "first").unwrap();
-    // API servers add `ipMode: VIP`.
-    assert_eq!(first["status"]["loadBalancer"]["ingress"][0]["ip"], "192.0.2.0");
+    // The API server adds the mode.
+    let ingress = json!([{ "ip": "192.0.2.0", "ipMode": "VIP" }]);
+    assert_eq!(first["status"]["loadBalancer"]["ingress"], ingress);
     let requests = cluster.client.requests().into_iter();
     let writes: Vec<_> = requests.filter(|request| request.verb.is_write()).collect();
     let manager = "cilium-operator-lb-ipam";
