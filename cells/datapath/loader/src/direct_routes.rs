@@ -395,7 +395,9 @@ impl DirectRoutes {
             let snapshot = self.db.read();
             let (is_complete, complete) = nodes.table().initialized_watch(&snapshot);
             let nodes_changed = nodes.table().table_watch(&snapshot);
-            let devices_changed = self.devices.table_watch(&snapshot);
+            // Interfaces of pods come and go, and no node is reached by them.
+            let selected = Device::BY_SELECTED.key(&true);
+            let devices_changed = self.devices.list_watch(&snapshot, selected).1;
             let rows = nodes.nodes(&snapshot);
             let plan = Plan::new(rows.iter().map(|row| &**row), &self.families);
             drop(rows);

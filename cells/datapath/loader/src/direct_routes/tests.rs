@@ -332,7 +332,7 @@ fn routes_of_other_programs_are_left_alone() {
 struct Followed {
     db: Db,
     nodes: NodeManager,
-    _devices: RwTable<Device>,
+    devices: RwTable<Device>,
     work: DirectRoutes,
     health: Health,
     reports: Arc<MemoryHealth>,
@@ -344,6 +344,7 @@ impl Followed {
         let nodes = NodeManager::with_table(&db).unwrap();
         let devices = RwTable::builder("devices")
             .primary(Device::BY_INDEX)
+            .index(Device::BY_SELECTED)
             .build(&db)
             .unwrap();
         let mut config = <TunnelConfig as hive::Config>::defaults().unwrap();
@@ -359,7 +360,7 @@ impl Followed {
             },
             db,
             nodes,
-            _devices: devices,
+            devices,
             health,
             reports,
         }
@@ -436,6 +437,18 @@ fn routes_follow_the_nodes_of_all_clusters() {
                 let own = followed.reports.get("routes").unwrap();
                 assert_eq!(own.level, Level::Ok);
                 assert_eq!(own.message, "5 networks of pods are routed to their nodes");
+
+                // The kernel forgets routes of an interface that is down.
+                ip("route del 10.2.0.0/24");
+                let lan = Device {
+                    index: 2,
+                    selected: true,
+                    ..Device::default()
+                };
+                let mut txn = followed.db.write(&[&followed.devices]);
+                followed.devices.insert(&mut txn, lan).unwrap();
+                txn.commit();
+                followed.until("repaired", |_| routed() == of_both()).await;
 
                 let mut txn = followed.nodes.write();
                 for (node, source) in [
