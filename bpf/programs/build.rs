@@ -24,6 +24,9 @@ const OBJECTS: &[&str] = &[
     "xdp_datapath",
 ];
 
+/// Those that feature `count-calls` compiles once more, with counters.
+const COUNTED: &[&str] = &["tc_datapath", "tc_overlay", "xdp_datapath"];
+
 fn main() -> std::process::ExitCode {
     match build() {
         Ok(()) => std::process::ExitCode::SUCCESS,
@@ -42,16 +45,24 @@ fn build() -> Result<(), String> {
     let clang = find_clang()?;
     let arguments = clang_arguments();
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
-    for name in OBJECTS {
+    let compile = |name: &str, object: &str, arguments: &[OsString]| {
         let source = Path::new("../progs").join(format!("{name}.bpf.c"));
-        let object = out.join(format!("{name}.bpf.o"));
         SkeletonBuilder::new()
             .source(&source)
-            .obj(&object)
+            .obj(out.join(format!("{object}.bpf.o")))
             .clang(&clang)
-            .clang_args(&arguments)
-            .build_and_generate(out.join(format!("{name}.skel.rs")))
-            .map_err(|error| format!("cannot compile {} with {clang}: {error:#}", source.display()))?;
+            .clang_args(arguments)
+            .build_and_generate(out.join(format!("{object}.skel.rs")))
+            .map_err(|error| format!("cannot compile {} with {clang}: {error:#}", source.display()))
+    };
+    for name in OBJECTS {
+        compile(name, name, &arguments)?;
+    }
+    if env::var_os("CARGO_FEATURE_COUNT_CALLS").is_some() {
+        let counting = [&arguments[..], &["-DCOUNT_CALLS".into()]].concat();
+        for name in COUNTED {
+            compile(name, &format!("{name}_counted"), &counting)?;
+        }
     }
     Ok(())
 }

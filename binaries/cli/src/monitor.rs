@@ -16,7 +16,7 @@ use std::{
 };
 
 use clap::{ArgAction, Args};
-use skep_api_types::StatusResponse;
+use skep_api_types::{Endpoint, StatusResponse};
 use skep_monitor_events::{event::MessageType, gob::GobError, payload::PayloadReader};
 
 use crate::{agent::Agent, status};
@@ -77,6 +77,9 @@ pub(crate) enum MonitorError {
         #[source]
         cause: io::Error,
     },
+    /// `skep endpoint list` has the ids.
+    #[error("no endpoint of --from, --to and --related-to exists")]
+    NoEndpoint,
     /// It sends what no monitor sends: is it the monitor's socket?
     #[error("decoding error")]
     Decode(#[from] GobError),
@@ -117,6 +120,35 @@ impl MonitorCommand {
     }
 }
 
+/// Id of the host in events.
+const HOST: u16 = 0;
+
+impl MonitorCommand {
+    /// Names endpoints of filters that are not there; fails if none is. Without an answer of the agent, events are
+    /// printed as they come.
+    fn check_endpoints(&self, agent: &Agent) -> Result<(), MonitorError> {
+        let filters = [&self.from, &self.to, &self.related_to];
+        let mut wanted: Vec<u16> = filters.into_iter().flatten().copied().collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let Ok(there) = agent.get::<Vec<Endpoint>>("endpoint", &[]) else {
+            return Ok(());
+        };
+        let is_missing = |id: &u16| *id != HOST && there.iter().all(|endpoint| endpoint.id != *id);
+        let missing: Vec<u16> = wanted.iter().copied().filter(is_missing).collect();
+        for id in &missing {
+            eprintln!("endpoint {id} not found");
+        }
+        match missing.len() < wanted.len() {
+            true => Ok(()),
+            false => Err(MonitorError::NoEndpoint),
+        }
+    }
+}
+
 /// Prints events until the connection breaks or the output is closed; opens it again when the agent closes it.
 pub(crate) fn run(command: &MonitorCommand, agent: &Agent, is_json: bool) -> Result<(), MonitorError> {
     let mut formatter = command.formatter(is_json);
@@ -125,6 +157,7 @@ pub(crate) fn run(command: &MonitorCommand, agent: &Agent, is_json: bool) -> Res
     if let Some(line) = listening(agent) {
         eprintln!("{line}");
     }
+    command.check_endpoints(agent)?;
     eprintln!("Press Ctrl-C to quit");
     loop {
         follow(stream, &mut formatter, &mut out)?;

@@ -15,9 +15,11 @@ use skep_bpf_maps::{
     event::METRICS,
     lb::*,
     names_of,
+    policy::{POLICIES, PolicyEntry, PolicyKey},
     testing::{Frontend, LbMaps},
 };
-use skep_bpf_sys::testing::Node;
+use skep_bpf_sys::{RawMap as _, testing::Node};
+use zerocopy::IntoBytes as _;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -206,6 +208,49 @@ fn backends_reverse_addresses_ranges_and_tables() {
                 "12    TCP://[fd00::7]:8080[3] (terminating)   sync    ",
             ],
         );
+        Ok(())
+    });
+}
+
+#[test]
+fn policies_are_maps_like_others() {
+    with_maps("cli-policies", |node| {
+        let policy = POLICIES.inner_spec("cilium_policy_v2_00302", &MapSizes::default());
+        let map = node.store().provide(&policy.unwrap())?;
+        let mut key = PolicyKey {
+            prefix_len: 40 + 24,
+            identity: 52_310,
+            direction: 1,
+            proto: TCP,
+            port: 5432.into(),
+        };
+        let mut entry = PolicyEntry {
+            proxy_port: 0.into(),
+            flags: 1,
+            auth: 0,
+            precedence: 7,
+            cookie: 3,
+        };
+        assert!(map.update(key.as_bytes(), entry.as_bytes()).is_empty());
+        (key.direction, key.prefix_len, entry.flags) = (0, 40, 0);
+        assert!(map.update(key.as_bytes(), entry.as_bytes()).is_empty());
+
+        let text = skep(node, &["map", "get", "cilium_policy_v2_00302"])?;
+
+        let rows: Vec<Vec<&str>> = text.lines().map(|row| row.split_whitespace().collect()).collect();
+        let rest = ["proxyport=0", "precedence=7", "cookie=3", "sync"];
+        let expected = [
+            &["Key", "Value", "State", "Error"][..],
+            &[&["Ingress:", "52310", "ANY", "Allow"][..], &rest[..]].concat(),
+            &[&["Egress:", "52310", "5432/TCP", "Deny"][..], &rest[..]].concat(),
+        ];
+        assert_eq!(rows, expected, "{text}");
+        let list = skep(node, &["map", "list"])?;
+        let row = list
+            .lines()
+            .find(|row| row.starts_with("cilium_policy_v2_00302 "));
+        let words: Vec<&str> = row.unwrap_or(&list).split_whitespace().collect();
+        assert_eq!(words, ["cilium_policy_v2_00302", "2", "unknown", "false"]);
         Ok(())
     });
 }

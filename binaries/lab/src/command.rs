@@ -169,18 +169,18 @@ impl Shape {
 
     /// Settings of the agents that follow from the options.
     pub(crate) fn agent_settings(&self) -> impl Iterator<Item = (String, String)> {
-        self.modes()
-            .into_iter()
-            .map(|(_, key, value)| (key.to_owned(), value))
-    }
-
-    /// Option of the lab, setting of the agents and value of each mode.
-    fn modes(&self) -> [(&'static str, &'static str, String); 3] {
-        [
-            ("--routing-mode", "routing-mode", word(self.routing_mode)),
-            ("--lb-mode", "bpf-lb-mode", word(self.lb_mode)),
-            ("--dsr-dispatch", "bpf-lb-dsr-dispatch", word(self.dsr_dispatch)),
-        ]
+        let (routing, direct) = match self.routing_mode {
+            RoutingMode::Native => ("native", None),
+            RoutingMode::Direct => ("native", Some(("auto-direct-node-routes", "true".to_owned()))),
+            RoutingMode::Tunnel => ("tunnel", None),
+        };
+        let settings = [
+            ("routing-mode", routing.to_owned()),
+            ("bpf-lb-mode", word(self.lb_mode)),
+            ("bpf-lb-dsr-dispatch", word(self.dsr_dispatch)),
+        ];
+        let settings = settings.into_iter().chain(direct);
+        settings.map(|(key, value)| (key.to_owned(), value))
     }
 
     /// The arguments by which the supervisor gets this shape.
@@ -201,7 +201,11 @@ impl Shape {
         }
         arguments.extend(self.kvstoremesh.then(|| "--kvstoremesh".into()));
         arguments.extend(self.unmanaged_pods.then(|| "--unmanaged-pods".into()));
-        for (option, _, value) in self.modes() {
+        for (option, value) in [
+            ("--routing-mode", word(self.routing_mode)),
+            ("--lb-mode", word(self.lb_mode)),
+            ("--dsr-dispatch", word(self.dsr_dispatch)),
+        ] {
             arguments.extend([option.into(), value.into()]);
         }
         for setting in &self.agent_config {
@@ -221,6 +225,8 @@ pub enum RoutingMode {
     /// By routes of the nodes to the pods of other nodes, which the lab makes.
     #[default]
     Native,
+    /// By routes that the agents make, with `auto-direct-node-routes`; the lab makes those to other clusters only.
+    Direct,
     /// In VXLAN between nodes, which have no routes to the pods of other nodes of their cluster.
     Tunnel,
 }

@@ -484,14 +484,14 @@ fn routes_to_pods(lab: &Lab) -> Vec<((IpAddr, u8), IpAddr)> {
         .collect()
 }
 
-/// Routes from `node` to the pods of all other nodes; none if its packets to them go by a tunnel, which reaches the nodes of
-/// its own cluster.
+/// Routes from `node` to the pods of all other nodes; none to those of its own cluster if its agent brings packets there, by a
+/// tunnel or by routes.
 fn routes_from(lab: &Lab, node: &Node, routing: RoutingMode) -> Vec<((IpAddr, u8), IpAddr)> {
-    let is_tunnelled = |other: &&Node| routing == RoutingMode::Tunnel && other.cluster == node.cluster;
+    let is_left_out = |other: &&Node| routing != RoutingMode::Native && other.cluster == node.cluster;
     lab.clusters
         .iter()
         .flat_map(|cluster| &cluster.nodes)
-        .filter(|other| *other != node && !is_tunnelled(other))
+        .filter(|other| *other != node && !is_left_out(other))
         .flat_map(|other| {
             other
                 .pod_networks()
@@ -554,14 +554,16 @@ mod tests {
                 .iter()
                 .any(|(network, _)| *network == node.pod_networks()[0])
         );
-        // Clusters do not know the tunnels of others.
-        let tunnelled = routes_from(&lab, node, RoutingMode::Tunnel);
+        // Clusters do not know the nodes of others.
         let others: Vec<_> = lab.clusters[1]
             .nodes
             .iter()
             .flat_map(Node::pod_networks)
             .collect();
-        assert!(tunnelled.iter().map(|(network, _)| network).eq(&others));
+        for routing in [RoutingMode::Tunnel, RoutingMode::Direct] {
+            let routes = routes_from(&lab, node, routing);
+            assert!(routes.iter().map(|(network, _)| network).eq(&others));
+        }
     }
 
     #[test]

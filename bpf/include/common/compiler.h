@@ -10,6 +10,9 @@
 #ifdef __bpf__
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
+#ifdef COUNT_CALLS
+#include "count.h"
+#endif
 #else
 #include <stddef.h>
 #undef __always_inline

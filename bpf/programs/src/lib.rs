@@ -6,9 +6,12 @@
 //! what stays are descriptors of the programs. Attaching is [`skep_bpf_sys::link`]'s work.
 //!
 //! - `testing` (feature `testing`): what a call through a service costs.
+//! - feature `count-calls`: the packet programs once more, with counters of what they call.
 
 mod clock;
 mod collect;
+#[cfg(feature = "count-calls")]
+mod count;
 mod object;
 mod options;
 mod packets;
@@ -18,6 +21,8 @@ mod terminate;
 pub mod testing;
 mod types;
 
+#[cfg(feature = "count-calls")]
+pub use self::count::{Calls, Counter};
 pub use self::{
     clock::{MapClock, kernel_hz, map_ticks},
     collect::{FlowIterators, PassTime},
@@ -64,6 +69,18 @@ mod skeleton {
     }
     pub(crate) mod xdp {
         include!(concat!(env!("OUT_DIR"), "/xdp_datapath.skel.rs"));
+    }
+    #[cfg(feature = "count-calls")]
+    pub(crate) mod counted_packets {
+        include!(concat!(env!("OUT_DIR"), "/tc_datapath_counted.skel.rs"));
+    }
+    #[cfg(feature = "count-calls")]
+    pub(crate) mod counted_overlay {
+        include!(concat!(env!("OUT_DIR"), "/tc_overlay_counted.skel.rs"));
+    }
+    #[cfg(feature = "count-calls")]
+    pub(crate) mod counted_xdp {
+        include!(concat!(env!("OUT_DIR"), "/xdp_datapath_counted.skel.rs"));
     }
     pub(crate) mod map_types {
         include!(concat!(env!("OUT_DIR"), "/map_types.skel.rs"));

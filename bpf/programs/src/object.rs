@@ -77,6 +77,14 @@ pub enum LoadError {
         source: std::io::Error,
     },
 
+    /// The counters of an object that has them cannot be read.
+    #[error("object {object}: cannot read its counters")]
+    Counter {
+        object: &'static str,
+        #[source]
+        source: libbpf_rs::Error,
+    },
+
     /// The kernel did not take the types of the maps' fields.
     #[error("object {object}: cannot load the types of its maps")]
     Types {

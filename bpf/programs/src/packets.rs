@@ -13,6 +13,8 @@ use super::{
     object::{IpFamilies, LoadError, keep, logged, share},
     options::{NodeOptions, raw_options},
 };
+#[cfg(feature = "count-calls")]
+use crate::count::Counter;
 use skep_bpf_maps::MapSizes;
 use skep_bpf_sys::store::MapStore;
 
@@ -37,9 +39,13 @@ pub struct Packets {
     programs: Vec<(&'static str, OwnedFd)>,
 }
 
-/// Loads the programs of an object whose skeleton is a module of [`super::skeleton`].
+/// Loads the programs of an object whose skeleton is a module of [`super::skeleton`]. Returns them, and what is kept of the
+/// object besides.
 macro_rules! load {
-    ($object:literal, $skeleton:ident::$builder:ident, $programs:expr, $store:expr, $sizes:expr, $options:expr) => {{
+    (
+        $object:literal, $skeleton:ident::$builder:ident, $programs:expr, $store:expr, $sizes:expr, $options:expr,
+        $loaded:ident => $kept:expr
+    ) => {{
         const OBJECT: &str = $object;
         let options: &NodeOptions = $options;
         let mut storage = MaybeUninit::uninit();
@@ -55,12 +61,12 @@ macro_rules! load {
         }
         let ip = IpFamilies::of(options);
         share(OBJECT, open.open_object_mut(), $store, $sizes, ip)?;
-        let skeleton = logged(OBJECT, || open.load())?;
+        let $loaded = logged(OBJECT, || open.load())?;
         let mut programs = Vec::new();
         for name in $programs {
-            programs.push((name, keep(OBJECT, skeleton.object(), name)?));
+            programs.push((name, keep(OBJECT, $loaded.object(), name)?));
         }
-        Ok(Packets { programs })
+        (Packets { programs }, $kept)
     }};
 }
 
@@ -75,14 +81,16 @@ impl Packets {
         sizes: impl Into<MapSizes>,
         options: &NodeOptions,
     ) -> Result<Self, LoadError> {
-        load!(
+        let (packets, ()) = load!(
             "tc_datapath",
             packets::TcDatapathSkelBuilder,
             PACKET_PROGRAMS,
             store,
             &sizes.into(),
-            options
-        )
+            options,
+            skeleton => ()
+        );
+        Ok(packets)
     }
 
     /// Loads the programs at the interface of the tunnel, as [`Packets::load`].
@@ -95,14 +103,16 @@ impl Packets {
         sizes: impl Into<MapSizes>,
         options: &NodeOptions,
     ) -> Result<Self, LoadError> {
-        load!(
+        let (packets, ()) = load!(
             "tc_overlay",
             overlay::TcOverlaySkelBuilder,
             OVERLAY_PROGRAMS,
             store,
             &sizes.into(),
-            options
-        )
+            options,
+            skeleton => ()
+        );
+        Ok(packets)
     }
 
     /// Loads the XDP program, as [`Packets::load`]. It leaves to the tc programs of the same interface what it does not
@@ -116,19 +126,87 @@ impl Packets {
         sizes: impl Into<MapSizes>,
         options: &NodeOptions,
     ) -> Result<Self, LoadError> {
-        load!(
+        let (packets, ()) = load!(
             "xdp_datapath",
             xdp::XdpDatapathSkelBuilder,
             [XDP_PROGRAM],
             store,
             &sizes.into(),
-            options
-        )
+            options,
+            skeleton => ()
+        );
+        Ok(packets)
     }
 
     /// The program of this name.
     pub fn program(&self, name: &str) -> Option<BorrowedFd<'_>> {
         let found = self.programs.iter().find(|(known, _)| *known == name);
         found.map(|(_, fd)| fd.as_fd())
+    }
+}
+
+#[cfg(feature = "count-calls")]
+impl Packets {
+    /// As [`Packets::load`], with counters.
+    ///
+    /// # Errors
+    ///
+    /// As [`Packets::load`].
+    pub fn load_counted(
+        store: &MapStore,
+        sizes: MapSizes,
+        options: &NodeOptions,
+    ) -> Result<(Self, Counter), LoadError> {
+        Ok(load!(
+            "tc_datapath",
+            counted_packets::TcDatapathCountedSkelBuilder,
+            PACKET_PROGRAMS,
+            store,
+            &sizes,
+            options,
+            skeleton => Counter::new("tc_datapath", &skeleton.maps.bss)?
+        ))
+    }
+
+    /// As [`Packets::load_overlay`], with counters.
+    ///
+    /// # Errors
+    ///
+    /// As [`Packets::load`].
+    pub fn load_overlay_counted(
+        store: &MapStore,
+        sizes: MapSizes,
+        options: &NodeOptions,
+    ) -> Result<(Self, Counter), LoadError> {
+        Ok(load!(
+            "tc_overlay",
+            counted_overlay::TcOverlayCountedSkelBuilder,
+            OVERLAY_PROGRAMS,
+            store,
+            &sizes,
+            options,
+            skeleton => Counter::new("tc_overlay", &skeleton.maps.bss)?
+        ))
+    }
+
+    /// As [`Packets::load_xdp`], with counters.
+    ///
+    /// # Errors
+    ///
+    /// As [`Packets::load`].
+    pub fn load_xdp_counted(
+        store: &MapStore,
+        sizes: MapSizes,
+        options: &NodeOptions,
+    ) -> Result<(Self, Counter), LoadError> {
+        Ok(load!(
+            "xdp_datapath",
+            counted_xdp::XdpDatapathCountedSkelBuilder,
+            [XDP_PROGRAM],
+            store,
+            &sizes,
+            options,
+            skeleton => Counter::new("xdp_datapath", &skeleton.maps.bss)?
+        ))
     }
 }

@@ -5,7 +5,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use run_packets::measure::{Cost, Load, measure};
+use run_packets::measure::{Cost, Load, count, measure, sizes};
+use skep_bpf_programs::Calls;
 
 use crate::report::{Report, Row};
 
@@ -47,20 +48,71 @@ const PEER: [(&str, [Option<u32>; 3]); 8] = [
 ];
 
 /// Loads of the maps. The first is that of Cilium's figures, which do not depend on the number of services.
-const LOADS: [Load; 2] = [
-    Load {
-        services: 0,
-        flows: 10_000,
-    },
-    Load {
-        services: 10_000,
-        flows: 1_000_000,
-    },
+const LOADS: [Load; 4] = [
+    load(1, 10_000),
+    load(1, 1_000_000),
+    load(10_000, 10_000),
+    load(10_000, 1_000_000),
 ];
+
+const fn load(services: u32, flows: u32) -> Load {
+    Load { services, flows }
+}
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     for load in LOADS {
         run_with(options, load, report)?;
+    }
+    calls(options, report)?;
+    programs(options, report)
+}
+
+/// What packets call, by programs with counters: no figure of time is from these.
+fn calls(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    for way in count(&options.recorded)? {
+        let family = if way.is_ipv6 { "IPv6" } else { "IPv4" };
+        let kinds = [
+            ("first packet", Some(way.first)),
+            ("established", way.established),
+            ("reply", way.reply),
+        ];
+        for (kind, calls) in kinds {
+            let Some(calls) = calls else { continue };
+            for (what, number) in named(&calls) {
+                let name = format!("{}, {family}, {kind}: {what}", way.name);
+                report.add(Row::cost(name, number as f64, "calls"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What was called at all.
+fn named(calls: &Calls) -> impl Iterator<Item = (&'static str, u64)> {
+    let all = [
+        ("lookups in hash maps", calls.hash_lookups()),
+        ("lookups of prefixes", calls.prefix_lookups()),
+        ("lookups in arrays", calls.array_lookups()),
+        ("updates of maps", calls.updates),
+        ("lookups of routes", calls.routes),
+        ("lookups of sockets", calls.sockets),
+    ];
+    all.into_iter().filter(|(_, number)| *number > 0)
+}
+
+/// How large the programs are.
+fn programs(options: &Options, report: &mut Report) -> anyhow::Result<()> {
+    for program in sizes(&options.recorded)? {
+        let name = format!("{} {}", program.name, program.options);
+        let size = program.size;
+        for (what, number, unit) in [
+            ("verified", size.verified, "instructions"),
+            ("translated", size.translated, "bytes"),
+            ("native code", size.native, "bytes"),
+        ] {
+            let name = format!("{}: {what}", name.trim_end());
+            report.add(Row::cost(name, f64::from(number), unit));
+        }
     }
     Ok(())
 }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What a packet costs on each of its ways: one call a packet, less what a program costs that does nothing.
+//! What a packet costs on each of its ways: one call a packet, less what a program costs that does nothing; what it calls
+//! there, and how large the programs are.
 
 mod background;
+mod calls;
+mod size;
 
 use std::{
     fmt,
@@ -17,9 +20,13 @@ use skep_bpf_programs::{
 };
 use skep_bpf_sys::testing::Node;
 
+pub use self::{
+    calls::{WayCalls, count},
+    size::{SizedProgram, sizes},
+};
 use crate::{
     Error,
-    vectors::{Facts, Group, Step},
+    vectors::{Facts, Group, Scenario, Step},
     world::{World, options},
 };
 
@@ -32,6 +39,10 @@ enum Mode {
     Direct,
     /// By the tunnel.
     Tunnelled,
+}
+
+impl Mode {
+    const ALL: [Self; 3] = [Self::Routed, Self::Direct, Self::Tunnelled];
 }
 
 /// A way, and the steps of a recorded scenario that go it.
@@ -50,6 +61,16 @@ struct Way {
 impl Way {
     fn is_xdp(&self) -> bool {
         self.group.starts_with("xdp-")
+    }
+
+    fn scenario(&self, folder: &Path, is_ipv6: bool) -> Result<Scenario, Error> {
+        let family = if is_ipv6 { "v6" } else { "v4" };
+        let group = Group::read(&folder.join(format!("{}-{family}.json", self.group)))?;
+        let mut scenarios = group.scenarios.into_iter();
+        let found = scenarios.find(|scenario| scenario.name == self.scenario);
+        found.ok_or_else(|| Error::Facts {
+            what: format!("scenario {}", self.scenario),
+        })
     }
 }
 
@@ -199,7 +220,8 @@ pub struct Load {
 
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} services, {} flows", self.services, self.flows)
+        let services = if self.services == 1 { "service" } else { "services" };
+        write!(f, "{} {services}, {} flows", self.services, self.flows)
     }
 }
 
@@ -210,19 +232,68 @@ impl fmt::Display for Load {
 ///
 /// [`Error`] as of [`run_file`](crate::run_file).
 pub fn measure(folder: &Path, calls: u32, load: Load) -> Result<Vec<Costs>, Error> {
+    visit(folder, calls, load, false, |meter| meter.costs())
+}
+
+/// What ways of packets are visited with.
+const FILES: [(bool, &[&str]); 2] = [
+    (false, &["facts.json"]),
+    (true, &["facts.json", "facts-xdp.json"]),
+];
+
+/// Visits all ways; with programs that count what they call if `counts`.
+fn visit<T: Send>(
+    folder: &Path,
+    calls: u32,
+    load: Load,
+    counts: bool,
+    work: fn(&Meter<'_>) -> Result<T, Error>,
+) -> Result<Vec<T>, Error> {
     let mut all = Vec::new();
-    for mode in [Mode::Routed, Mode::Direct, Mode::Tunnelled] {
-        for (is_xdp, files) in [
-            (false, &["facts.json"][..]),
-            (true, &["facts.json", "facts-xdp.json"]),
-        ] {
+    for mode in Mode::ALL {
+        for (is_xdp, files) in FILES {
             let ways: Vec<&Way> = WAYS
                 .iter()
                 .filter(|way| (way.is_xdp(), way.mode) == (is_xdp, mode))
                 .collect();
-            if !ways.is_empty() {
-                all.extend(measure_with(folder, calls, load, files, mode, &ways)?);
+            if ways.is_empty() {
+                continue;
             }
+            let facts = Facts::read_all(files.iter().map(|file| folder.join(file)))?;
+            let options = with_mode(options(&facts, "")?, &facts, mode)?;
+            let sizes = background::sizes(load);
+            // Flows of different ways have different ports.
+            let ports = PORTS.count() as u32 / ways.len() as u32;
+            let of_mode: Vec<T> = Node::run("measure", |node| {
+                pin()?;
+                let mut world = if counts {
+                    World::counting(node, facts, &options, &sizes)?
+                } else {
+                    World::with_options(node, facts, "", &options, &sizes)?
+                };
+                world.stop_listening();
+                background::fill(&world, load)?;
+                let both = [false, true].into_iter().flat_map(|is_ipv6| {
+                    let ports =
+                        (0..).map(move |n| PORTS.start() + n * ports..PORTS.start() + (n + 1) * ports);
+                    ways.iter()
+                        .zip(ports)
+                        .map(move |(way, ports)| (way, is_ipv6, ports))
+                });
+                both.map(|(way, is_ipv6, ports)| {
+                    let scenario = way.scenario(folder, is_ipv6)?;
+                    work(&Meter {
+                        world: &world,
+                        steps: &scenario.steps,
+                        way,
+                        is_ipv6,
+                        calls,
+                        ports,
+                    })
+                })
+                .collect::<Result<_, Error>>()
+            })?;
+            all.extend(of_mode);
         }
     }
     Ok(all)
@@ -261,51 +332,6 @@ fn with_mode(mut options: NodeOptions, facts: &Facts, mode: Mode) -> Result<Node
     Ok(options)
 }
 
-/// Measures these ways, on a node of these facts.
-fn measure_with(
-    folder: &Path,
-    calls: u32,
-    load: Load,
-    files: &[&str],
-    mode: Mode,
-    ways: &[&Way],
-) -> Result<Vec<Costs>, Error> {
-    let facts = Facts::read_all(files.iter().map(|file| folder.join(file)))?;
-    let options = with_mode(options(&facts, "")?, &facts, mode)?;
-    // Flows of different ways have different ports.
-    let ports = PORTS.count() as u32 / ways.len() as u32;
-    Node::run("measure", |node| {
-        pin()?;
-        let mut world = World::with_options(node, facts, "", &options, &background::sizes(load))?;
-        world.stop_listening();
-        background::fill(&world, load)?;
-        let mut all = Vec::new();
-        for is_ipv6 in [false, true] {
-            for (n, way) in (0..).zip(ways) {
-                let family = if is_ipv6 { "v6" } else { "v4" };
-                let group = Group::read(&folder.join(format!("{}-{family}.json", way.group)))?;
-                let found = group
-                    .scenarios
-                    .into_iter()
-                    .find(|scenario| scenario.name == way.scenario);
-                let scenario = found.ok_or_else(|| Error::Facts {
-                    what: format!("scenario {}", way.scenario),
-                })?;
-                let meter = Meter {
-                    world: &world,
-                    steps: &scenario.steps,
-                    way,
-                    is_ipv6,
-                    calls,
-                    ports: PORTS.start() + n * ports..PORTS.start() + (n + 1) * ports,
-                };
-                all.push(meter.costs()?);
-            }
-        }
-        Ok(all)
-    })
-}
-
 /// Stays on one CPU: the last one that this thread may use.
 fn pin() -> Result<(), Error> {
     let allowed = sched_getaffinity(None).map_err(std::io::Error::from)?;
@@ -330,10 +356,7 @@ struct Meter<'a> {
 
 impl Meter<'_> {
     fn costs(&self) -> Result<Costs, Error> {
-        for index in self.way.opening {
-            let runner = self.runner(*index)?;
-            runner.call(&runner.step.packet_in.0)?;
-        }
+        self.open()?;
         Ok(Costs {
             name: self.way.name,
             is_ipv6: self.is_ipv6,
@@ -341,6 +364,15 @@ impl Meter<'_> {
             established: self.again(self.way.established)?,
             reply: self.again(self.way.reply)?,
         })
+    }
+
+    /// Opens a flow.
+    fn open(&self) -> Result<(), Error> {
+        for index in self.way.opening {
+            let runner = self.runner(*index)?;
+            runner.call(&runner.step.packet_in.0)?;
+        }
+        Ok(())
     }
 
     /// Offset of the source port.
@@ -351,22 +383,33 @@ impl Meter<'_> {
     /// Each packet is of another flow.
     fn first(&self) -> Result<Cost, Error> {
         let runner = self.runner(self.way.opening[0])?;
-        let mut frame = runner.step.packet_in.0.clone();
         let mut times = Vec::new();
         for port in self.ports.clone().take(self.calls as usize) {
-            let at = self.ports_at();
-            frame[at..at + 2].copy_from_slice(&(port as u16).to_be_bytes());
-            times.push(runner.call(&frame)?);
+            times.push(runner.call(&self.opening(&runner, port))?);
         }
         Ok(cost(times, runner.idle(self.calls)?))
     }
 
-    /// The same packet again and again: an acknowledgement alone.
+    /// The first packet of a flow from this port.
+    fn opening(&self, runner: &Runner<'_>, port: u32) -> Vec<u8> {
+        let mut frame = runner.step.packet_in.0.clone();
+        let at = self.ports_at();
+        frame[at..at + 2].copy_from_slice(&(port as u16).to_be_bytes());
+        frame
+    }
+
+    /// A packet of a step as an acknowledgement alone.
+    fn acknowledgement(&self, runner: &Runner<'_>) -> Vec<u8> {
+        let mut frame = runner.step.packet_in.0.clone();
+        frame[self.ports_at() + 13] = 0x10;
+        frame
+    }
+
+    /// The same packet again and again.
     fn again(&self, index: Option<usize>) -> Result<Option<Cost>, Error> {
         let Some(index) = index else { return Ok(None) };
         let runner = self.runner(index)?;
-        let mut frame = runner.step.packet_in.0.clone();
-        frame[self.ports_at() + 13] = 0x10;
+        let frame = self.acknowledgement(&runner);
         let times: Result<Vec<u64>, Error> = (0..self.calls).map(|_| runner.call(&frame)).collect();
         Ok(Some(cost(times?, runner.idle(self.calls)?)))
     }

@@ -4,7 +4,10 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use skep_bpf_programs::{NodeOptions, testing::run::SkBuff};
+use skep_bpf_programs::{
+    NodeOptions,
+    testing::run::{FromTunnel, SkBuff},
+};
 use skep_bpf_sys::{KernelMap, MapStore, RawMap as _, testing::Node};
 
 pub use crate::world::Called;
@@ -59,6 +62,23 @@ impl PacketNode {
     /// [`Error::Facts`] if there is no such program, [`Error::Kernel`] with what the kernel says of the packet.
     pub fn run(&self, program: &str, frame: &[u8], context: &SkBuff) -> Result<Called, Error> {
         self.world.run(program, frame, context)
+    }
+
+    /// Whether it has a program.
+    pub fn has(&self, program: &str) -> bool {
+        self.world.program(program).is_some()
+    }
+
+    /// A program that runs another one on packets as if the tunnel with this id had encapsulated them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Facts`] if there is no such program, [`Error::Io`] with what the kernel says.
+    pub fn in_tunnel(&self, program: &str, tunnel_id: u32) -> Result<FromTunnel, Error> {
+        let found = self.world.program(program).ok_or_else(|| Error::Facts {
+            what: format!("program {program}"),
+        })?;
+        Ok(FromTunnel::new(tunnel_id, Some(found))?)
     }
 
     /// Writes an entry of a map.

@@ -28,7 +28,7 @@ use skep_bpf_maps::{
     policy::{POLICIES, POLICY_STATIC_BITS, endpoint_of_pin, policy_pin},
 };
 use skep_bpf_programs::{
-    NodeOptions, PacketOptions, Packets, XDP_PROGRAM,
+    Calls, Counter, LoadError, NodeOptions, PacketOptions, Packets, XDP_PROGRAM,
     testing::run::{SkBuff, run_tc, run_xdp},
 };
 use skep_bpf_sys::{KernelMap, MapStore, RawMap, testing::Node};
@@ -74,6 +74,8 @@ pub struct Called {
 pub(crate) struct World {
     pub(crate) store: Arc<MapStore>,
     programs: Vec<Packets>,
+    /// Of programs that count what they call.
+    counters: Vec<Counter>,
     pub(crate) facts: Facts,
     maps: BTreeMap<String, KernelMap>,
     /// `None`: events have no listener.
@@ -98,22 +100,56 @@ impl World {
         options: &NodeOptions,
         sizes: &MapSizes,
     ) -> Result<Self, Error> {
+        Self::load(node, facts, see, options, sizes, false)
+    }
+
+    /// As [`World::with_options`], with programs that count what they call.
+    pub(crate) fn counting(
+        node: &Node,
+        facts: Facts,
+        options: &NodeOptions,
+        sizes: &MapSizes,
+    ) -> Result<Self, Error> {
+        Self::load(node, facts, "", options, sizes, true)
+    }
+
+    fn load(
+        node: &Node,
+        facts: Facts,
+        see: &str,
+        options: &NodeOptions,
+        sizes: &MapSizes,
+        counts: bool,
+    ) -> Result<Self, Error> {
         network(async |handle| interfaces(&handle, &facts).await)?;
         let store = node.store();
-        let mut programs = vec![Packets::load(&store, sizes.clone(), options)?];
+        let mut programs = Vec::new();
+        let mut counters = Vec::new();
+        let mut load = |plain: Load<Packets>, counted: Load<(Packets, Counter)>| {
+            if counts {
+                let (loaded, counter) = counted(&store, sizes.clone(), options)?;
+                programs.push(loaded);
+                counters.push(counter);
+            } else {
+                programs.push(plain(&store, sizes.clone(), options)?);
+            }
+            Ok::<_, LoadError>(())
+        };
+        load(Packets::load, Packets::load_counted)?;
         if options.packets.tunnel.is_some() {
-            programs.push(Packets::load_overlay(&store, sizes.clone(), options)?);
+            load(Packets::load_overlay, Packets::load_overlay_counted)?;
         }
         if facts.has_xdp() {
-            let loaded = Packets::load_xdp(&store, sizes.clone(), options)?;
+            load(Packets::load_xdp, Packets::load_xdp_counted)?;
             // It is only run on packets of interfaces that have one.
-            if let (Some(program), Some(device)) = (loaded.program(XDP_PROGRAM), facts.devices.get("eth0")) {
+            let found = programs.iter().find_map(|loaded| loaded.program(XDP_PROGRAM));
+            if let (Some(program), Some(device)) = (found, facts.devices.get("eth0")) {
                 Xdp::new(program).attach(device.ifindex as i32, XdpFlags::DRV_MODE)?;
             }
-            programs.push(loaded);
         }
         let mut world = Self {
             programs,
+            counters,
             maps: BTreeMap::new(),
             events: Some(Rings::open(&store, "cilium_events")?),
             signals: Rings::open(&store, "cilium_signals")?,
@@ -168,6 +204,14 @@ impl World {
     /// A program, if it is loaded.
     pub(crate) fn program(&self, name: &str) -> Option<BorrowedFd<'_>> {
         self.programs.iter().find_map(|loaded| loaded.program(name))
+    }
+
+    /// What programs have called since the last call of this, if they count it.
+    pub(crate) fn take_calls(&self) -> Result<Calls, Error> {
+        let counters = self.counters.iter();
+        counters
+            .map(Counter::take)
+            .try_fold(Calls::default(), |all, calls| Ok(all + calls?))
     }
 
     /// Whether the node knows its neighbours in this scenario.
@@ -302,6 +346,9 @@ impl World {
         entries.next().is_some_and(|entry| entry.key.0 == all) && entries.next().is_none()
     }
 }
+
+/// Loads the programs of an object.
+type Load<T> = fn(&MapStore, MapSizes, &NodeOptions) -> Result<T, LoadError>;
 
 /// Sizes for a few flows and services.
 pub(crate) fn small() -> MapSizes {

@@ -2,19 +2,23 @@
 
 //! Every way of a packet is measured.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use run_packets::measure::{Cost, Load, measure};
+use run_packets::measure::{Cost, Load, count, measure, sizes};
+use skep_bpf_programs::Calls;
+
+fn recorded() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata")
+}
 
 #[test]
 fn measures_every_way_of_both_families_with_other_services_and_flows() {
-    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
     let load = Load {
         services: 10,
         flows: 100,
     };
 
-    let all = measure(&recorded, 40, load).unwrap();
+    let all = measure(&recorded(), 40, load).unwrap();
 
     let ways: Vec<_> = all.iter().filter(|costs| !costs.is_ipv6).collect();
     assert_eq!((ways.len(), all.len()), (12, 24));
@@ -25,4 +29,47 @@ fn measures_every_way_of_both_families_with_other_services_and_flows() {
         costs.reply.into_iter().for_each(cost);
     }
     assert_eq!(ways.iter().filter(|costs| costs.reply.is_some()).count(), 6);
+}
+
+#[test]
+fn counts_what_packets_call() {
+    let all = count(&recorded()).unwrap();
+
+    assert_eq!(all.len(), 24);
+    let of = |name: &str| {
+        all.iter()
+            .find(|calls| calls.name == name && !calls.is_ipv6)
+            .unwrap()
+    };
+    let pods = of("pod to pod of the node");
+    // The flow's entries are new; later there is no entry to make, and no route is looked up.
+    let (first, established) = (pods.first, pods.established.unwrap());
+    assert_eq!((first.updates, established.updates), (2, 0));
+    assert!(
+        first.hash_lookups() > established.hash_lookups(),
+        "{first:?} {established:?}"
+    );
+    assert!(established.hash_lookups() > 0, "{established:?}");
+    assert_eq!((first.routes, first.sockets), (0, 0));
+    let port = of("NodePort at tc, backend elsewhere");
+    assert_eq!((port.first.routes, port.first.sockets), (1, 1));
+    assert!(all.iter().any(|way| way.first.prefix_lookups() > 0), "{all:?}");
+    let none = all.iter().filter(|calls| calls.first == Calls::default());
+    assert_eq!(none.count(), 0);
+}
+
+#[test]
+fn sizes_are_those_of_all_programs() {
+    let all = sizes(&recorded()).unwrap();
+
+    assert_eq!(all.len(), 6 + 6 + 8);
+    for program in &all {
+        let size = program.size;
+        assert!(size.verified > 100 && size.verified < 1_000_000, "{program:?}");
+        // An instruction has 8 bytes.
+        assert!(size.translated > 800 && size.translated % 8 == 0, "{program:?}");
+        assert!(size.native > 0, "{program:?}");
+    }
+    let with = |options: &str| all.iter().filter(|program| program.options == options).count();
+    assert_eq!((with(""), with("with DSR"), with("with tunnel")), (6, 6, 8));
 }

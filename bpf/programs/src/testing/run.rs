@@ -171,6 +171,38 @@ pub fn run_xdp(program: BorrowedFd<'_>, packet: &[u8], interface: u32, repeat: u
     })
 }
 
+/// How large a loaded program is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProgramSize {
+    /// Instructions that the verifier processed, some of them many times.
+    pub verified: u32,
+    /// Bytes of the instructions that it left.
+    pub translated: u32,
+    /// Bytes of machine code.
+    pub native: u32,
+}
+
+/// The size of a loaded program.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn program_size(program: BorrowedFd<'_>) -> io::Result<ProgramSize> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut length = size_of_val(&info) as u32;
+    // SAFETY: the kernel writes at most `length` bytes to `info`, which has zeros where it would follow pointers.
+    let failed =
+        unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut length) };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(ProgramSize {
+        verified: info.verified_insns,
+        translated: info.xlated_prog_len,
+        native: info.jited_prog_len,
+    })
+}
+
 /// A tc program that does nothing: what a run costs without one.
 ///
 /// # Errors

@@ -26,6 +26,12 @@ pub struct TunnelConfig {
     /// other one. `auto` is IPv4.
     #[config(default = "auto")]
     pub underlay_protocol: Underlay,
+    /// Route networks of other nodes' pods to those nodes, which must be on a network of this node. With native routing only.
+    #[config(default = false)]
+    pub auto_direct_node_routes: bool,
+    /// Nodes that are reached by a router get no such routes: the network between has them.
+    #[config(default = false)]
+    pub direct_routing_skip_unreachable: bool,
 }
 
 /// Bytes around a tunnelled packet: Ethernet, VXLAN, UDP and IP headers.
@@ -72,6 +78,12 @@ impl TunnelConfig {
             faults.add(
                 "tunnel-protocol",
                 "geneve is not supported with routing-mode=tunnel; vxlan is",
+            );
+        }
+        if self.is_tunnelled() && self.auto_direct_node_routes {
+            faults.add(
+                "auto-direct-node-routes",
+                "requires routing-mode=native: the tunnel has routes to all nodes",
             );
         }
     }
@@ -269,6 +281,22 @@ mod tests {
             let mut faults = Faults::default();
             config.check(&mut faults);
             assert_eq!(faults.iter().count(), count, "{mode}");
+        }
+    }
+
+    #[test]
+    fn direct_routes_require_native_routing() {
+        let mut config = <TunnelConfig as hive::Config>::defaults().unwrap();
+        config.auto_direct_node_routes = true;
+        for (mode, expected) in [
+            (RoutingMode::Native, None),
+            (RoutingMode::Tunnel, Some("auto-direct-node-routes")),
+        ] {
+            config.routing_mode = mode;
+            let mut faults = Faults::default();
+            config.check(&mut faults);
+            let found = faults.iter().next().map(|(flag, _)| flag);
+            assert_eq!(found, expected, "{mode}");
         }
     }
 

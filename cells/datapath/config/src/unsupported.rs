@@ -47,9 +47,6 @@ pub struct UnsupportedConfig {
     /// The way through the stack of the host: packets always bypass it.
     #[config(default = false, hidden)]
     pub enable_host_legacy_routing: bool,
-    /// Routes to the pods of other nodes of the same network: not supported.
-    #[config(default = false, hidden)]
-    pub auto_direct_node_routes: bool,
     /// IP protocols without ports: not supported.
     #[config(default = false, hidden)]
     pub enable_extended_ip_protocols: bool,
@@ -220,11 +217,6 @@ impl UnsupportedConfig {
                 "enable-host-legacy-routing",
                 self.enable_host_legacy_routing,
                 "packets bypass the stack of the host",
-            ),
-            (
-                "auto-direct-node-routes",
-                self.auto_direct_node_routes,
-                "there are no routes to the pods of other nodes",
             ),
             (
                 "enable-extended-ip-protocols",

@@ -7,7 +7,8 @@
 //!   when an option changes. They stay attached when the agent ends.
 //! - [`EndpointHooks`](skep_endpoint_hooks::EndpointHooks) is what the owner of endpoints calls for their interfaces.
 //!
-//! - With a tunnel, `cilium_vxlan` and the routes to other nodes' pods are made and removed by `overlay.rs`.
+//! - With a tunnel, `cilium_vxlan` and the routes to other nodes' pods are made and removed by `overlay.rs`. With native routing and
+//!   `auto-direct-node-routes`, the routes to nodes of the same network are made by `direct_routes.rs`.
 //!
 //! Links are pinned where Cilium has them, `cilium/devices/<device>/links` and `cilium/endpoints/<id>/links` below the root of
 //! the BPF file system. What the programs do is written in `docs/datapath.md`.
@@ -16,10 +17,12 @@ mod attach;
 mod cell;
 mod datapath;
 mod desired;
+mod direct_routes;
 mod options;
 mod overlay;
 mod pair;
 mod reconciler;
+mod routes;
 mod sysctl;
 
 pub use attach::{Attachment, Hook};

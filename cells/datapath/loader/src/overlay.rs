@@ -3,7 +3,7 @@
 //! `cilium_vxlan`, the interface of the tunnel to other nodes, and the routes to it: networks of their pods go to
 //! `cilium_host`, whose program encapsulates.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use futures::TryStreamExt as _;
 use hive::{Cfg, Health, Job, JobCtx, Jobs, Params, SpawnError};
@@ -14,7 +14,7 @@ use netlink_packet_route::{
         AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkFlags,
         LinkInfo, LinkMessage,
     },
-    route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol},
+    route::{RouteAttribute, RouteMessage, RouteMetric},
 };
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVxlan, RouteMessageBuilder};
 use skep_datapath_config::TunnelConfig;
@@ -24,19 +24,11 @@ use statedb::{Db, Table};
 use crate::{
     datapath::PacketDatapath,
     pair::{HOST, PairError, connected, failed, find},
+    routes::{self, CHECK_INTERVAL, PROTOCOL, RETRY, Route, SETTLE},
 };
 
 /// The interface of the tunnel.
 pub(crate) const VXLAN: &str = "cilium_vxlan";
-
-/// Marks the routes that are made here, so that a later process finds them.
-const PROTOCOL: RouteProtocol = RouteProtocol::Other(207);
-/// How often routes are compared with those of the kernel.
-const CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// Changes within this time are applied at once.
-const SETTLE: Duration = Duration::from_millis(500);
-/// Pause before what failed is tried again.
-const RETRY: Duration = Duration::from_secs(5);
 
 /// How the interface should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -238,13 +230,6 @@ fn networks<'a>(nodes: impl Iterator<Item = &'a Node>, config: &TunnelConfig) ->
     found
 }
 
-/// A route that was made here.
-struct Known {
-    network: IpNet,
-    mtu: Option<u32>,
-    message: RouteMessage,
-}
-
 /// Routes the networks, but for those that are routed to `cilium_host` as this node's, and removes other routes if
 /// `removes`. Returns how many networks are routed.
 async fn route(wanted: &BTreeMap<IpNet, u32>, removes: bool) -> Result<usize, PairError> {
@@ -291,11 +276,7 @@ async fn route(wanted: &BTreeMap<IpNet, u32>, removes: bool) -> Result<usize, Pa
             if wanted.contains_key(&route.network) && !own.contains(&route.network) {
                 continue;
             }
-            let what = format!("remove the route of {} to {HOST}", route.network);
-            match handle.route().del(route.message).execute().await {
-                Err(rtnetlink::Error::NetlinkError(answer)) if answer.raw_code() == -libc::ESRCH => {}
-                done => done.map_err(failed(what))?,
-            }
+            routes::remove(handle, route, HOST).await?;
         }
         Ok(count)
     })
@@ -350,46 +331,11 @@ async fn routers(handle: &Handle, index: u32) -> Result<Vec<IpAddr>, PairError> 
 }
 
 /// Routes to `cilium_host`: those that were made here, and networks of others.
-async fn list(handle: &Handle, index: u32) -> Result<(Vec<Known>, Vec<IpNet>), PairError> {
-    let (mut known, mut others) = (Vec::new(), Vec::new());
-    let all = [
-        RouteMessageBuilder::<std::net::Ipv4Addr>::new().build(),
-        RouteMessageBuilder::<std::net::Ipv6Addr>::new().build(),
-    ];
-    for family in all {
-        let mut listed = handle.route().get(family).execute();
-        while let Some(message) = listed.try_next().await.map_err(failed("list routes"))? {
-            if !message.attributes.contains(&RouteAttribute::Oif(index)) {
-                continue;
-            }
-            let address = message.attributes.iter().find_map(|attribute| match attribute {
-                RouteAttribute::Destination(RouteAddress::Inet(address)) => Some(IpAddr::V4(*address)),
-                RouteAttribute::Destination(RouteAddress::Inet6(address)) => Some(IpAddr::V6(*address)),
-                _ => None,
-            });
-            let bits = message.header.destination_prefix_length;
-            let Some(network) = address.and_then(|address| IpNet::new(address, bits).ok()) else {
-                continue;
-            };
-            if message.header.protocol != PROTOCOL {
-                others.push(network);
-                continue;
-            }
-            let mtu = message.attributes.iter().find_map(|attribute| match attribute {
-                RouteAttribute::Metrics(metrics) => metrics.iter().find_map(|metric| match metric {
-                    RouteMetric::Mtu(mtu) => Some(*mtu),
-                    _ => None,
-                }),
-                _ => None,
-            });
-            known.push(Known {
-                network,
-                mtu,
-                message,
-            });
-        }
-    }
-    Ok((known, others))
+async fn list(handle: &Handle, index: u32) -> Result<(Vec<Route>, Vec<IpNet>), PairError> {
+    let mut to_host = routes::list(handle).await?;
+    to_host.retain(|route| route.device == Some(index));
+    let (known, others): (Vec<_>, Vec<_>) = to_host.into_iter().partition(Route::is_ours);
+    Ok((known, others.into_iter().map(|route| route.network).collect()))
 }
 
 #[cfg(test)]

@@ -118,6 +118,11 @@ impl Node {
         }
     }
 
+    /// Whether it is this node.
+    pub fn is_local(&self) -> bool {
+        self.source == Source::Local
+    }
+
     /// The node's address of a family: the first internal one, else the last external one, else any other. The agent's own
     /// address never.
     pub fn node_ip(&self, ipv4: bool) -> Option<IpAddr> {

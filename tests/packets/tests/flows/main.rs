@@ -8,6 +8,7 @@ mod checksums;
 mod dsr;
 mod errors;
 mod frame;
+mod garbage;
 mod ipip;
 mod itself;
 mod mtu;

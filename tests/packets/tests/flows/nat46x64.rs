@@ -17,17 +17,17 @@ use zerocopy::IntoBytes as _;
 
 use crate::{dsr::*, frame::*, packet::*};
 
-const PREFIX: Ipv6Addr = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
-const SERVICE4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 46);
-const SERVICE6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x46, 0, 0, 0, 0, 1);
+pub(crate) const PREFIX: Ipv6Addr = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
+pub(crate) const SERVICE4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 46);
+pub(crate) const SERVICE6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x46, 0, 0, 0, 0, 1);
 const PORT: u16 = 80;
 const BACKEND_PORT: u16 = 8080;
 /// Drop reasons.
-const NAT46: u8 = 187;
-const NAT64: u8 = 188;
+pub(crate) const NAT46: u8 = 187;
+pub(crate) const NAT64: u8 = 188;
 const CONTAINER: &str = "cil_from_container";
 
-fn embed(address: Ipv4Addr) -> Ipv6Addr {
+pub(crate) fn embed(address: Ipv4Addr) -> Ipv6Addr {
     let mut octets = PREFIX.octets();
     octets[12..].copy_from_slice(&address.octets());
     octets.into()
@@ -63,7 +63,12 @@ fn in_ipv6(address: IpAddr) -> Ipv6Addr {
 }
 
 /// Writes a service whose clients are of `family`, as the reconciler does.
-fn serve(node: &PacketNode, family: Family, proto: u8, backend: IpAddr) -> Result<SocketAddr, Error> {
+pub(crate) fn serve(
+    node: &PacketNode,
+    family: Family,
+    proto: u8,
+    backend: IpAddr,
+) -> Result<SocketAddr, Error> {
     let id = 7000 + u16::from(proto) + if family == V4 { 1000 } else { 0 };
     let flags = ServiceFlags::LOAD_BALANCER | ServiceFlags::ROUTABLE;
     let crossing = flags | ServiceFlags::NAT46X64;

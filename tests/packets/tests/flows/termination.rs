@@ -31,7 +31,7 @@ fn with_termination(test: impl Fn(&PacketNode) -> Result<(), Error> + Send) {
     with_options(&facts(), change, test).unwrap();
 }
 
-fn service(family: Family) -> SocketAddr {
+pub(crate) fn service(family: Family) -> SocketAddr {
     (
         family.pick(Ipv4Addr::new(203, 0, 113, 80), "2001:db8:80::1"),
         PORT,
@@ -40,7 +40,7 @@ fn service(family: Family) -> SocketAddr {
 }
 
 /// Writes a service with a backend here, behind `before` others elsewhere.
-fn serve(node: &PacketNode, family: Family, proto: u8, before: u16) -> Result<(), Error> {
+pub(crate) fn serve(node: &PacketNode, family: Family, proto: u8, before: u16) -> Result<(), Error> {
     let flags = ServiceFlags::LOAD_BALANCER | ServiceFlags::ROUTABLE;
     let [services, backends, reverse] = [
         "cilium_lb4_services_v2",

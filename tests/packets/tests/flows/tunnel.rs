@@ -26,15 +26,15 @@ use crate::{dsr::*, frame::*, packet::*};
 const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 142);
 const WORLD: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 5);
 /// An interface of the facts, in the place of the tunnel's.
-const DEVICE: u32 = 3;
+pub(crate) const DEVICE: u32 = 3;
 const DROP: u8 = 1;
 const TRACE: u8 = 4;
 const TO_OVERLAY: u8 = 4;
 const TO_NETWORK: u8 = 11;
-const NO_TUNNEL_KEY: u8 = 147;
+pub(crate) const NO_TUNNEL_KEY: u8 = 147;
 const IDENTITY_WORLD: u32 = 2;
 
-fn tunnel(options: &mut NodeOptions) {
+pub(crate) fn tunnel(options: &mut NodeOptions) {
     options.packets.router4 = ROUTER;
     options.packets.router6 = "fd00:10:1::afcc".parse().unwrap();
     options.packets.tunnel = Some(Tunnel {
