@@ -15,7 +15,10 @@ use run_packets::{
 };
 use skep_bpf_programs::PacketHash;
 
-use crate::packet::*;
+use crate::{
+    packet::*,
+    to_container::{add_program, leaving},
+};
 
 fn failed(error: Error) -> TestCaseError {
     TestCaseError::fail(error.to_string())
@@ -267,23 +270,26 @@ fn garbage_is_dropped_with_direct_return_too() {
 
 fn drops_garbage(change: fn(&mut skep_bpf_programs::NodeOptions)) {
     let done = with_options(&facts(), change, |node| {
+        add_program(node)?;
         let mut runner = TestRunner::new(Config {
             cases: 4000,
             failure_persistence: None,
             ..Config::default()
         });
         let ways = [
-            ("cil_from_container", P1_IFINDEX),
-            ("cil_from_netdev", ETH0_IFINDEX),
-            ("cil_to_netdev", ETH0_IFINDEX),
-            ("cil_from_host", 4),
-            ("cil_to_host", 3),
-            (XDP, ETH0_IFINDEX),
+            ("cil_from_container", at(P1_IFINDEX)),
+            ("cil_to_container", leaving(0, ETH0_IFINDEX)),
+            ("cil_from_netdev", at(ETH0_IFINDEX)),
+            ("cil_to_netdev", at(ETH0_IFINDEX)),
+            ("cil_from_host", at(4)),
+            ("cil_to_host", at(3)),
+            (XDP, at(ETH0_IFINDEX)),
         ];
         let result = runner.run(&garbage(), |frame| {
-            for (program, ifindex) in ways {
+            for (program, context) in &ways {
+                let program = *program;
                 node.take_events().map_err(failed)?;
-                let ran = node.run(program, &frame, &at(ifindex)).map_err(failed)?;
+                let ran = node.run(program, &frame, context).map_err(failed)?;
                 let (drops, others) = if program == XDP {
                     (XDP_DROP, [2, XDP_TX])
                 } else {

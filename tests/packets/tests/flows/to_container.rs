@@ -53,7 +53,7 @@ fn pod(family: Family) -> SocketAddr {
 }
 
 /// Of the second pod's interface, after a packet with this mark came by another one; 0: it is the node's own.
-fn leaving(mark: u32, ingress_ifindex: u32) -> SkBuff {
+pub(crate) fn leaving(mark: u32, ingress_ifindex: u32) -> SkBuff {
     SkBuff {
         mark,
         ifindex: P2_IFINDEX,
@@ -70,10 +70,15 @@ fn change_flags(node: &PacketNode, change: impl Fn(&mut Endpoint)) -> Result<(),
     node.write("skep_endpoints", &key, endpoint.as_bytes())
 }
 
+/// Says that the second pod has the program.
+pub(crate) fn add_program(node: &PacketNode) -> Result<(), Error> {
+    change_flags(node, |endpoint| endpoint.flags |= endpoint_flags::EGRESS_PROGRAM)
+}
+
 /// Runs `test` on a node whose second pod has the program.
 fn with_program(test: impl Fn(&PacketNode) -> Result<(), Error> + Send) {
     let done = with_node(&facts(), move |node| {
-        change_flags(node, |endpoint| endpoint.flags |= endpoint_flags::EGRESS_PROGRAM)?;
+        add_program(node)?;
         test(node)
     });
     done.unwrap();
@@ -118,7 +123,7 @@ fn events(node: &PacketNode) -> Result<Vec<(u8, u8, u32)>, Error> {
     Ok(events.iter().map(read).collect())
 }
 
-/// `cil_to_container` and `cil_from_host` count what passes for the same pod.
+/// How many entries of flows there are.
 fn flow_count(node: &PacketNode, family: Family) -> Result<usize, Error> {
     Ok(flows(node, family)?.len())
 }
@@ -408,7 +413,7 @@ fn what_another_program_has_delivered_is_not_looked_at_again() {
             change_flags(node, |endpoint| endpoint.flags &= !endpoint_flags::EGRESS_PROGRAM)?;
             let ran = run(node, &frame, &leaving(mark, ETH0_IFINDEX))?;
             assert_eq!((ran.verdict, ran.mark), (PASS, mark));
-            change_flags(node, |endpoint| endpoint.flags |= endpoint_flags::EGRESS_PROGRAM)?;
+            add_program(node)?;
 
             assert_eq!(flow_count(node, family)?, 0);
             assert_eq!(events(node)?, []);
@@ -442,7 +447,7 @@ fn the_policy_is_asked_once_of_what_the_host_sends_by_cilium_host() {
             // With it, there.
             node.forget_flows()?;
             events(node)?;
-            change_flags(node, |endpoint| endpoint.flags |= endpoint_flags::EGRESS_PROGRAM)?;
+            add_program(node)?;
             let ran = node.run("cil_from_host", &frame.bytes(), &cilium_host(HOST))?;
             assert_eq!((ran.verdict, ran.mark), (REDIRECT, 1 << 16 | IDENTITY));
             assert_eq!(read_back(&ran), hop);
