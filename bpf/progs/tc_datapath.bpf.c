@@ -4,6 +4,7 @@
  */
 #include "packet/family.h"
 #include "packet/probe.h"
+#include "packet/to_container.h"
 
 const volatile struct node_options options = {};
 
@@ -55,6 +56,56 @@ int cil_from_container(CTX *ctx)
 		verdict = FAIL(path, DROP_UNSUPPORTED_L3);
 	}
 	return finish(ctx, path, after_family(ctx, work, verdict));
+}
+
+/* What leaves by the interface of a pod, towards it. */
+SEC("tc")
+int cil_to_container(CTX *ctx)
+{
+	__u32 ifindex = ctx->ifindex, mark = ctx->mark;
+	const struct endpoint *receiver = bpf_map_lookup_elem(&skep_endpoints, &ifindex);
+	union work *work = this_work();
+	struct path *path;
+	__u32 identity;
+	int verdict;
+	__be16 type;
+
+	if (!work)
+		return TC_ACT_SHOT;
+	path = &work->v4.path;
+	if (!receiver) {
+		path_begin(path, 0, 0, METRIC_INGRESS, METRIC_FILE_LXC);
+		return finish(ctx, path, FAIL(path, DROP_NO_CONFIG));
+	}
+	/* Whoever sent it here has asked the policy; or cil_from_container answers the pod. */
+	if (!(receiver->flags & ENDPOINT_EGRESS_PROGRAM) || ctx->ingress_ifindex == ifindex)
+		return TC_ACT_OK;
+	type = ether_type(ctx);
+	identity = sender_of_mark(mark);
+	if (!identity)
+		identity = world_identity(options.packet.dual_stack, type == bpf_htons(ETH_P_IPV6));
+	path_begin(path, receiver->id, identity, METRIC_INGRESS, METRIC_FILE_LXC);
+	path->ipv6 = type == bpf_htons(ETH_P_IPV6);
+	path->destination = receiver->id;
+	path->destination_identity = receiver->identity;
+	ctx->mark = 0;
+	switch (type) {
+	case bpf_htons(ETH_P_IP):
+		if (!options.ipv4)
+			return TC_ACT_OK;
+		verdict = to_endpoint4(ctx, &work->v4, delivery_of_mark(mark));
+		break;
+	case bpf_htons(ETH_P_IPV6):
+		if (!options.ipv6)
+			return TC_ACT_OK;
+		verdict = to_endpoint6(ctx, &work->v6, delivery_of_mark(mark));
+		break;
+	case bpf_htons(ETH_P_ARP):
+		return TC_ACT_OK;
+	default:
+		verdict = FAIL(path, DROP_UNSUPPORTED_L3);
+	}
+	return finish(ctx, path, verdict);
 }
 
 /* What an interface of the node receives. */

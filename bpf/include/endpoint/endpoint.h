@@ -59,6 +59,8 @@ _Static_assert(__builtin_offsetof(struct endpoint, mac) == 32, "endpoint.mac");
 /* The policy has one entry for this direction, which allows everything. */
 #define ENDPOINT_OPEN_INGRESS (1 << 1)
 #define ENDPOINT_OPEN_EGRESS (1 << 2)
+/* cil_to_container is attached, and decides on what leaves by the interface. */
+#define ENDPOINT_EGRESS_PROGRAM (1 << 3)
 
 MAP(skep_endpoints, BPF_MAP_TYPE_HASH, __u32, struct endpoint);
 

@@ -25,6 +25,7 @@ enum delivery {
 	FROM_NETWORK,
 	FROM_SERVICE, /* from the network, translated */
 	FROM_HOST,
+	FROM_INGRESS_PROXY, /* which has asked the policy */
 };
 
 static __always_inline __u64 fib_flags(void)

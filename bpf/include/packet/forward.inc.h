@@ -169,7 +169,7 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 	}
 	if (entry && (entry->flags & CT_LOOPBACK))
 		loopback = 1;
-	if (!loopback) {
+	if (!loopback && how != FROM_INGRESS_PROXY) {
 		facts = bpf_map_lookup_elem(&skep_endpoints, &ifindex);
 		AF_FN(ask)(work, path->destination, path->source_identity, POLICY_INGRESS,
 			   facts && (facts->flags & ENDPOINT_OPEN_INGRESS));
@@ -209,7 +209,9 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, struct AF_FN(work) * work,
 					  const struct lxc_value *receiver, enum delivery how)
 {
 	struct path *path = &work->path;
+	const struct endpoint *facts;
 	struct ethernet *ethernet;
+	__u32 ifindex;
 	int error;
 
 	error = AF_FN(hop)(ctx, &work->packet, path);
@@ -222,6 +224,17 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, struct AF_FN(work) * work,
 	copy_mac(ethernet->destination, receiver->mac);
 	COUNT_PACKET(ctx, REASON_FORWARDED, how == FROM_POD ? METRIC_EGRESS : METRIC_INGRESS,
 		     METRIC_FILE_LOCAL_DELIVERY);
+	if (how == FROM_HOST) {
+		/* The program at the interface asks the policy: it sees this packet, too. */
+		ifindex = receiver->ifindex;
+		facts = bpf_map_lookup_elem(&skep_endpoints, &ifindex);
+		if (facts && (facts->flags & ENDPOINT_EGRESS_PROGRAM)) {
+			ctx->mark =
+				mark_with_identity(ctx->mark & ~MARK_MASK, path->source_identity) |
+				MARK_IDENTITY;
+			return bpf_redirect(ifindex, 0);
+		}
+	}
 	path->endpoint = receiver->endpoint;
 	path->destination = receiver->endpoint;
 	path->destination_identity = receiver->identity;

@@ -122,6 +122,9 @@ pub mod endpoint_flags {
     pub const OPEN_INGRESS: u8 = 1 << 1;
     /// As `OPEN_INGRESS`, for egress.
     pub const OPEN_EGRESS: u8 = 1 << 2;
+    /// `cil_to_container` is attached, and decides on what leaves by the interface: who sends something there does not ask
+    /// the policy.
+    pub const EGRESS_PROGRAM: u8 = 1 << 3;
 }
 
 /// Value of `skep_endpoints`. C twin: `struct endpoint` in `bpf/include/endpoint/endpoint.h`.

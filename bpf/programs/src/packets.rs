@@ -19,8 +19,9 @@ use skep_bpf_maps::MapSizes;
 use skep_bpf_sys::store::MapStore;
 
 /// Names of the tc programs; one of each serves all interfaces.
-pub const PACKET_PROGRAMS: [&str; 5] = [
+pub const PACKET_PROGRAMS: [&str; 6] = [
     "cil_from_container",
+    "cil_to_container",
     "cil_from_netdev",
     "cil_to_netdev",
     "cil_from_host",

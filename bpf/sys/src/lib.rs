@@ -10,6 +10,7 @@
 //! - [`capability`]: whether this process may do all that.
 //! - [`clock`]: the clock of programs, and of times in maps.
 //! - [`netns`]: network namespaces and their cookies.
+//! - [`route`]: routes to endpoints.
 //! - [`mount`]: finding and mounting the BPF and cgroup file systems.
 //! - `testing` (feature `testing`): network namespace + cgroup + BPF file system for one test.
 //!
@@ -24,6 +25,7 @@ pub mod map;
 pub mod mount;
 mod netlink;
 pub mod netns;
+pub mod route;
 pub mod store;
 mod syscall;
 #[cfg(feature = "testing")]

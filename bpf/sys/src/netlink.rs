@@ -9,6 +9,8 @@ use std::{
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 
+use crate::syscall;
+
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLM_F_REQUEST: u16 = 1;
@@ -76,6 +78,14 @@ pub(crate) fn ask(kind: u16, body: &Body, each: impl FnMut(u16, &[u8])) -> io::R
 /// As [`ask`], for a list.
 pub(crate) fn dump(kind: u16, body: &Body, each: impl FnMut(u16, &[u8])) -> io::Result<()> {
     let socket = open()?;
+    submit(&socket, kind, NLM_F_DUMP, body)?;
+    receive(&socket, each)
+}
+
+/// As [`dump`]; the kernel leaves out what does not match the request (Linux 4.20).
+pub(crate) fn dump_filtered(kind: u16, body: &Body, each: impl FnMut(u16, &[u8])) -> io::Result<()> {
+    let socket = open()?;
+    syscall::filter_dumps(socket.as_fd())?;
     submit(&socket, kind, NLM_F_DUMP, body)?;
     receive(&socket, each)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `bpf(2)`: the few commands this crate needs, each a checked function, and a count of calls.
+//! `bpf(2)`: the few commands this crate needs, each a checked function, and a count of calls; an option of sockets.
 
 use std::{
     ffi::CString,
@@ -660,6 +660,25 @@ struct QueryAttr {
     prog_ids: u64,
     prog_count: u32,
     pad: u32,
+}
+
+/// Makes the kernel filter what a netlink socket lists by the request (`NETLINK_GET_STRICT_CHK`, Linux 4.20).
+pub(crate) fn filter_dumps(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the kernel reads an integer at `on`, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_NETLINK,
+            libc::NETLINK_GET_STRICT_CHK,
+            std::ptr::from_ref(&on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// Ids of the programs attached to a cgroup at one hook (up to 64).

@@ -41,9 +41,21 @@ pub struct AttachConfig {
     /// Metric of routes to cilium_host; 0: the kernel's default.
     #[config(default = 0)]
     pub route_metric: u32,
+    /// Route each endpoint to its own interface, where `cil_to_container` decides on what the kernel sends there. Excludes
+    /// enable-local-node-route.
+    #[config(default = false)]
+    pub enable_endpoint_routes: bool,
+    /// With enable-endpoint-routes: another CNI plugin makes the routes.
+    #[config(default = false, hidden)]
+    pub cni_external_routing: bool,
 }
 
 impl AttachConfig {
+    /// The node's pod CIDR is routed to `cilium_host`.
+    pub fn routes_local_node(&self) -> bool {
+        self.enable_local_node_route && !self.enable_endpoint_routes
+    }
+
     /// Priority of the filters.
     pub fn priority(&self) -> u16 {
         self.filter_priority.max(1)

@@ -41,9 +41,6 @@ pub struct UnsupportedConfig {
     /// Packets and bytes of connections: not counted.
     #[config(default = false, hidden)]
     pub bpf_conntrack_accounting: bool,
-    /// A route for each endpoint: not supported.
-    #[config(default = false, hidden)]
-    pub enable_endpoint_routes: bool,
     /// The way through the stack of the host: packets always bypass it.
     #[config(default = false, hidden)]
     pub enable_host_legacy_routing: bool,
@@ -207,11 +204,6 @@ impl UnsupportedConfig {
                 "bpf-conntrack-accounting",
                 self.bpf_conntrack_accounting,
                 "packets and bytes of connections are not counted",
-            ),
-            (
-                "enable-endpoint-routes",
-                self.enable_endpoint_routes,
-                "endpoints have no routes of their own",
             ),
             (
                 "enable-host-legacy-routing",

@@ -62,6 +62,14 @@ impl EndpointHooks for PacketDatapath {
         self.attach_to_endpoint(endpoint, interface)
     }
 
+    fn attach_egress(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
+        self.attach_egress_to_endpoint(endpoint, interface)
+    }
+
+    fn detach_egress(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
+        self.detach_egress_from_endpoint(endpoint, interface)
+    }
+
     fn detach(&self, endpoint: u16) -> Result<(), HookError> {
         self.detach_from_endpoint(endpoint)
     }

@@ -18,7 +18,7 @@ use skep_bpf_programs::{LoadError, NodeOptions, Packets, XDP_PROGRAM};
 use skep_bpf_sys::{
     Hold, Map, MapError, MapStore,
     capability::{self, CapabilityError},
-    link::{self, InterfaceHook, InterfaceLinks, LinkError, XdpMode, has_interface_links, program_name},
+    link::{self, InterfaceLinks, LinkError, XdpMode, has_interface_links, program_name},
 };
 use skep_datapath_config::Acceleration;
 use skep_datapath_maps::Maps;
@@ -34,8 +34,13 @@ use crate::{
     pair::{HOST, NET, Pair, PairError},
 };
 
-/// The program of interfaces of endpoints.
-const CONTAINER: &str = "cil_from_container";
+/// A program of interfaces of endpoints, and where it is attached.
+type EndpointProgram = (&'static str, Hook);
+
+/// What every endpoint has.
+const FROM_CONTAINER: EndpointProgram = ("cil_from_container", Hook::Ingress);
+/// What endpoints have that the kernel routes to.
+const TO_CONTAINER: EndpointProgram = ("cil_to_container", Hook::Egress);
 
 /// Programs of interfaces of the node, and where they are attached. Those that translate what leaves come first, so that
 /// nothing is sent to a backend without a way back.
@@ -132,13 +137,29 @@ impl Loaded {
 struct State {
     loaded: Option<Loaded>,
     attached: Vec<Attached>,
-    /// Interfaces of endpoints that are attached, by id.
-    endpoints: BTreeMap<u16, String>,
-    /// Endpoints that have filters for now, and get links.
-    unlinked: BTreeSet<u16>,
+    /// Programs of endpoints that have filters for now, and get links.
+    unlinked: BTreeSet<(u16, EndpointProgram)>,
     /// Whether all our programs at devices are in `attached`: those that other processes had left were looked for, and no
     /// step failed.
     knows_all: bool,
+}
+
+impl State {
+    /// A program that this process has attached to an endpoint.
+    fn at_endpoint(&self, id: u16, (program, _): EndpointProgram) -> Option<&Attached> {
+        let mut of_endpoint = self
+            .attached
+            .iter()
+            .filter(|known| known.owner == Owner::Endpoint(id));
+        of_endpoint.find(|known| known.program == program)
+    }
+
+    /// Forgets a program of an endpoint.
+    fn forget(&mut self, id: u16, program: EndpointProgram) {
+        self.attached
+            .retain(|known| known.owner != Owner::Endpoint(id) || known.program != program.0);
+        self.unlinked.remove(&(id, program));
+    }
 }
 
 /// The programs at interfaces of this node.
@@ -421,22 +442,31 @@ impl PacketDatapath {
         errors: &mut Vec<LinkError>,
     ) -> Result<(), DatapathError> {
         let root = self.store.root();
-        for (id, interface) in state.endpoints.clone() {
-            if let Err(error) = self.attach_endpoint(state, id, &interface, how) {
+        let mut ids = BTreeSet::new();
+        for known in state.attached.clone() {
+            let Owner::Endpoint(id) = known.owner else {
+                continue;
+            };
+            ids.insert(id);
+            let program = (known.program, known.hook);
+            if let Err(error) = self.attach_endpoint(state, id, &known.interface, program, how) {
                 errors.push(error);
             }
         }
-        let Some(program_fd) = state.loaded.as_ref().and_then(|loaded| loaded.program(CONTAINER)) else {
-            return Ok(());
-        };
         for name in attach::owners(&root.join("cilium/endpoints"))? {
             let Ok(id) = name.parse() else { continue };
-            if state.endpoints.contains_key(&id) {
+            if ids.contains(&id) {
                 continue;
             }
             let directory = Owner::Endpoint(id).links(&root);
-            if let Err(error) = link::replace(&directory, CONTAINER, program_fd) {
-                errors.push(error);
+            for (program, _) in [FROM_CONTAINER, TO_CONTAINER] {
+                let Some(program_fd) = state.loaded.as_ref().and_then(|loaded| loaded.program(program))
+                else {
+                    continue;
+                };
+                if let Err(error) = link::replace(&directory, program, program_fd) {
+                    errors.push(error);
+                }
             }
         }
         Ok(())
@@ -447,35 +477,40 @@ impl PacketDatapath {
         state: &mut State,
         id: u16,
         interface: &str,
+        program: EndpointProgram,
         how: Attachment,
     ) -> Result<(), LinkError> {
         let owner = Owner::Endpoint(id);
-        let done = self.attach_one(state, owner.clone(), interface, CONTAINER, Hook::Ingress, how)?;
-        state.attached.retain(|known| known.owner != owner);
+        let done = self.attach_one(state, owner, interface, program.0, program.1, how)?;
+        state.forget(id, program);
         state.attached.extend(done);
-        state.endpoints.insert(id, interface.to_owned());
-        state.unlinked.remove(&id);
         Ok(())
     }
 
-    /// Attaches the program of an endpoint by a filter for now, if that is quicker. To make a link the kernel waits for a grace
+    /// Attaches a program of an endpoint by a filter for now, if that is quicker. To make a link the kernel waits for a grace
     /// period, with the lock of all interfaces: 8 to 20 ms, one endpoint after the other.
-    fn attach_quickly(&self, state: &mut State, id: u16, interface: &str) -> Result<bool, LinkError> {
+    fn attach_quickly(
+        &self,
+        state: &mut State,
+        id: u16,
+        interface: &str,
+        program: EndpointProgram,
+    ) -> Result<bool, LinkError> {
         let owner = Owner::Endpoint(id);
-        let Some(program_fd) = state.loaded.as_ref().and_then(|loaded| loaded.program(CONTAINER)) else {
+        let (name, hook) = program;
+        let loaded = state.loaded.as_ref().and_then(|loaded| loaded.program(name));
+        let (Some(program_fd), Some(tc)) = (loaded, tc_hook(hook)) else {
             return Ok(false);
         };
         let directory = owner.links(&self.store.root());
         let priority = self.settings.attach.priority();
-        let hook = InterfaceHook::Ingress;
-        if !attach::attach_quickly(&directory, interface, CONTAINER, program_fd, hook, priority)? {
+        if !attach::attach_quickly(&directory, interface, name, program_fd, tc, priority)? {
             return Ok(false);
         }
-        let attached = attached(owner.clone(), interface, CONTAINER, Hook::Ingress, program_fd)?;
-        state.attached.retain(|known| known.owner != owner);
+        let attached = attached(owner, interface, name, hook, program_fd)?;
+        state.forget(id, program);
         state.attached.push(attached);
-        state.endpoints.insert(id, interface.to_owned());
-        state.unlinked.insert(id);
+        state.unlinked.insert((id, program));
         self.unlinked.trigger();
         Ok(true)
     }
@@ -486,22 +521,25 @@ impl PacketDatapath {
     ///
     /// [`DatapathError::Links`]: those have their filters still, and are tried again next time.
     pub fn link_endpoints(&self) -> Result<(), DatapathError> {
-        let ids = self.state.lock().unlinked.clone();
+        let unlinked = self.state.lock().unlinked.clone();
         let mut errors = Vec::new();
-        for id in ids {
+        for (id, program) in unlinked {
             let mut state = self.state.lock();
             // Attached or detached meanwhile.
-            if !state.unlinked.contains(&id) {
+            if !state.unlinked.contains(&(id, program)) {
                 continue;
             }
-            let Some(interface) = state.endpoints.get(&id).cloned() else {
+            let Some(interface) = state
+                .at_endpoint(id, program)
+                .map(|known| known.interface.clone())
+            else {
                 continue;
             };
-            match self.attach_endpoint(&mut state, id, &interface, Attachment::Link) {
+            match self.attach_endpoint(&mut state, id, &interface, program, Attachment::Link) {
                 Ok(()) => {}
                 // It is deleted with its pod, which the owner of the endpoint notices.
                 Err(LinkError::NoInterface { .. }) => {
-                    state.unlinked.remove(&id);
+                    state.unlinked.remove(&(id, program));
                 }
                 Err(error) => errors.push(error),
             }
@@ -517,11 +555,20 @@ impl PacketDatapath {
 
     /// As [`EndpointHooks::attach`](skep_endpoint_hooks::EndpointHooks::attach).
     pub(crate) fn attach_to_endpoint(&self, id: u16, interface: &str) -> Result<(), HookError> {
+        self.attach_program(id, interface, FROM_CONTAINER)
+    }
+
+    /// As [`EndpointHooks::attach_egress`](skep_endpoint_hooks::EndpointHooks::attach_egress).
+    pub(crate) fn attach_egress_to_endpoint(&self, id: u16, interface: &str) -> Result<(), HookError> {
+        self.attach_program(id, interface, TO_CONTAINER)
+    }
+
+    fn attach_program(&self, id: u16, interface: &str, program: EndpointProgram) -> Result<(), HookError> {
         let mut state = self.state.lock();
         if state.loaded.is_none() {
             return Err(HookError::NotLoaded { endpoint: id });
         }
-        self.attach_or_move(&mut state, id, interface)
+        self.attach_or_move(&mut state, id, interface, program)
             .map_err(|source| match source {
                 LinkError::NoInterface { interface } => HookError::NoInterface {
                     endpoint: id,
@@ -535,14 +582,22 @@ impl PacketDatapath {
             })
     }
 
-    fn attach_or_move(&self, state: &mut State, id: u16, interface: &str) -> Result<(), LinkError> {
-        let before = state.endpoints.get(&id).filter(|before| *before != interface);
-        let before = before.cloned();
+    fn attach_or_move(
+        &self,
+        state: &mut State,
+        id: u16,
+        interface: &str,
+        program: EndpointProgram,
+    ) -> Result<(), LinkError> {
+        let before = state
+            .at_endpoint(id, program)
+            .map(|known| known.interface.clone())
+            .filter(|before| before != interface);
         let how = self.attachment();
-        if how != Attachment::Link || !self.attach_quickly(state, id, interface)? {
-            self.attach_endpoint(state, id, interface, how)?;
+        if how != Attachment::Link || !self.attach_quickly(state, id, interface, program)? {
+            self.attach_endpoint(state, id, interface, program, how)?;
         }
-        match before.map(|before| attach::remove_filter(&before, CONTAINER, Hook::Ingress)) {
+        match before.map(|before| attach::remove_filter(&before, program.0, program.1)) {
             None | Some(Err(LinkError::NoInterface { .. })) => Ok(()),
             Some(removed) => removed.map(drop),
         }
@@ -551,16 +606,32 @@ impl PacketDatapath {
     /// As [`EndpointHooks::detach`](skep_endpoint_hooks::EndpointHooks::detach).
     pub(crate) fn detach_from_endpoint(&self, id: u16) -> Result<(), HookError> {
         let mut state = self.state.lock();
-        let owner = Owner::Endpoint(id);
-        let directory = owner.links(&self.store.root());
-        let interface = state.endpoints.remove(&id);
-        state.unlinked.remove(&id);
-        state.attached.retain(|known| known.owner != owner);
-        let done = match interface {
-            Some(interface) => attach::detach(&directory, &interface, CONTAINER, Hook::Ingress),
-            // Attached by an earlier process: a filter goes with its interface.
-            None => link::detach(&directory, CONTAINER),
-        };
+        let directory = Owner::Endpoint(id).links(&self.store.root());
+        let mut failed = None;
+        for program in [TO_CONTAINER, FROM_CONTAINER] {
+            let (name, hook) = program;
+            let done = match state.at_endpoint(id, program) {
+                Some(known) => attach::detach(&directory, &known.interface, name, hook),
+                // Attached by an earlier process: a filter goes with its interface.
+                None => link::detach(&directory, name),
+            };
+            failed = failed.or(done.err());
+            state.forget(id, program);
+        }
+        attach::remove_empty(&directory);
+        match failed {
+            None => Ok(()),
+            Some(source) => Err(HookError::Detach { endpoint: id, source }),
+        }
+    }
+
+    /// As [`EndpointHooks::detach_egress`](skep_endpoint_hooks::EndpointHooks::detach_egress).
+    pub(crate) fn detach_egress_from_endpoint(&self, id: u16, interface: &str) -> Result<(), HookError> {
+        let mut state = self.state.lock();
+        let directory = Owner::Endpoint(id).links(&self.store.root());
+        let (name, hook) = TO_CONTAINER;
+        let done = attach::detach(&directory, interface, name, hook);
+        state.forget(id, TO_CONTAINER);
         attach::remove_empty(&directory);
         done.map(drop)
             .map_err(|source| HookError::Detach { endpoint: id, source })

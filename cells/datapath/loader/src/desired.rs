@@ -104,7 +104,7 @@ impl Desired {
                 .ipv6
                 .then(|| router6(tables, config, pod_cidr6))
                 .flatten(),
-            networks: if config.enable_local_node_route {
+            networks: if config.routes_local_node() {
                 networks
             } else {
                 Vec::new()
@@ -340,6 +340,15 @@ mod tests {
         assert_eq!(configured.pair.router4, Some("10.9.9.9".parse().unwrap()));
         assert_eq!(configured.pair.router6, None);
         assert_eq!(configured.pair.networks, []);
+    }
+
+    #[test]
+    fn the_pod_cidr_is_not_routed_where_endpoints_have_routes() {
+        let cidrs = node(&["10.1.0.0/24", "fd00:1::/64"], "192.0.2.1");
+        let found = desired(&[], &[], &cidrs, |_, config| config.enable_endpoint_routes = true);
+
+        assert_eq!(found.pair.networks, []);
+        assert_eq!(found.pair.router4, Some("10.1.0.1".parse().unwrap()));
     }
 
     #[test]

@@ -102,6 +102,9 @@ pub(crate) async fn ensure(plan: &PairPlan) -> Result<Pair, PairError> {
         for router in routers(plan) {
             set_address(handle, index, router).await?;
         }
+        if let Some(router) = plan.router4 {
+            set_router_route(handle, index, router, plan).await?;
+        }
         for network in &plan.networks {
             set_route(handle, index, *network, plan).await?;
         }
@@ -209,39 +212,46 @@ async fn set_address(handle: &Handle, index: u32, router: IpAddr) -> Result<(), 
     Ok(())
 }
 
+/// Routes the router's address to `cilium_host`: routes of this node's and of other nodes' pods have it as gateway.
+async fn set_router_route(
+    handle: &Handle,
+    index: u32,
+    router: Ipv4Addr,
+    plan: &PairPlan,
+) -> Result<(), PairError> {
+    let route = RouteMessageBuilder::<Ipv4Addr>::new()
+        .destination_prefix(router, 32)
+        .output_interface(index)
+        .scope(RouteScope::Link);
+    let add = handle.route().add(with(route, plan.metric).build()).replace();
+    let what = format!("route {router} to {HOST}");
+    add.execute().await.map_err(failed(what))
+}
+
 /// Routes a network to `cilium_host`, by the router's address.
 async fn set_route(handle: &Handle, index: u32, network: IpNet, plan: &PairPlan) -> Result<(), PairError> {
-    let mut routes: Vec<(String, RouteMessage)> = Vec::new();
-    match (network, plan.router4, plan.router6) {
+    let route: RouteMessage = match (network, plan.router4, plan.router6) {
         (IpNet::V4(network), Some(router), _) => {
-            let to_router = RouteMessageBuilder::<Ipv4Addr>::new()
-                .destination_prefix(router, 32)
-                .output_interface(index)
-                .scope(RouteScope::Link);
-            let to_network = RouteMessageBuilder::<Ipv4Addr>::new()
+            let route = RouteMessageBuilder::<Ipv4Addr>::new()
                 .destination_prefix(network.network(), network.prefix_len())
                 .gateway(router)
                 .pref_source(router)
                 .output_interface(index);
-            routes.push((format!("{router}"), with(to_router, plan.metric).build()));
-            routes.push((format!("{network}"), with(to_network, plan.metric).build()));
+            with(route, plan.metric).build()
         }
         (IpNet::V6(network), _, Some(router)) => {
-            let to_network = RouteMessageBuilder::<Ipv6Addr>::new()
+            let route = RouteMessageBuilder::<Ipv6Addr>::new()
                 .destination_prefix(network.network(), network.prefix_len())
                 .pref_source(router)
                 .output_interface(index);
-            routes.push((format!("{network}"), with(to_network, plan.metric).build()));
+            with(route, plan.metric).build()
         }
         // Without a router there are no pods of this family.
-        _ => {}
-    }
-    for (to, route) in routes {
-        let add = handle.route().add(route).replace();
-        let what = format!("route {to} to {HOST}");
-        add.execute().await.map_err(failed(what))?;
-    }
-    Ok(())
+        _ => return Ok(()),
+    };
+    let add = handle.route().add(route).replace();
+    let what = format!("route {network} to {HOST}");
+    add.execute().await.map_err(failed(what))
 }
 
 fn with<T>(route: RouteMessageBuilder<T>, metric: u32) -> RouteMessageBuilder<T> {

@@ -230,11 +230,12 @@ impl Reconciler {
     }
 
     async fn remove_old_routes(&mut self, desired: &Desired, pair: Pair) -> Result<(), DatapathError> {
-        let old: Vec<IpNet> = self
-            .routed
-            .iter()
+        // An earlier run may have routed those of the node, with other settings.
+        let own = desired.pod_cidr4.map(IpNet::from).into_iter();
+        let own = own.chain(desired.pod_cidr6.map(IpNet::from));
+        let old: Vec<IpNet> = own
+            .chain(self.routed.iter().copied())
             .filter(|network| !desired.pair.networks.contains(network))
-            .copied()
             .collect();
         if !old.is_empty() {
             pair::remove_routes(pair.host, &old).await?;

@@ -2,20 +2,21 @@
 
 //! Cell: endpoints of the node, in a table, in files, in the maps and at their interfaces.
 //! Requires: the maps, `Arc<dyn EndpointHooks>`, the ipcache, the addresses of the node; optionally `Arc<dyn EndpointFlows>`,
-//! `Arc<dyn Interfaces>`.
+//! `Arc<dyn Interfaces>`, `Arc<dyn EndpointRoutes>`.
 //! Provides: [`Endpoints`], read-only table `endpoints`.
 
 use std::{sync::Arc, time::Duration};
 
 use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
+use skep_datapath_config::AttachConfig;
 use skep_endpoint_hooks::{EndpointFlows, EndpointHooks};
 use skep_ipcache::{Publisher, Writer};
 use skep_node::NodeAddress;
 use statedb::{Db, RwTable, Table, reconciler::Reconciler};
 
 use crate::{
-    Config, Endpoint, EndpointMaps, EndpointMetrics, EndpointOps, Endpoints, Interfaces, KernelInterfaces,
-    claims,
+    Config, Endpoint, EndpointMaps, EndpointMetrics, EndpointOps, EndpointRoutes, EndpointRouting, Endpoints,
+    Interfaces, KernelInterfaces, KernelRoutes, claims,
     collect::{Collector, Removal},
     endpoint,
     host::HostAddresses,
@@ -65,11 +66,13 @@ pub(crate) struct StartParams {
     table: RwTable<Endpoint>,
     endpoints: Endpoints,
     config: Cfg<Config>,
+    routing: Cfg<AttachConfig>,
     files: Arc<StateDir>,
     maps: Arc<EndpointMaps>,
     hooks: Arc<dyn EndpointHooks>,
     flows: Option<Arc<dyn EndpointFlows>>,
     interfaces: Option<Arc<dyn Interfaces>>,
+    routes: Option<Arc<dyn EndpointRoutes>>,
     ipcache: Writer,
     addresses: Table<NodeAddress>,
     metrics: Arc<EndpointMetrics>,
@@ -82,11 +85,13 @@ fn start(params: StartParams) -> Result<(), StartError> {
         table,
         endpoints,
         config,
+        routing,
         files,
         maps,
         hooks,
         flows,
         interfaces,
+        routes,
         ipcache,
         addresses,
         metrics,
@@ -106,7 +111,13 @@ fn start(params: StartParams) -> Result<(), StartError> {
     });
     jobs.spawn(job.retry(retry()))?;
 
-    let ops = EndpointOps::new(maps.clone(), hooks.clone(), (*files).clone());
+    let ops = EndpointOps::new(
+        maps.clone(),
+        hooks.clone(),
+        (*files).clone(),
+        EndpointRouting::new(&routing),
+        routes.unwrap_or_else(|| Arc::new(KernelRoutes)),
+    );
     let reconciler = Arc::new(Reconciler::new(
         &db,
         table,

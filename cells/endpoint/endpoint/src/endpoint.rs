@@ -17,7 +17,7 @@ use statedb::{
     row::BoxError,
 };
 
-use crate::Mac;
+use crate::{DatapathConfiguration, Mac};
 
 /// What an endpoint is: an interface with addresses and labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub struct EndpointSpec {
     pub skip_masquerade4: bool,
     /// IPv6 packets to the world keep their source.
     pub skip_masquerade6: bool,
+    /// What it requests of the datapath; settings of the node come before.
+    pub datapath: DatapathConfiguration,
 }
 
 impl EndpointSpec {
@@ -282,6 +284,7 @@ impl Row for Endpoint {
             "HostMAC": spec.host_mac,
             "Identity": self.identity.map(NumericIdentity::get),
             "Labels": spec.labels.to_string(),
+            "DatapathConfiguration": serde_json::to_value(spec.datapath)?,
             "Namespace": spec.namespace,
             "PodName": spec.pod,
             "ContainerID": spec.container_id,

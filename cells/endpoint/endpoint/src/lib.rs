@@ -4,8 +4,8 @@
 //!
 //! Table `endpoints` has a row for each. [`Endpoints`] is its one writer: it allocates ids, and refuses what another
 //! endpoint has. The reconciler writes a row, in this order, to its file in the state directory, its policy map,
-//! `skep_endpoints`, the hooks at its interface, and `cilium_lxc`, from which on other programs deliver to it; an endpoint
-//! that is [disconnecting](Phase::Disconnecting) is taken down the other way round. Nothing is removed from the maps that
+//! `skep_endpoints`, the hooks at its interface, and `cilium_lxc`, from which on other programs deliver to it, and routes to
+//! its interface if it has its own; an endpoint that is [disconnecting](Phase::Disconnecting) is taken down the other way round. Nothing is removed from the maps that
 //! no row stands for until the endpoints of the run before are restored.
 //!
 //! - Identities: the agent allocates none yet. A new endpoint has identity `reserved:init`; a restored one keeps what its
@@ -22,6 +22,7 @@ mod cell;
 mod claims;
 mod collect;
 mod config;
+mod datapath;
 mod endpoint;
 mod host;
 mod identifier;
@@ -39,6 +40,7 @@ mod writer;
 
 pub use cell::cell;
 pub use config::Config;
+pub use datapath::{DatapathConfiguration, EndpointRoutes, EndpointRouting, KernelRoutes};
 pub use endpoint::{Endpoint, EndpointSpec, EndpointState, Phase};
 pub use identifier::{Identifier, IdentifierError};
 pub use interfaces::{Interfaces, KernelInterfaces};

@@ -4,13 +4,14 @@
 //!
 //! Nothing refers to what is not there: the file comes first, so that a restart knows whatever was begun; then the policy,
 //! which is asked from the first packet on; then what programs must know of packets of the interface; then the hook that
-//! runs them; last the entries by address, from which on other programs deliver. Deletion is the reverse. Each step may be
+//! runs them; then the entries by address, from which on other programs deliver; last the routes of the kernel, if the
+//! endpoint has its own. Deletion is the reverse. Each step may be
 //! repeated, and is where an error or a restart left one in between.
 
 use std::sync::Arc;
 
-use skep_bpf_maps::endpoint::lxc_flags;
-use skep_bpf_sys::MapError;
+use skep_bpf_maps::endpoint::{self as family, endpoint_flags, lxc_flags};
+use skep_bpf_sys::{MapError, route::RouteError};
 use skep_datapath_maps::transaction::WriteError;
 use skep_endpoint_hooks::{EndpointHooks, HookError};
 use statedb::{
@@ -20,7 +21,7 @@ use statedb::{
 };
 
 use crate::{
-    Endpoint, EndpointMaps, Phase, Policies,
+    DatapathConfiguration, Endpoint, EndpointMaps, EndpointRoutes, EndpointRouting, Phase, Policies,
     state_dir::{StateDir, StateError},
 };
 
@@ -39,6 +40,9 @@ pub(crate) enum EndpointError {
     /// The program at its interface.
     #[error(transparent)]
     Hook(#[from] HookError),
+    /// Its routes.
+    #[error(transparent)]
+    Route(#[from] RouteError),
 }
 
 /// Writes endpoints to files, maps and hooks.
@@ -47,33 +51,96 @@ pub struct EndpointOps {
     maps: Arc<EndpointMaps>,
     hooks: Arc<dyn EndpointHooks>,
     files: StateDir,
+    routing: EndpointRouting,
+    routes: Arc<dyn EndpointRoutes>,
 }
 
 impl EndpointOps {
     /// Operations on these.
-    pub fn new(maps: Arc<EndpointMaps>, hooks: Arc<dyn EndpointHooks>, files: StateDir) -> Self {
-        Self { maps, hooks, files }
+    pub fn new(
+        maps: Arc<EndpointMaps>,
+        hooks: Arc<dyn EndpointHooks>,
+        files: StateDir,
+        routing: EndpointRouting,
+        routes: Arc<dyn EndpointRoutes>,
+    ) -> Self {
+        Self {
+            maps,
+            hooks,
+            files,
+            routing,
+            routes,
+        }
     }
 
     fn bring_up(&self, endpoint: &Endpoint) -> Result<(), EndpointError> {
         let Some(identity) = endpoint.identity else {
             return Ok(());
         };
-        let EndpointMaps { lxc, facts, policies } = &*self.maps;
-        self.files.save(endpoint)?;
+        let EndpointMaps { lxc, policies, .. } = &*self.maps;
+        let effective = self.routing.effective(endpoint.spec.datapath);
+        self.files.save(endpoint, effective)?;
         let open = policies.write(endpoint.id, &Policies::allow_all())?;
-        let of_interface = endpoint.facts(identity, open);
-        if facts.lookup(&endpoint.spec.ifindex)? != Some(of_interface) {
-            facts
-                .update(&endpoint.spec.ifindex, &of_interface)
-                .map_err(|error| WriteError::new(error, facts.max_entries()))?;
-        }
-        self.hooks.attach(endpoint.id, &endpoint.spec.interface)?;
+        self.attach(endpoint, endpoint.facts(identity, open), effective)?;
         for (key, value) in endpoint.lxc_entries(identity) {
             if lxc.lookup(&key)? != Some(value) {
                 lxc.update(&key, &value)
                     .map_err(|error| WriteError::new(error, lxc.max_entries()))?;
             }
+        }
+        if effective.install_endpoint_route {
+            let addresses: Vec<_> = endpoint.spec.addresses().collect();
+            self.routes.set(endpoint.spec.ifindex, &addresses)?;
+        } else {
+            self.remove_routes(endpoint)?;
+        }
+        Ok(())
+    }
+
+    /// Attaches the programs, and writes what they know of the endpoint. The flag of the egress program says who asks the
+    /// policy about packets of the host: it is set after the program is attached, and cleared before it is detached.
+    fn attach(
+        &self,
+        endpoint: &Endpoint,
+        plain: family::Endpoint,
+        effective: DatapathConfiguration,
+    ) -> Result<(), EndpointError> {
+        let facts = &self.maps.facts;
+        let (id, interface, ifindex) = (endpoint.id, &endpoint.spec.interface, endpoint.spec.ifindex);
+        let flagged = family::Endpoint {
+            flags: plain.flags | endpoint_flags::EGRESS_PROGRAM,
+            ..plain
+        };
+        let write = |known, wanted| match known == Some(wanted) {
+            true => Ok(()),
+            false => facts
+                .update(&ifindex, &wanted)
+                .map_err(|error| WriteError::new(error, facts.max_entries())),
+        };
+        let known = facts.lookup(&ifindex)?;
+        let is_flagged =
+            known.is_some_and(|known| known.id == id && known.flags & endpoint_flags::EGRESS_PROGRAM != 0);
+        let keeps_flag = effective.require_egress_prog && is_flagged;
+        let first = if keeps_flag { flagged } else { plain };
+        write(known, first)?;
+        self.hooks.attach(id, interface)?;
+        if effective.require_egress_prog {
+            self.hooks.attach_egress(id, interface)?;
+            write(Some(first), flagged)?;
+        } else if endpoint.phase == Phase::Restored {
+            // An earlier run may have attached it.
+            self.hooks.detach_egress(id, interface)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the routes to an endpoint that this or an earlier run has made.
+    fn remove_routes(&self, endpoint: &Endpoint) -> Result<(), EndpointError> {
+        let requested = endpoint.spec.datapath;
+        let is_made =
+            endpoint.phase != Phase::Live || self.routing.effective(requested).install_endpoint_route;
+        if is_made && !self.routing.leaves_routes(requested) {
+            self.routes.set(endpoint.spec.ifindex, &[])?;
         }
         Ok(())
     }
@@ -89,12 +156,14 @@ impl EndpointOps {
                 lxc.delete(&key)?;
             }
         }
-        self.hooks.detach(endpoint.id)?;
         let ifindex = endpoint.spec.ifindex;
-        if facts
-            .lookup(&ifindex)?
-            .is_some_and(|value| value.id == endpoint.id)
-        {
+        // The interface may be another's by now, too.
+        let owner = facts.lookup(&ifindex)?.map(|value| value.id);
+        if owner.is_none_or(|owner| owner == endpoint.id) {
+            self.remove_routes(endpoint)?;
+        }
+        self.hooks.detach(endpoint.id)?;
+        if owner == Some(endpoint.id) {
             facts.delete(&ifindex)?;
         }
         policies.remove(endpoint.id)?;
@@ -112,6 +181,9 @@ impl EndpointOps {
         }
         for (ifindex, value) in facts.entries()? {
             if !is_known(value.id) {
+                if value.flags & endpoint_flags::EGRESS_PROGRAM != 0 && !self.routing.external {
+                    self.routes.set(ifindex, &[])?;
+                }
                 self.hooks.detach(value.id)?;
                 removed += usize::from(facts.delete(&ifindex)?);
             }

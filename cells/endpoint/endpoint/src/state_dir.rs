@@ -14,7 +14,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use skep_identity::{Label, Labels, NumericIdentity};
 
-use crate::{Endpoint, EndpointSpec, Mac};
+use crate::{DatapathConfiguration, Endpoint, EndpointSpec, Mac};
 
 /// Name of the file in the folder of an endpoint.
 const FILE: &str = "ep_config.json";
@@ -64,6 +64,8 @@ pub(crate) struct Saved {
     pub(crate) id: u16,
     pub(crate) spec: EndpointSpec,
     pub(crate) identity: Option<NumericIdentity>,
+    /// What the datapath did for it.
+    pub(crate) effective: DatapathConfiguration,
 }
 
 impl StateDir {
@@ -85,17 +87,19 @@ impl StateDir {
         self.file(id).symlink_metadata().is_ok()
     }
 
-    /// Writes an endpoint's file, atomically; one that says the same is left alone.
+    /// Writes an endpoint's file, atomically; one that says the same is left alone. `effective` is what the datapath does
+    /// for it.
     ///
     /// # Errors
     ///
     /// [`StateError`] names the file, which is then as it was before.
-    pub fn save(&self, endpoint: &Endpoint) -> Result<(), StateError> {
+    pub fn save(&self, endpoint: &Endpoint, effective: DatapathConfiguration) -> Result<(), StateError> {
         let path = self.file(endpoint.id);
         let saved = Saved {
             id: endpoint.id,
             spec: (*endpoint.spec).clone(),
             identity: endpoint.identity,
+            effective,
         };
         if self
             .read(endpoint.id)
@@ -230,6 +234,14 @@ struct File {
     namespace: String,
     #[serde(rename = "K8sUID")]
     pod_uid: String,
+    #[serde(rename = "DatapathConfiguration")]
+    datapath: DatapathConfiguration,
+    /// Not Cilium's: what the endpoint requested, if it gets something else.
+    #[serde(
+        rename = "RequestedDatapathConfiguration",
+        skip_serializing_if = "Option::is_none"
+    )]
+    requested: Option<DatapathConfiguration>,
     #[serde(rename = "Properties")]
     properties: BTreeMap<String, serde_json::Value>,
     #[serde(rename = "NetnsCookie")]
@@ -296,6 +308,8 @@ impl File {
             pod: spec.pod.clone(),
             namespace: spec.namespace.clone(),
             pod_uid: spec.pod_uid.clone(),
+            datapath: saved.effective,
+            requested: (saved.effective != spec.datapath).then_some(spec.datapath),
             properties: properties
                 .into_iter()
                 .filter(|(_, is_set)| *is_set)
@@ -338,15 +352,28 @@ impl File {
             namespace: self.namespace,
             pod: self.pod,
             pod_uid: self.pod_uid,
+            datapath: self.requested.unwrap_or_else(|| requested(self.datapath)),
         };
         Ok(Saved {
             id: self.id,
             spec,
+            effective: self.datapath,
             identity: self
                 .identity
                 .map(|identity| NumericIdentity::new(identity.id))
                 .filter(|identity| *identity != NumericIdentity::UNKNOWN),
         })
+    }
+}
+
+/// What an endpoint of Cilium requested that gets this: only the node's settings give it a route.
+fn requested(effective: DatapathConfiguration) -> DatapathConfiguration {
+    if !effective.install_endpoint_route {
+        return effective;
+    }
+    DatapathConfiguration {
+        external_ipam: effective.external_ipam,
+        ..DatapathConfiguration::default()
     }
 }
 

@@ -11,4 +11,5 @@ mod faults;
 pub(crate) mod hive;
 mod life;
 mod restore;
+mod routes;
 mod world;

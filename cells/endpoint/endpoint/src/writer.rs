@@ -262,7 +262,13 @@ impl Endpoints {
     ) -> Result<Vec<(u16, CreateError)>, statedb::Error> {
         let mut refused = Vec::new();
         let mut txn = self.db.write(&[&self.table]);
-        for (Saved { id, spec, identity }, is_there) in saved {
+        for (
+            Saved {
+                id, spec, identity, ..
+            },
+            is_there,
+        ) in saved
+        {
             if let Err(error) = self.check_free(&txn, &spec) {
                 refused.push((id, error));
                 continue;

@@ -16,7 +16,22 @@ pub trait EndpointHooks: Send + Sync + Debug {
     /// [`HookError`]; what was attached before stays so.
     fn attach(&self, endpoint: u16, interface: &str) -> Result<(), HookError>;
 
-    /// Detaches the program of an endpoint; fine if there is none.
+    /// Attaches `cil_to_container` to the host side of an endpoint's interface, for what the kernel sends there; as
+    /// [`attach`](Self::attach).
+    ///
+    /// # Errors
+    ///
+    /// As [`attach`](Self::attach).
+    fn attach_egress(&self, endpoint: u16, interface: &str) -> Result<(), HookError>;
+
+    /// Detaches `cil_to_container` from this interface of an endpoint, whoever has attached it; fine if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// [`HookError::Detach`] if a link or a filter cannot be removed.
+    fn detach_egress(&self, endpoint: u16, interface: &str) -> Result<(), HookError>;
+
+    /// Detaches the programs of an endpoint; fine if there are none.
     ///
     /// # Errors
     ///

@@ -33,6 +33,7 @@ pub struct FakeHooks {
     loaded: watch::Sender<bool>,
     interfaces: Mutex<BTreeSet<String>>,
     attached: Mutex<BTreeMap<u16, String>>,
+    egress: Mutex<BTreeMap<u16, String>>,
 }
 
 impl Default for FakeHooks {
@@ -41,6 +42,7 @@ impl Default for FakeHooks {
             loaded: watch::Sender::new(false),
             interfaces: Mutex::default(),
             attached: Mutex::default(),
+            egress: Mutex::default(),
         }
     }
 }
@@ -59,17 +61,23 @@ impl FakeHooks {
     /// The interface of this name is gone, and what was attached to it.
     pub fn remove_interface(&self, name: &str) {
         self.interfaces.lock().remove(name);
-        self.attached.lock().retain(|_, interface| interface != name);
+        for attached in [&self.attached, &self.egress] {
+            attached.lock().retain(|_, interface| interface != name);
+        }
     }
 
     /// Endpoints with a program at their interface, and the interface.
     pub fn attached(&self) -> BTreeMap<u16, String> {
         self.attached.lock().clone()
     }
-}
 
-impl EndpointHooks for FakeHooks {
-    fn attach(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
+    /// As [`attached`](Self::attached), of the program for what the kernel sends to endpoints.
+    pub fn attached_egress(&self) -> BTreeMap<u16, String> {
+        self.egress.lock().clone()
+    }
+
+    /// Whether something may be attached there.
+    fn check(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
         if !*self.loaded.borrow() {
             return Err(HookError::NotLoaded { endpoint });
         }
@@ -79,12 +87,31 @@ impl EndpointHooks for FakeHooks {
                 interface: interface.to_owned(),
             });
         }
+        Ok(())
+    }
+}
+
+impl EndpointHooks for FakeHooks {
+    fn attach(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
+        self.check(endpoint, interface)?;
         self.attached.lock().insert(endpoint, interface.to_owned());
+        Ok(())
+    }
+
+    fn attach_egress(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
+        self.check(endpoint, interface)?;
+        self.egress.lock().insert(endpoint, interface.to_owned());
+        Ok(())
+    }
+
+    fn detach_egress(&self, endpoint: u16, _: &str) -> Result<(), HookError> {
+        self.egress.lock().remove(&endpoint);
         Ok(())
     }
 
     fn detach(&self, endpoint: u16) -> Result<(), HookError> {
         self.attached.lock().remove(&endpoint);
+        self.egress.lock().remove(&endpoint);
         Ok(())
     }
 

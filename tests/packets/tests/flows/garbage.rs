@@ -19,10 +19,17 @@ use run_packets::{
 };
 use skep_bpf_programs::{
     Nat46x64, NodeOptions,
-    testing::run::{FromTunnel, run_tc},
+    testing::run::{FromTunnel, SkBuff, run_tc},
 };
 
-use crate::{dsr::*, nat46x64, packet::*, termination, tunnel};
+use crate::{
+    dsr::*,
+    nat46x64,
+    packet::*,
+    termination,
+    to_container::{add_program, leaving},
+    tunnel,
+};
 
 const CASES: u32 = 4000;
 const IPV4: [u8; 2] = [0x08, 0x00];
@@ -168,7 +175,7 @@ fn garbage() -> impl Strategy<Value = Vec<u8>> {
 /// How a frame comes to a program.
 struct Way {
     program: &'static str,
-    interface: u32,
+    context: SkBuff,
     tunnel: Option<FromTunnel>,
 }
 
@@ -176,7 +183,7 @@ impl Way {
     fn at(program: &'static str, interface: u32) -> Self {
         Self {
             program,
-            interface,
+            context: at(interface),
             tunnel: None,
         }
     }
@@ -189,10 +196,9 @@ impl Way {
     }
 
     fn verdict(&self, node: &PacketNode, frame: &[u8]) -> Result<u32, Error> {
-        let context = at(self.interface);
         match &self.tunnel {
-            None => Ok(node.run(self.program, frame, &context)?.verdict),
-            Some(tunnel) => Ok(run_tc(tunnel.program(), frame, &context, 1)?.verdict),
+            None => Ok(node.run(self.program, frame, &self.context)?.verdict),
+            Some(tunnel) => Ok(run_tc(tunnel.program(), frame, &self.context, 1)?.verdict),
         }
     }
 }
@@ -200,6 +206,11 @@ impl Way {
 fn ways(node: &PacketNode) -> Result<Vec<Way>, Error> {
     let mut ways = vec![
         Way::at("cil_from_container", P1_IFINDEX),
+        Way {
+            program: "cil_to_container",
+            context: leaving(0, ETH0_IFINDEX),
+            tunnel: None,
+        },
         Way::at("cil_from_netdev", ETH0_IFINDEX),
         Way::at("cil_to_netdev", ETH0_IFINDEX),
         Way::at("cil_from_host", 4),
@@ -265,6 +276,7 @@ fn check(node: &PacketNode, way: &Way, frame: &[u8], seen: &RefCell<Seen>) -> Re
 fn drops_garbage(change: fn(&mut NodeOptions), serve: fn(&PacketNode) -> Result<(), Error>) -> Seen {
     let done = with_options(&facts(), change, |node| {
         serve(node)?;
+        add_program(node)?;
         let ways = ways(node)?;
         let mut runner = TestRunner::new(Config {
             cases: CASES,

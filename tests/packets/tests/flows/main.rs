@@ -19,4 +19,5 @@ mod pressure;
 mod random;
 mod sctp;
 mod termination;
+mod to_container;
 mod tunnel;

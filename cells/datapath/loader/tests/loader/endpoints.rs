@@ -169,3 +169,142 @@ fn a_changed_option_reaches_endpoints() {
         agent.stop().await
     });
 }
+
+const TO_CONTAINER: &str = "cil_to_container";
+
+/// As [`filtered`], of the program for what the kernel sends to the endpoint.
+fn filtered_egress(interface: &str) -> Option<u32> {
+    let filters = Filters::new(interface).unwrap();
+    filters.running(TO_CONTAINER, InterfaceHook::Egress).unwrap()
+}
+
+#[test]
+fn the_egress_program_of_an_endpoint_comes_and_goes() {
+    run("egress", async |world: World| {
+        world.add_interface("lxc1", "10.0.0.1/32", "fd00::1/128")?;
+        let agent = world.attached(&["--enable-endpoint-routes"]).await?;
+        let hooks = agent.hooks();
+        let pins = || world.pins("endpoints/17");
+        hooks.attach(17, "lxc1")?;
+
+        hooks.attach_egress(17, "lxc1")?;
+
+        assert!(
+            filtered_egress("lxc1").is_some(),
+            "packets are handled from now on"
+        );
+        let is_linked = || pins() == [PROGRAM, TO_CONTAINER] && filtered_egress("lxc1").is_none();
+        agent.until("linked", |_| is_linked()).await;
+        assert_eq!(at("lxc1", InterfaceHook::Egress).len(), 1);
+        agent.datapath().check()?;
+        let error = hooks.attach_egress(18, "lxc2").unwrap_err();
+        assert_eq!(error.to_string(), "endpoint 18: no interface lxc2");
+
+        hooks.detach_egress(17, "lxc1")?;
+        hooks.detach_egress(17, "lxc1")?;
+        assert_eq!(pins(), [PROGRAM]);
+        assert_eq!(at("lxc1", InterfaceHook::Egress), [0; 0]);
+        assert_eq!(at("lxc1", InterfaceHook::Ingress).len(), 1);
+        agent.datapath().check()?;
+        hooks.attach_egress(17, "lxc1")?;
+        hooks.detach(17)?;
+        assert_eq!(filtered_egress("lxc1"), None);
+        assert!(!world.root.join("cilium/endpoints/17").exists());
+        agent.stop().await
+    });
+}
+
+#[test]
+fn the_next_agent_replaces_and_removes_egress_programs() {
+    for flags in [&["--enable-tcx=false"][..], &[]] {
+        run("egress-restored", async |world: World| {
+            world.add_interface("lxc1", "10.0.0.1/32", "fd00::1/128")?;
+            let agent = world.attached(flags).await?;
+            agent.hooks().attach(17, "lxc1")?;
+            agent.hooks().attach_egress(17, "lxc1")?;
+            let by_link = flags.is_empty();
+            if by_link {
+                let pins = || world.pins("endpoints/17").len();
+                agent.until("linked", |_| pins() == 2).await;
+            }
+            let running = || match by_link {
+                true => at("lxc1", InterfaceHook::Egress).first().copied(),
+                false => filtered_egress("lxc1"),
+            };
+            let first = running();
+            assert!(first.is_some());
+            agent.stop().await?;
+            assert_eq!(running(), first, "while no agent runs");
+
+            let agent = world.attached(flags).await?;
+            if by_link {
+                assert!(
+                    running().is_some_and(|id| Some(id) != first),
+                    "before the endpoint is restored"
+                );
+            }
+            agent.hooks().attach(17, "lxc1")?;
+            agent.hooks().detach_egress(17, "lxc1")?;
+
+            assert_eq!(running(), None);
+            assert!(!world.pins("endpoints/17").contains(&TO_CONTAINER.to_owned()));
+            agent.stop().await
+        });
+    }
+}
+
+#[test]
+fn a_changed_option_reaches_egress_programs() {
+    run("egress-options", async |world: World| {
+        world.add_interface("lxc1", "10.0.0.1/32", "fd00::1/128")?;
+        let agent = world.attached(&["--enable-tcx=false"]).await?;
+        agent.hooks().attach(17, "lxc1")?;
+        agent.hooks().attach_egress(17, "lxc1")?;
+        let first = filtered_egress("lxc1");
+
+        agent.local_node().update(|node| {
+            node.pod_cidrs = vec!["10.1.0.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()]
+        })?;
+
+        agent
+            .until("replaced", |_| filtered_egress("lxc1") != first)
+            .await;
+        agent.datapath().check()?;
+        agent.stop().await
+    });
+}
+
+#[test]
+fn with_endpoint_routes_the_pod_cidr_is_not_routed_to_the_pair() {
+    run("local-route", async |world: World| {
+        let cidrs = |agent: &Agent| {
+            agent.local_node().update(|node| {
+                node.pod_cidrs = vec!["10.1.0.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()]
+            })
+        };
+        let routes = || {
+            let all =
+                ip("-4 route show dev cilium_host").unwrap() + &ip("-6 route show dev cilium_host").unwrap();
+            let ours = all
+                .lines()
+                .map(|line| line.split_whitespace().next().unwrap().to_owned());
+            let mut ours: Vec<String> = ours.filter(|to| !to.starts_with("fe80")).collect();
+            ours.sort();
+            ours
+        };
+        let agent = world.attached(&[]).await?;
+        cidrs(&agent)?;
+        agent
+            .until("routed", |_| routes().contains(&"10.1.0.0/24".to_owned()))
+            .await;
+        agent.stop().await?;
+
+        let agent = world.attached(&["--enable-endpoint-routes"]).await?;
+        cidrs(&agent)?;
+
+        agent
+            .until("no route", |_| routes() == ["10.1.0.1", "fd00:1::1"])
+            .await;
+        agent.stop().await
+    });
+}

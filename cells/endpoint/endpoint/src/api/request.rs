@@ -10,12 +10,22 @@ use skep_identity::{Label, LabelSource, Labels};
 
 use super::ApiError;
 use crate::{
-    EndpointSpec, Identifier, Mac,
+    DatapathConfiguration, EndpointSpec, Identifier, Mac,
     state_dir::{SKIP_MASQUERADE4, SKIP_MASQUERADE6},
 };
 
-/// Switches of `datapath-configuration` that ask for what is done here anyway.
-const SERVED: [&str; 2] = ["external-ipam", "require-routing"];
+const EXTERNAL_IPAM: &str = "external-ipam";
+const INSTALL_ENDPOINT_ROUTE: &str = "install-endpoint-route";
+const REQUIRE_EGRESS_PROG: &str = "require-egress-prog";
+const REQUIRE_ROUTING: &str = "require-routing";
+
+/// Switches of `datapath-configuration` that are known here.
+const SERVED: [&str; 4] = [
+    EXTERNAL_IPAM,
+    INSTALL_ENDPOINT_ROUTE,
+    REQUIRE_EGRESS_PROG,
+    REQUIRE_ROUTING,
+];
 
 /// The body of a request.
 pub(super) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
@@ -73,7 +83,18 @@ pub(super) fn spec(body: &EndpointChangeRequest) -> Result<EndpointSpec, ApiErro
         labels: labels(&body.labels)?,
         skip_masquerade4: is_set(SKIP_MASQUERADE4),
         skip_masquerade6: is_set(SKIP_MASQUERADE6),
+        datapath: datapath(&body.datapath_configuration),
     })
+}
+
+fn datapath(switches: &BTreeMap<String, bool>) -> DatapathConfiguration {
+    let is_on = |key: &str| switches.get(key) == Some(&true);
+    DatapathConfiguration {
+        external_ipam: is_on(EXTERNAL_IPAM),
+        install_endpoint_route: is_on(INSTALL_ENDPOINT_ROUTE),
+        require_egress_prog: is_on(REQUIRE_EGRESS_PROG),
+        require_routing: switches.get(REQUIRE_ROUTING).copied(),
+    }
 }
 
 /// Rejects switches that are on and not supported.

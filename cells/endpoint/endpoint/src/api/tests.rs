@@ -114,6 +114,30 @@ async fn an_endpoint_is_created_shown_and_deleted() {
 }
 
 #[tokio::test]
+async fn what_a_chaining_plugin_requests_of_the_datapath_is_done() {
+    let bench = start().await;
+    let mut chained = request(7);
+    chained["datapath-configuration"] =
+        json!({"require-egress-prog": true, "external-ipam": true, "require-routing": false});
+
+    let (status, made) = ask(&bench, "PUT", "endpoint/0", chained).await;
+    let (_, other) = ask(&bench, "PUT", "endpoint/0", request(8)).await;
+
+    assert_eq!(status, 201);
+    let id = u16::try_from(made["id"].as_u64().unwrap()).unwrap();
+    let attached = bench.hooks.attached_egress();
+    assert_eq!(
+        attached.into_iter().collect::<Vec<_>>(),
+        [(id, "lxc7".to_owned())]
+    );
+    let endpoints = bench.endpoints();
+    let row = endpoints.get(&endpoints.db().read(), id).unwrap();
+    assert_eq!(row.spec.datapath.require_routing, Some(false));
+    assert!(row.spec.datapath.external_ipam && other["id"] != made["id"]);
+    hive::testing::stop(bench.running).await;
+}
+
+#[tokio::test]
 async fn the_endpoints_of_a_container_are_deleted_together() {
     let bench = start().await;
     let mut second = request(8);

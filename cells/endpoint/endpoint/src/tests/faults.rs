@@ -2,8 +2,8 @@
 
 //! Hooks that fail, maps that are full, agents that end between two steps.
 
-use super::world::{World, spec};
-use crate::{EndpointState, WaitError};
+use super::world::{ENDPOINT_ROUTES, World, spec};
+use crate::{EndpointRouting, EndpointState, WaitError};
 
 #[tokio::test]
 async fn an_endpoint_whose_hook_fails_is_not_delivered_to_and_tried_again() {
@@ -52,13 +52,23 @@ async fn a_full_map_is_named_and_hurts_the_new_endpoint_alone() {
     assert_eq!(world.is_delivered("10.0.1.8"), Some(second));
 }
 
-/// Most writes of one endpoint's way up or down.
-const WRITES: usize = 8;
+/// Most writes of one endpoint's way up or down, with a route of its own and without.
+const WRITES: usize = 12;
+
+/// Each number of writes, on nodes of both kinds.
+fn interruptions() -> impl Iterator<Item = (usize, World)> {
+    let both = [EndpointRouting::default(), ENDPOINT_ROUTES];
+    both.into_iter().flat_map(|routing| {
+        (0..=WRITES).map(move |writes| {
+            let world = World::new();
+            (writes, World { routing, ..world })
+        })
+    })
+}
 
 #[tokio::test]
 async fn an_agent_may_end_after_any_step_of_the_way_up() {
-    for writes in 0..=WRITES {
-        let world = World::new();
+    for (writes, world) in interruptions() {
         world.plug(7);
         let agent = world.start();
         world.budget.set(writes);
@@ -80,8 +90,7 @@ async fn an_agent_may_end_after_any_step_of_the_way_up() {
 
 #[tokio::test]
 async fn an_agent_may_end_after_any_step_of_the_way_down() {
-    for writes in 0..=WRITES {
-        let world = World::new();
+    for (writes, world) in interruptions() {
         world.plug(7);
         let agent = world.start();
         let id = agent.ready(7).await.id;

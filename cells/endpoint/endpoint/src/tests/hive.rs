@@ -20,8 +20,8 @@ use skep_node::NodeAddress;
 use statedb::{Db, Obj, RwTable, Table};
 use tempfile::TempDir;
 
-use super::world::{FakeInterfaces, spec};
-use crate::{Endpoint, Endpoints, Interfaces};
+use super::world::{FakeInterfaces, FakeRoutes, spec};
+use crate::{Endpoint, EndpointRoutes, Endpoints, Interfaces};
 
 /// A running hive, and what stands for the kernel around it.
 pub(crate) struct Bench {
@@ -70,7 +70,8 @@ impl Bench {
             .provide(addresses)
             .provide(move || -> Arc<dyn EndpointHooks> { of_hooks.clone() })
             .provide(move || -> Arc<dyn EndpointFlows> { of_flows.clone() })
-            .provide(move || -> Arc<dyn Interfaces> { of_interfaces.clone() });
+            .provide(move || -> Arc<dyn Interfaces> { of_interfaces.clone() })
+            .provide(|| -> Arc<dyn EndpointRoutes> { Arc::new(FakeRoutes::default()) });
         let has_api = !more.is_empty();
         let cells = [
             statedb::cell(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use skep_bpf_maps::endpoint::{LxcKey, LxcValue, lxc_flags};
 
-use super::world::{World, spec};
+use super::world::{ENDPOINT_ROUTES, World, spec};
 use crate::{EndpointState, Phase, collect::Collector, state_dir::StateError};
 
 #[tokio::test]
@@ -169,8 +169,10 @@ fn what_is_written_is_read_again() {
         status: statedb::reconciler::Status::default(),
     };
 
-    world.files().save(&row).unwrap();
+    let effective = ENDPOINT_ROUTES.effective(row.spec.datapath);
+    world.files().save(&row, effective).unwrap();
 
     let (found, _) = world.files().read_all().unwrap();
     assert_eq!((&found[0].spec, found[0].identity), (&*row.spec, None));
+    assert_eq!(found[0].effective, effective);
 }

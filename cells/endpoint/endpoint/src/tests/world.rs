@@ -3,7 +3,7 @@
 //! A node without a kernel: maps in memory, hooks and interfaces that a test adds and removes.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     future::Future,
     io,
     net::IpAddr,
@@ -18,12 +18,13 @@ use std::{
 use parking_lot::Mutex;
 use skep_bpf_maps::{
     MapSizes,
-    endpoint::{ENDPOINTS, LXC, LxcKey},
+    endpoint::{ENDPOINTS, LXC, LxcKey, endpoint_flags},
     policy::POLICIES,
 };
 use skep_bpf_sys::{
     Map, MemoryMap, RawMap, RawSpec,
     map::{Fate, FaultyMap},
+    route::RouteError,
 };
 use skep_datapath_maps::Maps;
 use skep_endpoint_hooks::{EndpointHooks, HookError, testing::FakeHooks};
@@ -36,8 +37,8 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Endpoint, EndpointMaps, EndpointOps, EndpointSpec, Endpoints, Interfaces, Mac, Policies, StateDir,
-    endpoint, reconciler, restore::Restore, state_dir::StateError,
+    Endpoint, EndpointMaps, EndpointOps, EndpointRoutes, EndpointRouting, EndpointSpec, Endpoints,
+    Interfaces, Mac, Policies, StateDir, endpoint, reconciler, restore::Restore, state_dir::StateError,
 };
 
 /// Interfaces by name.
@@ -88,6 +89,20 @@ impl EndpointHooks for CountedHooks {
         }
     }
 
+    fn attach_egress(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
+        match self.1.take() {
+            true => self.0.attach_egress(endpoint, interface),
+            false => Err(HookError::NotLoaded { endpoint }),
+        }
+    }
+
+    fn detach_egress(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
+        match !self.0.attached_egress().contains_key(&endpoint) || self.1.take() {
+            true => self.0.detach_egress(endpoint, interface),
+            false => Err(HookError::NotLoaded { endpoint }),
+        }
+    }
+
     fn detach(&self, endpoint: u16) -> Result<(), HookError> {
         match self.1.take() {
             true => self.0.detach(endpoint),
@@ -100,14 +115,64 @@ impl EndpointHooks for CountedHooks {
     }
 }
 
-/// What outlives the agent: files, maps, hooks, interfaces.
+/// Routes by the index of the interface.
+#[derive(Debug, Default)]
+pub(super) struct FakeRoutes(Mutex<BTreeMap<u32, BTreeSet<IpAddr>>>);
+
+impl FakeRoutes {
+    /// Addresses that are routed to the interface of this index.
+    pub(super) fn to(&self, ifindex: u32) -> Vec<String> {
+        let routes = self.0.lock();
+        let found = routes.get(&ifindex).into_iter().flatten();
+        found.map(ToString::to_string).collect()
+    }
+}
+
+impl EndpointRoutes for FakeRoutes {
+    fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), RouteError> {
+        let mut routes = self.0.lock();
+        match addresses {
+            [] => routes.remove(&ifindex),
+            addresses => routes.insert(ifindex, addresses.iter().copied().collect()),
+        };
+        Ok(())
+    }
+}
+
+/// Routes whose changes take from the budget.
+#[derive(Debug)]
+struct CountedRoutes(Arc<FakeRoutes>, Arc<Budget>);
+
+impl EndpointRoutes for CountedRoutes {
+    fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), RouteError> {
+        let wanted: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        if self.0.to(ifindex) == wanted || self.1.take() {
+            return self.0.set(ifindex, addresses);
+        }
+        Err(RouteError::List {
+            ifindex,
+            source: io::Error::other("the agent has ended"),
+        })
+    }
+}
+
+/// What outlives the agent: files, maps, hooks, interfaces, routes.
 pub(super) struct World {
     pub(super) folder: TempDir,
     pub(super) maps: Arc<EndpointMaps>,
     pub(super) hooks: Arc<FakeHooks>,
     pub(super) interfaces: Arc<FakeInterfaces>,
+    pub(super) routes: Arc<FakeRoutes>,
     pub(super) budget: Arc<Budget>,
+    /// Settings of the next agent.
+    pub(super) routing: EndpointRouting,
 }
+
+/// `enable-endpoint-routes`
+pub(super) const ENDPOINT_ROUTES: EndpointRouting = EndpointRouting {
+    endpoint_routes: true,
+    external: false,
+};
 
 impl World {
     pub(super) fn new() -> Self {
@@ -144,7 +209,17 @@ impl World {
             maps: Arc::new(maps),
             hooks,
             interfaces: Arc::default(),
+            routes: Arc::default(),
             budget,
+            routing: EndpointRouting::default(),
+        }
+    }
+
+    /// A node whose endpoints have routes of their own.
+    pub(super) fn with_endpoint_routes() -> Self {
+        Self {
+            routing: ENDPOINT_ROUTES,
+            ..Self::new()
         }
     }
 
@@ -161,7 +236,9 @@ impl World {
     pub(super) fn unplug(&self, number: u8) {
         let name = format!("lxc{number}");
         self.hooks.remove_interface(&name);
-        self.interfaces.0.lock().remove(&name);
+        if let Some(index) = self.interfaces.0.lock().remove(&name) {
+            self.routes.0.lock().remove(&index);
+        }
     }
 
     pub(super) fn hooks(&self) -> Arc<dyn EndpointHooks> {
@@ -174,7 +251,14 @@ impl World {
         let table: RwTable<Endpoint> = endpoint::new_table(db.clone()).unwrap();
         let endpoints = Endpoints::new(db.clone(), table.clone(), self.files());
         let guard = Arc::new(endpoints.await_restore().unwrap());
-        let ops = EndpointOps::new(self.maps.clone(), self.hooks(), self.files());
+        let routes = Arc::new(CountedRoutes(self.routes.clone(), self.budget.clone()));
+        let ops = EndpointOps::new(
+            self.maps.clone(),
+            self.hooks(),
+            self.files(),
+            self.routing,
+            routes,
+        );
         let config = Config {
             retry_min: Duration::from_millis(5),
             retry_max: Duration::from_millis(20),
@@ -218,17 +302,29 @@ impl World {
     }
 
     /// Fails if programs follow what is not there: whoever is delivered to has a hook, facts and a policy; whoever has a
-    /// hook has facts and a policy.
+    /// hook has facts and a policy; whoever the kernel routes to has the program for it, and programs know that.
     #[track_caller]
     pub(super) fn assert_nothing_dangles(&self) {
-        let facts: Vec<u16> = self
-            .maps
-            .facts
-            .entries()
-            .unwrap()
-            .iter()
-            .map(|(_, value)| value.id)
-            .collect();
+        let entries = self.maps.facts.entries().unwrap();
+        let facts: Vec<u16> = entries.iter().map(|(_, value)| value.id).collect();
+        let has_flag = |flags: u8| flags & endpoint_flags::EGRESS_PROGRAM != 0;
+        let delivered: BTreeSet<u16> = self.delivered().into_values().collect();
+        for (_, value) in entries.iter().filter(|(_, value)| has_flag(value.flags)) {
+            // The flag is read when something is delivered.
+            let is_there = self.hooks.attached_egress().contains_key(&value.id);
+            assert!(
+                is_there || !delivered.contains(&value.id),
+                "{}: no program",
+                value.id
+            );
+        }
+        for ifindex in self.routes.0.lock().keys() {
+            let there = entries.iter().find(|(index, _)| index == ifindex);
+            assert!(
+                there.is_some_and(|(_, value)| has_flag(value.flags)),
+                "interface {ifindex}: a route, and no program"
+            );
+        }
         let policies = self.maps.policies.endpoints().unwrap();
         for (address, id) in self.delivered() {
             assert!(self.hooks.attached().contains_key(&id), "{address}: no hook");
@@ -243,7 +339,8 @@ impl World {
     #[track_caller]
     pub(super) fn assert_empty(&self) {
         assert_eq!(self.delivered(), BTreeMap::new());
-        assert!(self.hooks.attached().is_empty());
+        assert!(self.hooks.attached().is_empty() && self.hooks.attached_egress().is_empty());
+        assert!(self.routes.0.lock().is_empty());
         assert!(self.maps.facts.entries().unwrap().is_empty());
         assert!(self.maps.policies.endpoints().unwrap().is_empty());
         assert_eq!(self.files().ids().unwrap(), [0; 0]);

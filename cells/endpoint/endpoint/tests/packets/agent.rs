@@ -81,6 +81,14 @@ impl EndpointHooks for RealHooks {
         attached.map(drop).map_err(failed)
     }
 
+    fn attach_egress(&self, endpoint: u16, _: &str) -> Result<(), HookError> {
+        unimplemented!("endpoint {endpoint} has no route of its own")
+    }
+
+    fn detach_egress(&self, _: u16, _: &str) -> Result<(), HookError> {
+        Ok(())
+    }
+
     fn detach(&self, endpoint: u16) -> Result<(), HookError> {
         let detached = link::detach(&self.links(endpoint), PROGRAM);
         detached

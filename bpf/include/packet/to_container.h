@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The way of a packet that leaves by the interface of a pod: the kernel routed it there, or
+ * cil_from_host sent it. What other programs deliver goes straight into the pod and is not seen
+ * here.
+ */
+#ifndef PACKET_TO_CONTAINER_H
+#define PACKET_TO_CONTAINER_H
+
+#include "host.h"
+
+/* Identities below are reserved. */
+#define IDENTITY_FIRST_ALLOCATED 256
+
+/* The identity that the mark of a packet to a pod carries; 0 if it says nothing. */
+static __always_inline __u32 sender_of_mark(__u32 mark)
+{
+	if ((mark & MARK_MASK) == MARK_INGRESS_PROXY)
+		return identity_of_mark(mark);
+	return marked_identity(mark);
+}
+
+/* How a packet with this mark comes to the pod. Without identity, nobody here has seen it. */
+static __always_inline enum delivery delivery_of_mark(__u32 mark)
+{
+	switch (mark & MARK_MASK) {
+	case MARK_INGRESS_PROXY:
+		return FROM_INGRESS_PROXY;
+	case MARK_IDENTITY:
+	case MARK_HOST:
+		return FROM_HOST;
+	}
+	return FROM_NETWORK;
+}
+
+#define AF 4
+#include "to_container.inc.h"
+#undef AF
+#define AF 6
+#include "to_container.inc.h"
+#undef AF
+
+#endif /* PACKET_TO_CONTAINER_H */

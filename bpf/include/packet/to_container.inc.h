@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Packets of one address family that leave by the interface of a pod. */
+
+/* Who sent the packet: the mark said, in the path. A reserved identity is only a class of senders,
+ * the address may say more. That it is the host's says nothing: packets of others may have its
+ * address after masquerade.
+ */
+static __always_inline __u32 AF_FN(sender_identity)(CTX *ctx, struct AF_FN(work) * work)
+{
+	const struct AF_FN(packet) *packet = &work->packet;
+	const struct ipcache_value *known;
+	struct path *path = &work->path;
+
+	if (path->source_identity < IDENTITY_FIRST_ALLOCATED) {
+#if AF == 6
+		if (options.packet.nat46x64 && is_embedded(packet->saddr))
+			known = ipcache_lookup4(packet->saddr[3]);
+		else
+#endif
+			known = AF_FN(ipcache_lookup)(packet->saddr);
+		if (known && known->identity && known->identity != IDENTITY_HOST)
+			path->source_identity = known->identity;
+	}
+	return AF_FN(host_identity)(ctx, work);
+}
+
+/* A packet for the pod behind this interface, which came as `how` says. Returns a verdict, or less:
+ * a drop reason.
+ */
+GLOBAL int AF_FN(to_endpoint)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
+{
+	struct AF_FN(packet) * packet;
+	struct path *path;
+	__u8 broken;
+	int error;
+
+	work = OWN_WORK(work);
+	if (!work)
+		return -DROP_INVALID;
+	path = &work->path;
+	packet = &work->packet;
+	broken = AF_FN(parse)(ctx, packet);
+	if (broken)
+		return FAIL(path, broken);
+#if AF == 6
+	/* The kernel asks for the pod's MAC address, or answers the pod: nobody else has packets
+	 * with this hop limit here (RFC 4861 7.1).
+	 */
+	if (packet->proto == IPPROTO_ICMPV6 && packet->hop_limit == 255 &&
+	    (packet->icmp_type == ICMP6_SOLICITATION || packet->icmp_type == ICMP6_ADVERTISEMENT))
+		return TC_ACT_OK;
+#endif
+	path->source_identity = AF_FN(sender_identity)(ctx, work);
+	work->way.ifindex = ctx->ifindex;
+	error = AF_FN(receive)(ctx, work, how);
+	return error ? error : TC_ACT_OK;
+}

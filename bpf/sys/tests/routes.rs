@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Routes to single addresses by an interface, beside those of others.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
+
+use std::{collections::BTreeSet, error::Error, net::IpAddr, process::Command};
+
+use skep_bpf_sys::{
+    route::{RouteError, host_routes, set_host_routes},
+    testing::Node,
+};
+
+type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
+
+fn ip(arguments: &str) -> Outcome<String> {
+    let output = Command::new("ip").args(arguments.split(' ')).output()?;
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("ip {arguments}: {text}").into());
+    }
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Runs a test on a node with the interfaces `lxc1` and `lxc2`, and hands it their indexes.
+fn with_interfaces(name: &str, test: impl FnOnce(u32, u32) -> Outcome + Send) {
+    let result = Node::run(name, |_| {
+        for name in ["lxc1", "lxc2"] {
+            ip(&format!("link add {name} type veth peer name p-{name}"))?;
+            ip(&format!("link set p-{name} up"))?;
+            ip(&format!("link set {name} up"))?;
+        }
+        let index = |name: &str| -> Outcome<u32> {
+            let link = ip(&format!("-o link show {name}"))?;
+            Ok(link.split(':').next().unwrap().parse()?)
+        };
+        test(index("lxc1")?, index("lxc2")?)
+    });
+    if let Err(error) = result {
+        panic!("{error}: {:?}", error.source());
+    }
+}
+
+fn addresses(texts: &[&str]) -> Vec<IpAddr> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn listed(ifindex: u32) -> Outcome<Vec<IpAddr>> {
+    Ok(host_routes(ifindex)?.into_iter().collect())
+}
+
+#[test]
+fn addresses_are_routed_to_the_interface_and_to_no_other() {
+    with_interfaces("routes", |first, second| {
+        let wanted = addresses(&["10.1.0.7", "fd00:1::7"]);
+
+        assert!(set_host_routes(first, &wanted)?);
+
+        assert_eq!(listed(first)?, wanted);
+        assert_eq!(listed(second)?, [] as [IpAddr; 0]);
+        assert!(!set_host_routes(first, &wanted)?, "nothing to do");
+        let route = ip("route get 10.1.0.7")?;
+        assert!(route.contains("dev lxc1"), "{route}");
+        let route = ip("-d -4 route show 10.1.0.7")?;
+        assert!(route.contains("proto kernel scope link"), "{route}");
+        let route = ip("-6 route show fd00:1::7")?;
+        assert!(
+            route.starts_with("fd00:1::7 dev lxc1 proto kernel metric 1024"),
+            "{route}"
+        );
+
+        // The pod moves.
+        assert!(set_host_routes(second, &wanted)?);
+        assert_eq!((listed(first)?, listed(second)?), (vec![], wanted));
+
+        let other = addresses(&["10.1.0.8"]);
+        assert!(set_host_routes(second, &other)?);
+        assert_eq!(listed(second)?, other);
+        assert!(set_host_routes(second, &[])?);
+        assert!(!set_host_routes(second, &[])?);
+        assert_eq!(listed(second)?, [] as [IpAddr; 0]);
+        Ok(())
+    });
+}
+
+#[test]
+fn routes_of_others_stay() {
+    with_interfaces("others", |first, _| {
+        ip("addr add 192.0.2.1/24 dev lxc1")?;
+        ip("addr add 192.0.2.9 peer 198.51.100.9/32 dev lxc1")?;
+        ip("route add 10.2.0.1/32 dev lxc1")?;
+        ip("route add 10.3.0.1/32 via 192.0.2.2 dev lxc1 proto kernel")?;
+        ip("route add 10.4.0.0/24 dev lxc1 proto kernel")?;
+        ip("route add 10.5.0.1/32 dev lxc1 proto kernel table 100")?;
+        ip("route add fd00:2::1/128 dev lxc1 proto static")?;
+        let before: BTreeSet<String> = ip("route show table all")?.lines().map(str::to_owned).collect();
+
+        assert!(set_host_routes(first, &addresses(&["10.1.0.7", "fd00:1::7"]))?);
+        assert!(set_host_routes(first, &[])?);
+
+        let after: BTreeSet<String> = ip("route show table all")?.lines().map(str::to_owned).collect();
+        assert_eq!(after, before);
+        Ok(())
+    });
+}
+
+#[test]
+fn an_interface_that_is_gone_has_no_routes_and_gets_none() {
+    with_interfaces("gone", |first, _| {
+        set_host_routes(first, &addresses(&["10.1.0.7"]))?;
+        ip("link del lxc1")?;
+
+        assert!(!set_host_routes(first, &[])?);
+        let error = set_host_routes(first, &addresses(&["10.1.0.7"])).unwrap_err();
+        assert!(matches!(error, RouteError::Add { .. }), "{error}");
+        assert_eq!(
+            error.to_string(),
+            format!("no route to 10.1.0.7 by interface {first}")
+        );
+        Ok(())
+    });
+}
