@@ -130,7 +130,7 @@ int cil_from_netdev(CTX *ctx)
 		return finish(ctx, path, FAIL(path, DROP_VLAN));
 	}
 	device = bpf_map_lookup_elem(&skep_devices, &ifindex);
-	if (!device)
+	if (!device || (device->flags & DEVICE_L3))
 		return TC_ACT_OK;
 	type = ether_type(ctx);
 	if (type == bpf_htons(ETH_P_IP) && options.ipv4) {
@@ -178,7 +178,8 @@ int cil_to_netdev(CTX *ctx)
 	path->ipv6 = type == bpf_htons(ETH_P_IPV6);
 	device = bpf_map_lookup_elem(&skep_devices, &ifindex);
 	/* What the tunnel sends was translated before. */
-	if (device && !vlan_tagged(ctx) && (ctx->mark & MARK_MASK) != MARK_SNAT_DONE &&
+	if (device && !(device->flags & DEVICE_L3) && !vlan_tagged(ctx) &&
+	    (ctx->mark & MARK_MASK) != MARK_SNAT_DONE &&
 	    !(options.packet.tunnel && (ctx->mark & MARK_MASK) == MARK_OVERLAY)) {
 		if (type == bpf_htons(ETH_P_IP) && options.ipv4) {
 			work->v4.device = *device;
@@ -220,7 +221,9 @@ int cil_from_host(CTX *ctx)
 	type = ether_type(ctx);
 	ctx->mark = 0;
 	path->ipv6 = type == bpf_htons(ETH_P_IPV6);
-	if (!path->source_identity)
+	if (path->source_identity)
+		DEBUG(ctx, path, DEBUG_INHERIT_IDENTITY, path->source_identity, 0);
+	else
 		path->source_identity = world_identity(options.packet.dual_stack, path->ipv6);
 	COUNT_PACKET(ctx, REASON_PLAINTEXT, METRIC_INGRESS, METRIC_FILE_HOST);
 	trace_packet(ctx, path, TRACE_FROM_HOST, 0, NULL);

@@ -29,6 +29,7 @@ int cil_from_overlay(CTX *ctx)
 	path->ipv6 = type == bpf_htons(ETH_P_IPV6);
 	if (packet_tunnel_id(ctx, &identity))
 		return finish(ctx, path, FAIL(path, DROP_NO_TUNNEL_KEY));
+	DEBUG(ctx, path, DEBUG_DECAPSULATION, identity, 0);
 	/* The identity of this node is invalid in packets of other nodes. */
 	if (identity == IDENTITY_HOST)
 		return finish(ctx, path, FAIL(path, DROP_IDENTITY));

@@ -62,6 +62,11 @@
 #define AF_FIRST4(field) (field)
 #define AF_FIRST6(field) ((field)[0])
 
+/* Last word of an address. */
+#define AF_LAST(address) AF_PASTE(AF_LAST, AF)(address)
+#define AF_LAST4(address) (address)
+#define AF_LAST6(address) ((address)[3])
+
 /* Copies into four words that hold either family; the other words of IPv4 stay as they are. */
 #define AF_TO_WORDS(words, address) AF_PASTE(AF_TO_WORDS, AF)(words, address)
 #define AF_TO_WORDS4(words, address) ((words)[0] = (address))

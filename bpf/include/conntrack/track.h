@@ -3,6 +3,7 @@
 #ifndef CONNTRACK_TRACK_H
 #define CONNTRACK_TRACK_H
 
+#include "../event/debug.h"
 #include "../event/packet_event.h"
 #include "../node/clock.h"
 #include "../packet/work.h"
@@ -13,6 +14,26 @@ static __always_inline int ct_touch(struct ct_entry *entry, __u8 proto, __u8 dir
 				    __u8 tcp_flags, __u32 now)
 {
 	return ct_update(entry, packet_options(), proto, direction, tcp_flags, now);
+}
+
+/* As ct_begin(), with the limits of this node, and counts the packet. */
+static __always_inline void ct_start(CTX *ctx, struct ct_entry *entry, __u8 proto, __u8 direction,
+				     __u32 now)
+{
+	ct_begin(entry, packet_options(), proto, direction, now);
+	if (options.packet.ct_accounting) {
+		entry->packets = 1;
+		entry->bytes = packet_length(ctx);
+	}
+}
+
+/* Counts another packet. CPUs share the entry. */
+static __always_inline void ct_count(CTX *ctx, struct ct_entry *entry)
+{
+	if (LIKELY(!options.packet.ct_accounting))
+		return;
+	__sync_fetch_and_add(&entry->packets, 1);
+	__sync_fetch_and_add(&entry->bytes, packet_length(ctx));
 }
 
 #define AF 4

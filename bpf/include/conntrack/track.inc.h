@@ -59,6 +59,49 @@ static __always_inline void AF_FN(ct_fragment)(CTX *ctx, const struct AF_FN(pack
 		COUNT_PACKET(ctx, REASON_FRAGMENT_UPDATE, direction, METRIC_FILE_CONNTRACK);
 }
 
+/* Tells that the flow of the packet is looked up, in the order that `scope` says. */
+static __noinline void AF_FN(debug_lookup)(CTX *ctx, const struct AF_FN(work) * work,
+					   __u8 direction, __u32 scope)
+{
+	const struct AF_FN(packet) *packet = &work->packet;
+	__u8 flags = direction;
+
+	if (direction == CT_SERVICE)
+		direction = DEBUG_DIRECTION_SERVICE;
+	else if (scope != DEBUG_SCOPE_FORWARD)
+		flags ^= CT_INGRESS;
+	if (packet->related)
+		flags |= CT_RELATED;
+	debug_output(ctx, &work->path, AF_FN(DEBUG_CT_LOOKUP), AF_LAST(packet->saddr),
+		     AF_LAST(packet->daddr),
+		     (__u32)bpf_ntohs(packet->dport) << 16 | bpf_ntohs(packet->sport));
+	debug_output(ctx, &work->path, AF_FN(DEBUG_CT_HOW), (__u32)packet->proto << 8 | flags,
+		     direction, scope);
+}
+
+/* Tells what was found: an entry, or NULL. */
+static __noinline void AF_FN(debug_found)(CTX *ctx, const struct AF_FN(work) * work,
+					  const struct ct_entry *entry, __u32 result)
+{
+	__u32 service = 0;
+
+	if (entry) {
+		service = entry->rev_nat_index;
+		debug_output(ctx, &work->path, DEBUG_CT_MATCH, entry->lifetime, service, 0);
+	}
+	debug_output(ctx, &work->path, DEBUG_CT_VERDICT, result, service, 0);
+}
+
+/* Tells of a new entry. */
+static __noinline void AF_FN(debug_create)(CTX *ctx, const struct AF_FN(work) * work)
+{
+	const struct ct_entry *entry = &work->fresh;
+
+	debug_output(ctx, &work->path, AF_FN(DEBUG_CT_CREATE), entry->rev_nat_index,
+		     entry->source_identity,
+		     AF == 4 && entry->nat_port ? entry->nat_address[3] : 0);
+}
+
 /* The entry of a flow, if it lives, updated by this packet. */
 static __always_inline struct ct_entry *AF_FN(ct_follow)(struct AF_FN(work) * work, __u8 direction)
 {
@@ -90,7 +133,7 @@ static __always_inline int AF_FN(is_mtu_error)(const struct AF_FN(packet) * pack
  * of its own: inlined, its variables would be on the stacks of its callers, which call others that
  * need much, and all together have 512 bytes (in steps of 32 before 6.9).
  */
-static __noinline struct ct_entry *AF_FN(ct_lookup)(CTX *ctx, struct AF_FN(work) * work,
+static __noinline struct ct_entry *AF_FN(ct_search)(CTX *ctx, struct AF_FN(work) * work,
 						    __u8 direction, int forward_only)
 {
 	const struct AF_FN(packet) *packet = &work->packet;
@@ -117,10 +160,27 @@ static __noinline struct ct_entry *AF_FN(ct_lookup)(CTX *ctx, struct AF_FN(work)
 	return entry;
 }
 
+/* As above; counts the packet, and tells of it. */
+static __always_inline struct ct_entry *AF_FN(ct_lookup)(CTX *ctx, struct AF_FN(work) * work,
+							 __u8 direction, int forward_only)
+{
+	struct ct_entry *entry;
+
+	if (DEBUGS())
+		AF_FN(debug_lookup)(ctx, work, direction,
+				    forward_only ? DEBUG_SCOPE_FORWARD : DEBUG_SCOPE_BOTH);
+	entry = AF_FN(ct_search)(ctx, work, direction, forward_only);
+	if (DEBUGS())
+		AF_FN(debug_found)(ctx, work, entry, work->path.reason);
+	if (entry)
+		ct_count(ctx, entry);
+	return entry;
+}
+
 /* Makes the entry of a flow that this packet opens, from `fresh`. ICMP errors about it get one of
  * their own.
  */
-static __always_inline int AF_FN(ct_create)(struct AF_FN(work) * work, __u8 direction,
+static __always_inline int AF_FN(ct_create)(CTX *ctx, struct AF_FN(work) * work, __u8 direction,
 					    int with_errors)
 {
 	const struct AF_FN(packet) *packet = &work->packet;
@@ -129,7 +189,9 @@ static __always_inline int AF_FN(ct_create)(struct AF_FN(work) * work, __u8 dire
 	int error;
 
 	AF_FN(ct_forward)(packet, key, direction);
-	ct_begin(&work->fresh, packet_options(), packet->proto, direction, work->path.now);
+	ct_start(ctx, &work->fresh, packet->proto, direction, work->path.now);
+	if (DEBUGS())
+		AF_FN(debug_create)(ctx, work);
 	if (with_errors && !packet->related) {
 		key->dport = 0;
 		key->sport = 0;

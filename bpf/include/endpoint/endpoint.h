@@ -69,9 +69,12 @@ struct device {
 	__be32 masquerade4; /* source of packets that leave here for the world; zero: none */
 	__be32 masquerade6[4];
 	__u8 mac[6];
-	__u8 pad[2];
+	__u8 flags;
+	__u8 pad;
 };
 _Static_assert(sizeof(struct device) == 28, "device layout");
+
+#define DEVICE_L3 (1 << 0) /* packets begin with their IP header */
 
 MAP(skep_devices, BPF_MAP_TYPE_HASH, __u32, struct device);
 

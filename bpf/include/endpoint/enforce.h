@@ -3,6 +3,7 @@
 #ifndef ENDPOINT_ENFORCE_H
 #define ENDPOINT_ENFORCE_H
 
+#include "../event/debug.h"
 #include "../packet/work.h"
 #include "policy.h"
 
@@ -61,7 +62,7 @@ static __always_inline void policy_count(CTX *ctx, const struct policy_question 
 }
 
 /* Asks the endpoint's policy. Returns a drop reason, or 0. */
-static __noinline int policy_check(CTX *ctx, struct policy_question *question)
+static __always_inline int policy_ask(CTX *ctx, struct policy_question *question)
 {
 	struct policy_key key = {
 		.prefixlen = POLICY_FULL_BITS,
@@ -106,6 +107,30 @@ static __noinline int policy_check(CTX *ctx, struct policy_question *question)
 	return entry->proxy_port ? DROP_NO_CONFIG : 0;
 }
 
+/* Tells what a policy said of the packet. */
+static __noinline void debug_policy(CTX *ctx, const struct path *path,
+				    const struct policy_question *question, int dropped)
+{
+	if (dropped)
+		debug_output(ctx, path, DEBUG_POLICY_DENIED, path->source_identity,
+			     path->destination_identity, 0);
+	else if (question->match == MATCH_L4 || question->match == MATCH_L3_L4)
+		debug_output(ctx, path, DEBUG_POLICY_L4, path->source_identity,
+			     path->destination_identity,
+			     (__u32)question->port << 16 | question->proto);
+}
+
+/* As above; tells of it. */
+static __noinline int policy_check(CTX *ctx, const struct path *path,
+				   struct policy_question *question)
+{
+	int dropped = policy_ask(ctx, question);
+
+	if (DEBUGS())
+		debug_policy(ctx, path, question, dropped);
+	return dropped;
+}
+
 static __noinline void send_verdict(CTX *ctx, const struct path *path,
 				    const struct policy_question *question, int dropped)
 {
@@ -123,9 +148,9 @@ static __noinline void send_verdict(CTX *ctx, const struct path *path,
 		.cookie = question->cookie,
 	};
 
-	if (!events_allowed())
+	if (!options.packet.verdict_events || !events_allowed())
 		return;
-	event_header_fill(ctx, &event.header, path);
+	event_header_fill(ctx, &event.header, path, 0);
 	event_send(ctx, &event.header, sizeof(event));
 }
 

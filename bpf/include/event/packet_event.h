@@ -70,6 +70,7 @@ _Static_assert(sizeof(struct verdict_event) == 40, "verdict_event layout");
 
 /* flags of drops and traces */
 #define EVENT_IPV6 (1 << 0)
+#define EVENT_L3 (1 << 1)    /* it begins with its IP header */
 #define EVENT_VXLAN (1 << 2) /* a packet of the tunnel, with what is in it */
 
 /* flags of verdicts: bits 0-1 direction, bits 3-5 what matched */
@@ -106,6 +107,7 @@ enum trace_point_packet {
 #ifdef __bpf__
 #include <linux/pkt_cls.h>
 
+#include "../endpoint/endpoint.h"
 #include "../node/clock.h"
 #include "../node/options.h"
 #include "../packet/context.h"
@@ -148,10 +150,12 @@ static __always_inline int events_allowed(void)
 				   options.packet.events_burst);
 }
 
+/* Fills in what events with a packet have, of which there are these flags. */
 static __always_inline void event_header_fill(CTX *ctx, struct event_header *header,
-					      const struct path *path)
+					      const struct path *path, __u8 flags)
 {
-	__u32 captured = options.packet.trace_length;
+	__u32 captured = flags & EVENT_VXLAN ? options.packet.trace_length_overlay
+					     : options.packet.trace_length;
 
 	if (captured > packet_length(ctx))
 		captured = packet_length(ctx);
@@ -177,18 +181,31 @@ static __always_inline void signal_send(CTX *ctx, __u32 kind, __u32 ipv6)
 	bpf_perf_event_output(ctx, &cilium_signals, BPF_F_CURRENT_CPU, &signal, sizeof(signal));
 }
 
-/* At interfaces of the node packets of the tunnel have their outer headers. */
+/* At interfaces of the node packets of the tunnel have their outer headers, and some interfaces
+ * have no link header.
+ */
 static __always_inline __u8 event_flags(CTX *ctx, const struct path *path)
 {
-	const __u32 l3 = sizeof(struct ethernet);
+	__u32 ifindex = packet_interface(ctx), l3 = sizeof(struct ethernet);
 	__u8 flags = path->ipv6 ? EVENT_IPV6 : 0;
-	__u8 start[10]; /* of the IP header */
+	const struct device *device;
+	__u8 start[10] = {}; /* of the IP header */
 	__be16 port;
 
-	if (!options.packet.tunnel || path->file != METRIC_FILE_HOST ||
-	    packet_load(ctx, l3, start, sizeof(start)))
+	if (path->file != METRIC_FILE_HOST)
 		return flags;
-	if (path->ipv6) {
+	device = bpf_map_lookup_elem(&skep_devices, &ifindex);
+	if (device && (device->flags & DEVICE_L3)) {
+		l3 = 0;
+		flags = EVENT_L3;
+	}
+	if (packet_load(ctx, l3, start, sizeof(start)))
+		return flags;
+	if (!l3 && start[0] >> 4 == 6)
+		flags |= EVENT_IPV6;
+	if (!options.packet.tunnel)
+		return flags;
+	if (flags & EVENT_IPV6) {
 		if (start[6] != IPPROTO_UDP ||
 		    packet_load(ctx, l3 + sizeof(struct ip6) + 2, &port, sizeof(port)))
 			return flags;
@@ -216,12 +233,18 @@ static __noinline int drop_packet(CTX *ctx, const struct path *path, __u8 reason
 	count_bytes(reason, path->direction, path->line, path->file, packet_length(ctx));
 	if (reason == DROP_CT_CREATE)
 		signal_send(ctx, SIGNAL_CT_FULL, path->ipv6);
-	if (events_allowed()) {
+	if (options.packet.drop_events && events_allowed()) {
 		event.flags = event_flags(ctx, path);
-		event_header_fill(ctx, &event.header, path);
+		event_header_fill(ctx, &event.header, path, event.flags);
 		event_send(ctx, &event.header, sizeof(event));
 	}
 	return DROPPED;
+}
+
+/* Somebody wants to know that a packet came, before anything is decided. */
+static __always_inline int traces_arrivals(void)
+{
+	return options.packet.trace_events && options.trace_aggregation < 1;
 }
 
 /* Points before a decision are traced without aggregation only, others if the flow is reported. */
@@ -229,7 +252,7 @@ static __always_inline int trace_allowed(__u8 point, __u8 report)
 {
 	if (point == TRACE_FROM_ENDPOINT || point == TRACE_FROM_HOST ||
 	    point == TRACE_FROM_OVERLAY || point == TRACE_FROM_NETWORK)
-		return options.trace_aggregation < 1;
+		return traces_arrivals();
 	return options.trace_aggregation < 3 || report;
 }
 
@@ -245,12 +268,12 @@ static __noinline void trace_send(CTX *ctx, const struct path *path, __u8 point,
 		.ifindex = ifindex,
 	};
 
-	if (!events_allowed())
+	if (!options.packet.trace_events || !events_allowed())
 		return;
 	if (original_source)
 		__builtin_memcpy(event.original_source, original_source, 16);
 	event.flags = event_flags(ctx, path);
-	event_header_fill(ctx, &event.header, path);
+	event_header_fill(ctx, &event.header, path, event.flags);
 	event_send(ctx, &event.header, sizeof(event));
 }
 

@@ -190,7 +190,7 @@ static __always_inline int AF_FN(nat_track)(CTX *ctx, struct AF_FN(work) * work,
 	if (AF_FN(ct_lookup)(ctx, work, direction, 0) || direction == CT_INGRESS)
 		return 0;
 	__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
-	return AF_FN(ct_create)(work, CT_EGRESS, 0);
+	return AF_FN(ct_create)(ctx, work, CT_EGRESS, 0);
 }
 
 /* The packet inside an ICMP error: the one that caused it. */
@@ -327,6 +327,7 @@ GLOBAL int AF_FN(nat_egress)(CTX *ctx, struct AF_FN(work) * work)
 	if (!work)
 		return DROP_INVALID;
 	packet = &work->packet;
+	CAPTURE(ctx, &work->path, CAPTURE_BEFORE_SNAT, packet_interface(ctx));
 	AF_FN(nat_forward)(packet, &work->forward);
 	error = AF_FN(nat_flow)(ctx, work);
 	if (error) {
@@ -335,7 +336,10 @@ GLOBAL int AF_FN(nat_egress)(CTX *ctx, struct AF_FN(work) * work)
 	}
 	if (work->target.needs_ct && AF_FN(nat_track)(ctx, work, CT_EGRESS))
 		return DROP_CT_CREATE;
-	return AF_FN(rewrite)(ctx, packet, SOURCE, work->entry.address, work->entry.port);
+	error = AF_FN(rewrite)(ctx, packet, SOURCE, work->entry.address, work->entry.port);
+	if (!error)
+		CAPTURE(ctx, &work->path, CAPTURE_AFTER_SNAT, packet_interface(ctx));
+	return error;
 }
 
 /* An ICMP error that this node sends on about a translated flow: its destination is the other side,

@@ -17,9 +17,10 @@ struct packet_options {
 	__u32 ct_service_grace; /* closing: a SYN in this time goes to the same backend */
 	__u32 ct_tcp_syn;
 	__u32 ct_tcp_fin;
-	__u32 ct_report_interval; /* least seconds between two reports of a connection */
-	__u32 trace_length;	  /* bytes of a packet in an event */
-	__u32 events_rate;	  /* events a second and CPU, 0 = all */
+	__u32 ct_report_interval;   /* least seconds between two reports of a connection */
+	__u32 trace_length;	    /* bytes of a packet in an event */
+	__u32 trace_length_overlay; /* of a packet of the tunnel, with what is in it */
+	__u32 events_rate;	    /* events a second and CPU, 0 = all */
 	__u32 events_burst;
 	__u32 cilium_host; /* interfaces of the pair that joins node and pods */
 	__u32 cilium_net;
@@ -79,7 +80,11 @@ struct packet_options {
 	__u8 ipip_termination; /* packets inside others for pods are for services */
 	__u8 health_probes;    /* sockets of a health checker choose their backends */
 	__u8 has_mem_keys;     /* memory of a caller may be key of a map (6.2) */
-	__u8 pad[1];
+	__u8 ct_accounting;    /* entries of flows count packets and bytes */
+	__u8 drop_events;      /* which events there are */
+	__u8 verdict_events;
+	__u8 trace_events;
+	__u8 debug_events;
 };
 
 struct node_options {
@@ -102,7 +107,7 @@ struct node_options {
 	__u8 has_set_retval; /* bpf_set_retval exists (5.18) */
 	struct packet_options packet;
 };
-_Static_assert(sizeof(struct node_options) == 280, "node_options layout");
+_Static_assert(sizeof(struct node_options) == 288, "node_options layout");
 
 /* In .rodata: set before load, constant for the verifier. */
 extern const volatile struct node_options options;

@@ -88,6 +88,7 @@ GLOBAL int AF_FN(dsr_receive)(CTX *ctx, struct AF_FN(work) * work)
 	if (!told) {
 		if (!entry)
 			return 0;
+		ct_count(ctx, entry);
 		/* The client sends to the backend, not to the service. */
 		if (tells && packet->fragment != FRAGMENT_LATER)
 			entry->flags &= ~CT_DSR;
@@ -97,6 +98,7 @@ GLOBAL int AF_FN(dsr_receive)(CTX *ctx, struct AF_FN(work) * work)
 	}
 	if (entry && same6(entry->nat_address, service->address) &&
 	    entry->nat_port == service->port && !(entry->flags & CT_CLOSING)) {
+		ct_count(ctx, entry);
 		ct_touch(entry, packet->proto, CT_EGRESS, packet->tcp_flags, now);
 		return 0;
 	}
@@ -105,5 +107,5 @@ GLOBAL int AF_FN(dsr_receive)(CTX *ctx, struct AF_FN(work) * work)
 	work->fresh.source_identity = world_identity(options.packet.dual_stack, AF == 6);
 	copy6(work->fresh.nat_address, service->address);
 	work->fresh.nat_port = service->port;
-	return AF_FN(ct_create)(work, CT_EGRESS, 0) ? FAIL(&work->path, DROP_CT_CREATE) : 0;
+	return AF_FN(ct_create)(ctx, work, CT_EGRESS, 0) ? FAIL(&work->path, DROP_CT_CREATE) : 0;
 }

@@ -29,7 +29,7 @@ GLOBAL int now_of4(CTX *ctx, struct work4 *work)
 		return deliver4(ctx, work, local, FROM_SERVICE);
 	mark_snat_done(ctx);
 	if (options.packet.tunnel) {
-		find_peer4(work, packet->daddr);
+		find_peer4(ctx, work, packet->daddr);
 		if (is_tunnelled(&work->peer)) {
 			error = hop4(ctx, packet, path);
 			if (error)

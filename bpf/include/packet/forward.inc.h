@@ -153,7 +153,7 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 	entry = AF_FN(ct_lookup)(ctx, work, CT_INGRESS, 0);
 	result = path->reason;
 	if (entry && (result == CT_RESULT_REPLY || result == CT_RESULT_RELATED)) {
-		error = AF_FN(translate_back)(ctx, packet, entry);
+		error = AF_FN(translate_back)(ctx, work, entry);
 		if (error)
 			return FAIL(path, error);
 		goto accepted;
@@ -173,7 +173,7 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 		facts = bpf_map_lookup_elem(&skep_endpoints, &ifindex);
 		AF_FN(ask)(work, path->destination, path->source_identity, POLICY_INGRESS,
 			   facts && (facts->flags & ENDPOINT_OPEN_INGRESS));
-		denied = AF_FN(passes_policies)(packet) ? 0 : policy_check(ctx, question);
+		denied = AF_FN(passes_policies)(packet) ? 0 : policy_check(ctx, path, question);
 		if (denied && AF_SAME(packet->saddr, packet->daddr)) {
 			denied = 0;
 		} else if (denied || result == CT_RESULT_NEW) {
@@ -190,7 +190,7 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 		work->fresh.source_identity = path->source_identity;
 		work->fresh.flags = loopback ? CT_LOOPBACK : 0;
 		work->fresh.flags2 = FROM_TUNNEL ? CT2_FROM_TUNNEL : 0;
-		if (AF_FN(ct_create)(work, CT_INGRESS, 1))
+		if (AF_FN(ct_create)(ctx, work, CT_INGRESS, 1))
 			return FAIL(path, DROP_CT_CREATE);
 	}
 accepted:
@@ -200,6 +200,7 @@ accepted:
 			return FAIL(path, error);
 	}
 	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_INGRESS, METRIC_FILE_LXC);
+	CAPTURE(ctx, path, CAPTURE_DELIVERY, ifindex);
 	trace_packet(ctx, path, TRACE_TO_ENDPOINT, ifindex, original);
 	return 0;
 }
@@ -214,6 +215,7 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, struct AF_FN(work) * work,
 	__u32 ifindex;
 	int error;
 
+	DEBUG(ctx, path, DEBUG_LOCAL_DELIVERY, receiver->endpoint, path->source_identity);
 	error = AF_FN(hop)(ctx, &work->packet, path);
 	if (error)
 		return error;
@@ -342,6 +344,8 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		key->proto = packet->proto;
 		AF_COPY(key->address, packet->daddr);
 		svc = AF_FN(master)(key);
+		if (DEBUGS())
+			AF_FN(debug_frontend)(ctx, work, svc != NULL);
 		if (!svc && !packet->ct_error) {
 			entry = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, 0);
 			local = AF_FN(lxc_lookup)(packet->daddr);
@@ -385,7 +389,7 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		path->destination_identity =
 			local->flags & LXC_HOST ? IDENTITY_HOST : local->identity;
 	else
-		path->destination_identity = AF_FN(find_peer)(work, packet->daddr);
+		path->destination_identity = AF_FN(find_peer)(ctx, work, packet->daddr);
 	/* Answers go the way that the flow came. */
 	if (options.packet.tunnel && entry && (entry->flags2 & CT2_FROM_TUNNEL))
 		work->peer.flags &= ~IPCACHE_SKIP_TUNNEL;
@@ -396,8 +400,9 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		if (AF_FN(looks_tunnelled)(packet))
 			error = DROP_ENCAPSULATION;
 		else
-			error = AF_FN(passes_policies)(packet) ? 0
-							       : policy_check(ctx, &work->question);
+			error = AF_FN(passes_policies)(packet)
+					? 0
+					: policy_check(ctx, path, &work->question);
 		if ((error || result == CT_RESULT_NEW) && (sender->verdicts & VERDICT_EGRESS))
 			send_verdict(ctx, path, &work->question, error);
 		if (error)
@@ -412,7 +417,10 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		__builtin_memcpy(work->fresh.nat_address, translation->address,
 				 sizeof(work->fresh.nat_address));
 		work->fresh.nat_port = translation->port;
-		if (AF_FN(ct_create)(work, CT_EGRESS, 1))
+		if (entry)
+			DEBUG(ctx, path, DEBUG_STALE_CT, translation->rev_nat_index,
+			      entry->rev_nat_index);
+		if (AF_FN(ct_create)(ctx, work, CT_EGRESS, 1))
 			return FAIL(path, DROP_CT_CREATE);
 	}
 
@@ -423,9 +431,9 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		return AF_FN(deliver)(ctx, work, local, FROM_POD);
 	/* The node's health checker talks to the service. */
 	if (options.packet.health_probes && local) {
-		const struct ct_entry *probe = AF_FN(nodeport_flow)(work);
+		const struct ct_entry *probe = AF_FN(nodeport_flow)(ctx, work);
 
-		error = probe ? AF_FN(translate_back)(ctx, packet, probe) : 0;
+		error = probe ? AF_FN(translate_back)(ctx, work, probe) : 0;
 		if (error)
 			return FAIL(path, error);
 	}
@@ -455,6 +463,7 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 			return error;
 	}
 	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_LXC);
+	CAPTURE(ctx, path, CAPTURE_DELIVERY, work->way.ifindex);
 	trace_packet(ctx, path, work->way.ifindex ? TRACE_TO_NETWORK : TRACE_TO_STACK,
 		     work->way.ifindex, NULL);
 	return error;
@@ -501,6 +510,8 @@ GLOBAL int AF_FN(send)(CTX *ctx, struct AF_FN(work) * work)
 	if (error)
 		return FAIL(path, error);
 #if AF == 6
+	if (packet->proto == IPPROTO_ICMPV6)
+		DEBUG(ctx, path, DEBUG_ICMP6, packet->icmp_type, 0);
 	/* Neighbours are looked for before addresses are settled. */
 	if (packet->proto == IPPROTO_ICMPV6 && packet->icmp_type == ICMP6_SOLICITATION)
 		return answer_solicitation(ctx, packet, sender->mac, path, 1);

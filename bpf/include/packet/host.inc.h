@@ -69,7 +69,7 @@ static __always_inline int AF_FN(nodeport_remote)(CTX *ctx, struct AF_FN(work) *
 	copy6(work->target.address, packet_options()->nodeport_source6);
 #endif
 	if (options.packet.tunnel) {
-		AF_FN(find_peer)(work, work->packet.daddr);
+		AF_FN(find_peer)(ctx, work, work->packet.daddr);
 		tunnelled = is_tunnelled(&work->peer);
 	}
 	/* The answer comes by the tunnel, too. */
@@ -162,7 +162,7 @@ static __always_inline int AF_FN(send_answer)(CTX *ctx, struct AF_FN(work) * wor
 	int error;
 
 	if (options.packet.tunnel) {
-		AF_FN(find_peer)(work, work->packet.daddr);
+		AF_FN(find_peer)(ctx, work, work->packet.daddr);
 		if (is_tunnelled(&work->peer)) {
 			error = AF_FN(hop)(ctx, &work->packet, &work->path);
 			if (error)
@@ -258,10 +258,10 @@ GLOBAL int AF_FN(nodeport_answer)(CTX *ctx, struct AF_FN(work) * work)
 		if (error)
 			return FAIL(path, error);
 	} else {
-		entry = AF_FN(nodeport_flow)(work);
+		entry = AF_FN(nodeport_flow)(ctx, work);
 		if (!entry)
 			return 0;
-		failed = AF_FN(translate_back)(ctx, &work->packet, entry);
+		failed = AF_FN(translate_back)(ctx, work, entry);
 		if (failed)
 			return FAIL(path, failed);
 	}
@@ -290,7 +290,7 @@ static __always_inline void AF_FN(trace_from_network)(CTX *ctx, struct path *pat
 {
 	const struct AF_FN(ip) * ip;
 
-	if (options.trace_aggregation >= 1)
+	if (!traces_arrivals())
 		return;
 	ip = packet_bytes(ctx, L3, sizeof(*ip));
 	if (ip)
@@ -312,7 +312,8 @@ static __always_inline int AF_FN(from_network_node)(CTX *ctx, struct AF_FN(work)
 	    (!(xdp_metadata(ctx) & METADATA_NO_SERVICE) ||
 	     (options.packet.ipip_termination && work->is_unpacked))) {
 		__builtin_memset(&work->key, 0, sizeof(work->key));
-		svc = AF_FN(outside_service)(packet, &work->key, known, &unknown_port);
+		svc = DEBUGS() ? AF_FN(debug_outside)(ctx, work, known, &unknown_port)
+			       : AF_FN(outside_service)(work, known, &unknown_port);
 		if (unknown_port)
 			return FAIL(&work->path, DROP_NO_SERVICE);
 		if (svc && !lb_is_l7(svc) && has_usable_backends(svc) &&
@@ -525,10 +526,10 @@ static __always_inline int AF_FN(answer_client)(CTX *ctx, struct AF_FN(work) * w
 			path->reason = CT_RESULT_RELATED;
 		return work->names_service;
 	}
-	entry = AF_FN(nodeport_flow)(work);
+	entry = AF_FN(nodeport_flow)(ctx, work);
 	if (!entry)
 		return 0;
-	error = AF_FN(translate_back)(ctx, &work->packet, entry);
+	error = AF_FN(translate_back)(ctx, work, entry);
 	return error ? FAIL(path, error) : 1;
 }
 

@@ -84,6 +84,7 @@ GLOBAL int AF_FN(choose_unpacked)(struct AF_FN(work) * work)
 	__builtin_memset(entry, 0, sizeof(*entry));
 	*ct_backend(entry) = id;
 	entry->rev_nat_index = work->service.rev_nat_index;
+	/* What counts the packet is its lookup, which follows. */
 	ct_begin(entry, packet_options(), packet->proto, CT_SERVICE, work->path.now);
 	return AF_FN(ct_write)(&work->flow, entry) ? DROP_CT_CREATE : 0;
 }

@@ -47,7 +47,10 @@ GLOBAL int nat46(CTX *ctx, struct work4 *work, __u32 next)
 		return tell_mtu4(ctx, &work->packet, path, mtu);
 	}
 	error = headers_4to6(ctx, work);
-	return error ? FAIL(path, error) : (int)next;
+	if (error)
+		return FAIL(path, error);
+	CAPTURE(ctx, path, CAPTURE_AFTER_NAT46, packet_interface(ctx));
+	return next;
 }
 
 /* Makes the packet one of IPv4. Returns a verdict, or less: a drop reason. */
@@ -55,7 +58,10 @@ static __always_inline int nat64(CTX *ctx, struct work6 *work)
 {
 	int error = headers_6to4(ctx, work);
 
-	return error ? FAIL(&work->path, error) : GOES_ON_AS_4;
+	if (error)
+		return FAIL(&work->path, error);
+	CAPTURE(ctx, &work->path, CAPTURE_AFTER_NAT64, packet_interface(ctx));
+	return GOES_ON_AS_4;
 }
 
 /* A packet of IPv4 for a service with backends of IPv6. Returns a verdict, or less: a drop reason.
@@ -162,10 +168,10 @@ GLOBAL int nat46_answer(CTX *ctx, struct work6 *work)
 		return 0;
 	if (work->packet.related)
 		return nat64_error(ctx, work);
-	entry = nodeport_flow6(work);
+	entry = nodeport_flow6(ctx, work);
 	if (!entry)
 		return 0;
-	error = translate_back6(ctx, &work->packet, entry);
+	error = translate_back6(ctx, work, entry);
 	return error ? FAIL(&work->path, error) : nat64(ctx, work);
 }
 

@@ -30,7 +30,7 @@ static __always_inline int AF_FN(nodeport_track)(CTX *ctx, struct AF_FN(work) * 
 	work->fresh.flags = CT_NODE_PORT;
 	work->fresh.rev_nat_index = rev_nat_index;
 	work->fresh.source_identity = world_identity(options.packet.dual_stack, AF == 6);
-	return AF_FN(ct_create)(work, CT_EGRESS, 0);
+	return AF_FN(ct_create)(ctx, work, CT_EGRESS, 0);
 }
 
 /* A connection that began before direct return was on goes on as it began, with another source. */
@@ -55,7 +55,7 @@ static __always_inline int AF_FN(keeps_source)(struct AF_FN(work) * work)
 /* The flow of a client to a backend that this packet answers, if it came by a service, of this node
  * or, with direct return, of another one.
  */
-static __always_inline struct ct_entry *AF_FN(nodeport_flow)(struct AF_FN(work) * work)
+static __always_inline struct ct_entry *AF_FN(nodeport_flow)(CTX *ctx, struct AF_FN(work) * work)
 {
 	const struct AF_FN(packet) *packet = &work->packet;
 	struct path *path = &work->path;
@@ -63,10 +63,17 @@ static __always_inline struct ct_entry *AF_FN(nodeport_flow)(struct AF_FN(work) 
 	__u32 now = work->path.now;
 
 	AF_FN(ct_reverse)(packet, &work->flow, CT_INGRESS);
+	if (DEBUGS())
+		AF_FN(debug_lookup)(ctx, work, CT_INGRESS, DEBUG_SCOPE_REVERSE);
 	entry = AF_FN(ct_find)(&work->flow);
-	if (!entry || !(entry->flags & by_service()) || ct_is_expired(entry, now))
+	if (entry && (!(entry->flags & by_service()) || ct_is_expired(entry, now)))
+		entry = NULL;
+	if (DEBUGS())
+		AF_FN(debug_found)(ctx, work, entry, entry ? CT_RESULT_REPLY : CT_RESULT_NEW);
+	if (!entry)
 		return NULL;
 	path->reason = CT_RESULT_REPLY;
+	ct_count(ctx, entry);
 	path->report = ct_touch(entry, packet->proto, CT_INGRESS, packet->tcp_flags, now);
 	return entry;
 }
@@ -88,10 +95,11 @@ static __always_inline void AF_FN(learn_neighbour)(CTX *ctx, const struct AF_FN(
 }
 
 /* The service of a packet that came from outside; `known` if the address is one of the node. */
-static __always_inline const struct lb_service *
-AF_FN(outside_service)(const struct AF_FN(packet) * packet, struct AF_JOIN(lb, _service_key) * key,
-		       int known, int *unknown_port)
+static __always_inline const struct lb_service *AF_FN(outside_service)(struct AF_FN(work) * work,
+								       int known, int *unknown_port)
 {
+	const struct AF_FN(packet) *packet = &work->packet;
+	struct AF_JOIN(lb, _service_key) *key = &work->key;
 	const struct lb_service *svc;
 
 	AF_COPY(key->address, packet->daddr);
@@ -104,4 +112,14 @@ AF_FN(outside_service)(const struct AF_FN(packet) * packet, struct AF_JOIN(lb, _
 	key->proto = 0;
 	*unknown_port = bpf_map_lookup_elem(&SERVICES, key) != NULL;
 	return NULL;
+}
+
+/* As above; tells of it. */
+static __noinline const struct lb_service *AF_FN(debug_outside)(CTX *ctx, struct AF_FN(work) * work,
+								int known, int *unknown_port)
+{
+	const struct lb_service *svc = AF_FN(outside_service)(work, known, unknown_port);
+
+	AF_FN(debug_frontend)(ctx, work, svc != NULL);
+	return svc;
 }

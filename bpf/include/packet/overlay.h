@@ -45,10 +45,10 @@ GLOBAL int go_back(CTX *ctx, union work *work)
 	/* At the beginning for both address families. */
 	path = &work->v4.path;
 	if (path->ipv6) {
-		find_peer6(&work->v6, work->v6.packet.saddr);
+		find_peer6(ctx, &work->v6, work->v6.packet.saddr);
 		peer = &work->v6.peer;
 	} else {
-		find_peer4(&work->v4, work->v4.packet.saddr);
+		find_peer4(ctx, &work->v4, work->v4.packet.saddr);
 		peer = &work->v4.peer;
 	}
 	if (!is_tunnelled(peer))

@@ -4,6 +4,7 @@
 #define PACKET_REPLY_H
 
 #include "../endpoint/endpoint.h"
+#include "../event/debug.h"
 #include "../event/packet_event.h"
 #include "../nat/embed.h"
 #include "packet.h"
@@ -174,6 +175,7 @@ static __always_inline int answer_solicitation(CTX *ctx, const struct packet6 *p
 
 	if (bpf_skb_load_bytes(ctx, packet->l4 + 8, target, sizeof(target)))
 		return FAIL(path, DROP_INVALID);
+	DEBUG(ctx, path, DEBUG_SOLICITATION, target[2], target[3]);
 	/* Beyond a link nobody may ask (RFC 4861 7.1.1). */
 	if (packet->hop_limit != 255)
 		return FAIL(path, DROP_INVALID);

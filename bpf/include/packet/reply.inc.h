@@ -87,6 +87,7 @@ static __always_inline int AF_FN(out_of_hops)(CTX *ctx, struct AF_FN(packet) * p
 	/* It has an address of IPv4. */
 	if (options.packet.nat46x64 && is_embedded(packet->saddr))
 		return FAIL(path, DROP_TTL);
+	DEBUG(ctx, path, DEBUG_TIME_EXCEEDED, 0, 0);
 	copy6(packet->daddr, packet_options()->router6);
 	return reply_error6(ctx, packet, ICMP6_TIME_EXCEEDED << 8, ctx->len - L3);
 #else

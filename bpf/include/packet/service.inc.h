@@ -59,20 +59,63 @@ static __always_inline const struct AF_JOIN(lb, _backend) *
 	return bpf_map_lookup_elem(&BACKENDS, backend_id);
 }
 
+/* Tells which slot of a service was chosen, and what is in it: a backend or, if it is NULL, the id
+ * of none; 0 if there is no such slot.
+ */
+static __noinline void AF_FN(debug_slot)(CTX *ctx, const struct AF_FN(work) * work,
+					 const struct AF_JOIN(lb, _backend) * backend,
+					 __u32 backend_id)
+{
+	const struct AF_JOIN(lb, _service_key) *key = &work->key;
+	const struct path *path = &work->path;
+	__u16 slot = key->backend_slot;
+	__be16 port = key->dport;
+
+	debug_output(ctx, path, AF_FN(DEBUG_SLOT), slot, port, 0);
+	if (backend)
+		debug_output(ctx, path, AF_FN(DEBUG_BACKEND), AF_LAST(backend->address),
+			     backend->port, 0);
+	else if (backend_id)
+		debug_output(ctx, path, AF_FN(DEBUG_NO_BACKEND), backend_id, 0, 0);
+	else
+		debug_output(ctx, path, AF_FN(DEBUG_NO_SLOT), slot, port, 0);
+}
+
+/* Tells whether there is a service at the destination. */
+static __noinline void AF_FN(debug_frontend)(CTX *ctx, const struct AF_FN(work) * work, int found)
+{
+	const struct AF_FN(packet) *packet = &work->packet;
+
+	debug_output(ctx, &work->path, AF_FN(DEBUG_FRONTEND), AF_LAST(packet->daddr), packet->dport,
+		     0);
+	if (found)
+		return;
+#if AF == 4
+	debug_output(ctx, &work->path, DEBUG_NO_FRONTEND4, 0, 0, 0);
+#else
+	debug_output(ctx, &work->path, DEBUG_NO_FRONTEND6, packet->daddr[1], packet->daddr[2], 0);
+#endif
+}
+
 /* A backend for a flow that has none. */
 static __always_inline const struct AF_JOIN(lb, _backend) *
-	AF_FN(choose_backend)(struct AF_FN(work) * work, __u32 *backend_id)
+	AF_FN(choose_backend)(CTX *ctx, struct AF_FN(work) * work, __u32 *backend_id)
 {
 	const struct AF_JOIN(lb, _backend) *backend = NULL;
 
 	if (AF_FN(has_table)(work))
 		backend = AF_FN(table_backend)(work, backend_id);
-	return backend ? backend : AF_FN(random_backend)(&work->service, &work->key, backend_id);
+	if (backend)
+		return backend;
+	backend = AF_FN(random_backend)(&work->service, &work->key, backend_id);
+	if (DEBUGS())
+		AF_FN(debug_slot)(ctx, work, backend, *backend_id);
+	return backend;
 }
 
 /* Backend of a new flow, which is remembered. */
 static __always_inline const struct AF_JOIN(lb, _backend) *
-	AF_FN(new_backend)(struct AF_FN(work) * work, __u32 *backend_id)
+	AF_FN(new_backend)(CTX *ctx, struct AF_FN(work) * work, __u32 *backend_id)
 {
 	const struct AF_JOIN(lb, _backend) *backend = NULL;
 	const struct lb_service *svc = &work->service;
@@ -83,13 +126,15 @@ static __always_inline const struct AF_JOIN(lb, _backend) *
 	if (svc->flags & LB_AFFINITY)
 		backend = sticky_backend(&AFFINITIES, &BACKENDS, &work->client, svc, backend_id);
 	if (!backend)
-		backend = AF_FN(choose_backend)(work, backend_id);
+		backend = AF_FN(choose_backend)(ctx, work, backend_id);
 	if (!backend)
 		return NULL;
 	__builtin_memset(entry, 0, sizeof(*entry));
 	*ct_backend(entry) = *backend_id;
 	entry->rev_nat_index = svc->rev_nat_index;
-	ct_begin(entry, packet_options(), work->packet.proto, CT_SERVICE, work->path.now);
+	ct_start(ctx, entry, work->packet.proto, CT_SERVICE, work->path.now);
+	if (DEBUGS())
+		AF_FN(debug_create)(ctx, work);
 	/* Without the entry, the next packet may go elsewhere. */
 	AF_FN(ct_write)(&work->flow, entry);
 	return backend;
@@ -122,6 +167,8 @@ GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 		work->client.rev_nat_id = rev_nat_index;
 	}
 
+	if (DEBUGS())
+		AF_FN(debug_lookup)(ctx, work, CT_SERVICE, DEBUG_SCOPE_REVERSE);
 	AF_FN(ct_fragment)(ctx, packet, METRIC_SERVICE);
 	entry = AF_FN(ct_find)(&work->flow);
 	if (entry && (entry->rev_nat_index != rev_nat_index || ct_is_expired(entry, now)))
@@ -132,18 +179,23 @@ GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 		else
 			ct_reopen(entry);
 	}
+	if (DEBUGS())
+		AF_FN(debug_found)(ctx, work, entry, entry ? CT_RESULT_REPLY : CT_RESULT_NEW);
 	if (entry) {
+		ct_count(ctx, entry);
 		ct_touch(entry, packet->proto, CT_SERVICE, packet->tcp_flags, now);
 		backend_id = *ct_backend(entry);
 		backend = bpf_map_lookup_elem(&BACKENDS, &backend_id);
 		/* One that goes away keeps the connections that it has. */
 		if (!backend || (opens && backend->flags != LB_BACKEND_ACTIVE)) {
-			backend = AF_FN(choose_backend)(work, &backend_id);
+			if (!backend)
+				DEBUG(ctx, &work->path, AF_FN(DEBUG_NO_BACKEND), backend_id, 0);
+			backend = AF_FN(choose_backend)(ctx, work, &backend_id);
 			if (backend)
 				*ct_backend(entry) = backend_id;
 		}
 	} else {
-		backend = AF_FN(new_backend)(work, &backend_id);
+		backend = AF_FN(new_backend)(ctx, work, &backend_id);
 	}
 	if (!backend)
 		return DROP_NO_SERVICE;
@@ -159,6 +211,8 @@ GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 #endif
 		if (error)
 			return error;
+		DEBUG(ctx, &work->path, AF_FN(DEBUG_LOOPBACK), AF_LAST(backend->address),
+		      AF_LAST(packet->saddr));
 	} else {
 		to->loopback = 0;
 	}
@@ -198,17 +252,23 @@ static __always_inline int AF_FN(service_of)(const struct ct_entry *entry,
 }
 
 /* The backend's reply is the service's. Returns a drop reason, or 0. */
-static __noinline int AF_FN(translate_back)(CTX *ctx, struct AF_FN(packet) * packet,
+static __noinline int AF_FN(translate_back)(CTX *ctx, struct AF_FN(work) * work,
 					    const struct ct_entry *entry)
 {
+	struct AF_FN(packet) *packet = &work->packet;
 	struct AF_JOIN(lb, _reverse_nat) to ALIGNED;
 	AF_ADDRESS(self);
 	__u8 error;
 
+	if (entry->rev_nat_index)
+		DEBUG(ctx, &work->path, AF_FN(DEBUG_REVERSE_LOOKUP), entry->rev_nat_index, 0);
 	if (!AF_FN(service_of)(entry, &to))
 		return 0;
+	DEBUG(ctx, &work->path, AF_FN(DEBUG_REVERSE), AF_LAST(to.address), to.port);
 	if (entry->flags & CT_LOOPBACK) {
 		AF_COPY(self, packet->saddr);
+		DEBUG(ctx, &work->path, AF_FN(DEBUG_LOOPBACK_BACK), AF_LAST(packet->daddr),
+		      AF_LAST(self));
 		error = AF_FN(rewrite_address)(ctx, packet, DESTINATION, self);
 		if (error)
 			return error;

@@ -4,6 +4,7 @@
 #ifndef PACKET_TUNNEL_H
 #define PACKET_TUNNEL_H
 
+#include "../event/debug.h"
 #include "../nat/embed.h"
 #include "../node/ipcache.h"
 #include "../node/options.h"
@@ -60,9 +61,12 @@ GLOBAL int encapsulate(CTX *ctx, struct path *path, const struct tunnel_peer *pe
 {
 	struct bpf_tunnel_key key = {.tunnel_ttl = TUNNEL_TTL};
 	__u64 flags;
+	long failed;
 
 	if (!path || !peer)
 		return -DROP_INVALID;
+	DEBUG(ctx, path, DEBUG_ENCAPSULATION,
+	      bpf_ntohl(peer->endpoint[peer->flags & IPCACHE_TUNNEL_IPV6 ? 3 : 0]), identity);
 	key.tunnel_id = tunnel_id(identity);
 	if (peer->flags & IPCACHE_TUNNEL_IPV6) {
 		copy6(key.remote_ipv6, peer->endpoint);
@@ -71,8 +75,11 @@ GLOBAL int encapsulate(CTX *ctx, struct path *path, const struct tunnel_peer *pe
 		key.remote_ipv4 = bpf_ntohl(peer->endpoint[0]);
 		flags = BPF_F_ZERO_CSUM_TX;
 	}
-	if (bpf_skb_set_tunnel_key(ctx, &key, TUNNEL_KEY_SIZE, flags))
+	failed = bpf_skb_set_tunnel_key(ctx, &key, TUNNEL_KEY_SIZE, flags);
+	if (failed) {
+		DEBUG(ctx, path, DEBUG_ERROR, BPF_FUNC_skb_set_tunnel_key, failed);
 		return FAIL(path, DROP_WRITE);
+	}
 	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_ENCAP);
 	trace_packet(ctx, path, TRACE_TO_OVERLAY, options.packet.tunnel_device, NULL);
 	return bpf_redirect(options.packet.tunnel_device, 0);

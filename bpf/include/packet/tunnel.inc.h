@@ -15,9 +15,15 @@ static __always_inline __u32 AF_FN(identity_of)(AF_ADDRESS_IN address)
 }
 
 /* The same of a destination; remembers the node that it is reached by. */
-static __always_inline __u32 AF_FN(find_peer)(struct AF_FN(work) * work, AF_ADDRESS_IN address)
+static __always_inline __u32 AF_FN(find_peer)(CTX *ctx, struct AF_FN(work) * work,
+					      AF_ADDRESS_IN address)
 {
 	const struct ipcache_value *value = AF_FN(ipcache_lookup)(address);
+
+	if (value)
+		DEBUG(ctx, &work->path, AF_FN(DEBUG_IDENTITY), AF_LAST(address), value->identity);
+	else
+		DEBUG(ctx, &work->path, AF_FN(DEBUG_NO_IDENTITY), AF_LAST(address), 0);
 
 	if (options.packet.tunnel)
 		peer_of(&work->peer, value);

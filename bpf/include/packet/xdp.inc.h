@@ -17,11 +17,11 @@ static __noinline int AF_FN(leave_to_tc)(CTX *ctx, struct AF_FN(work) * work)
 }
 
 /* The packet goes to the node that its destination is on, by the tunnel. */
-static __always_inline int AF_FN(goes_by_tunnel)(struct AF_FN(work) * work)
+static __always_inline int AF_FN(goes_by_tunnel)(CTX *ctx, struct AF_FN(work) * work)
 {
 	if (!options.packet.tunnel)
 		return 0;
-	AF_FN(find_peer)(work, work->packet.daddr);
+	AF_FN(find_peer)(ctx, work, work->packet.daddr);
 	return is_tunnelled(&work->peer);
 }
 
@@ -159,7 +159,7 @@ GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 	if (local)
 		return XDP_DONE;
 	AF_FN(learn_neighbour)(ctx, packet);
-	tunnelled = AF_FN(goes_by_tunnel)(work);
+	tunnelled = AF_FN(goes_by_tunnel)(ctx, work);
 #if AF == 4
 	work->target.address = options.packet.nodeport_source4;
 #else
@@ -212,7 +212,7 @@ GLOBAL int AF_FN(nodeport_reply)(CTX *ctx, struct AF_FN(work) * work)
 	work->inner = *packet;
 	AF_COPY(packet->daddr, nat->address);
 	packet->dport = nat->port;
-	entry = AF_FN(nodeport_flow)(work);
+	entry = AF_FN(nodeport_flow)(ctx, work);
 	AF_COPY(packet->daddr, work->inner.daddr);
 	packet->dport = work->inner.dport;
 	if (!entry)
@@ -224,10 +224,10 @@ GLOBAL int AF_FN(nodeport_reply)(CTX *ctx, struct AF_FN(work) * work)
 #endif
 	error = AF_FN(nat_give_back)(ctx, work, nat);
 	if (!error)
-		error = AF_FN(translate_back)(ctx, packet, entry);
+		error = AF_FN(translate_back)(ctx, work, entry);
 	if (error)
 		return FAIL(path, error);
-	if (AF_FN(goes_by_tunnel)(work))
+	if (AF_FN(goes_by_tunnel)(ctx, work))
 		return AF_FN(send_by_tunnel)(ctx, work, IDENTITY_REMOTE_NODE);
 	found = AF_FN(find_way)(ctx, &work->way, packet->saddr, packet->daddr, l3_length(ctx));
 	if (found)
@@ -267,7 +267,8 @@ GLOBAL int AF_FN(from_wire)(CTX *ctx, struct AF_FN(work) * work)
 	known = local != NULL;
 	OPAQUE(known);
 	__builtin_memset(&work->key, 0, sizeof(work->key));
-	svc = AF_FN(outside_service)(packet, &work->key, known, &unknown_port);
+	svc = DEBUGS() ? AF_FN(debug_outside)(ctx, work, known, &unknown_port)
+		       : AF_FN(outside_service)(work, known, &unknown_port);
 	if (unknown_port)
 		return FAIL(path, DROP_NO_SERVICE);
 	if (svc) {

@@ -152,6 +152,12 @@ pub struct Endpoint {
 }
 const _: () = assert!(size_of::<Endpoint>() == 44 && offset_of!(Endpoint, mac) == 32);
 
+/// Bits of `flags` of a device.
+pub mod device_flags {
+    /// Packets begin with their IP header.
+    pub const L3: u8 = 1 << 0;
+}
+
 /// Value of `skep_devices`. C twin: `struct device` in `bpf/include/endpoint/endpoint.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -162,8 +168,10 @@ pub struct Device {
     pub masquerade6: [u8; 16],
     /// MAC address.
     pub mac: [u8; 6],
+    /// See [`device_flags`].
+    pub flags: u8,
     /// Zero.
-    pub pad: [u8; 2],
+    pub pad: u8,
 }
 const _: () = assert!(size_of::<Device>() == 28 && offset_of!(Device, mac) == 20);
 
@@ -172,7 +180,7 @@ layout!(LxcValue = "lxc_value" {
     ifindex, unused, endpoint, flags, route_table, mac, node_mac, identity, parent_ifindex, pad
 });
 layout!(Endpoint = "endpoint" { ipv4, ipv6, identity, id, flags, verdicts, route_table, mac, pad });
-layout!(Device = "device" { masquerade4, masquerade6, mac, pad });
+layout!(Device = "device" { masquerade4, masquerade6, mac, flags, pad });
 
 impl Text for LxcKey {
     fn text(&self) -> String {
@@ -215,10 +223,11 @@ impl Text for Endpoint {
 impl Text for Device {
     fn text(&self) -> String {
         format!(
-            "masquerade={},{} mac={}",
+            "masquerade={},{} mac={} flags={:#04x}",
             Ipv4Addr::from(self.masquerade4),
             Ipv6Addr::from(self.masquerade6),
             mac_text(&self.mac),
+            self.flags,
         )
     }
 }

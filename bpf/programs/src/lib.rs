@@ -28,8 +28,8 @@ pub use self::{
     collect::{FlowIterators, PassTime},
     object::LoadError,
     options::{
-        DirectReturn, DsrDispatch, HostNetns, Nat46x64, NodeOptions, PacketHash, PacketOptions, Tunnel,
-        TunnelProtocol, has_getpeername, has_set_retval,
+        DirectReturn, DsrDispatch, EventKinds, HostNetns, Nat46x64, NodeOptions, PacketHash, PacketOptions,
+        Tunnel, TunnelProtocol, has_getpeername, has_set_retval,
     },
     packets::{OVERLAY_PROGRAMS, PACKET_PROGRAMS, Packets, XDP_PROGRAM},
     socketlb::{SOCKET_PROGRAMS, SocketLb, SocketProgram},

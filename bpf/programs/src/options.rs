@@ -88,6 +88,8 @@ pub struct PacketOptions {
     pub ct_report_flags: u8,
     /// Bytes of a packet in an event (`trace-payloadlen`).
     pub trace_length: u32,
+    /// The same of packets of the tunnel, with their outer headers (`trace-payloadlen-overlay`).
+    pub trace_length_overlay: u32,
     /// Events a second on average, and at once; `None`: all (`bpf-events-default-rate-limit`, `-burst-limit`).
     pub events_limit: Option<(u32, u32)>,
     /// Index of `cilium_host`.
@@ -169,6 +171,34 @@ pub struct PacketOptions {
     pub vlans: Vec<u16>,
     /// All VLANs' packets go to the kernel.
     pub all_vlans: bool,
+    /// Entries of flows count packets and bytes (`bpf-conntrack-accounting`).
+    pub ct_accounting: bool,
+    /// Which events there are.
+    pub events: EventKinds,
+}
+
+/// Which events of packets there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventKinds {
+    /// Drops (`bpf-events-drop-enabled`).
+    pub drops: bool,
+    /// Verdicts of policies (`bpf-events-policy-verdict-enabled`).
+    pub verdicts: bool,
+    /// Packets that pass a point (`bpf-events-trace-enabled`).
+    pub traces: bool,
+    /// Messages of programs, and packets at further points (`debug-verbose`).
+    pub debug: bool,
+}
+
+impl Default for EventKinds {
+    fn default() -> Self {
+        Self {
+            drops: true,
+            verdicts: true,
+            traces: true,
+            debug: false,
+        }
+    }
 }
 
 /// Translation between the address families (RFC 7915). IPv4 addresses are embedded in IPv6 addresses (RFC 6052).
@@ -264,6 +294,7 @@ impl Default for PacketOptions {
             ct_report_interval: 5,
             ct_report_flags: 0x07,
             trace_length: 128,
+            trace_length_overlay: 192,
             events_limit: None,
             cilium_host: 0,
             cilium_net: 0,
@@ -302,6 +333,8 @@ impl Default for PacketOptions {
             sctp: false,
             vlans: Vec::new(),
             all_vlans: false,
+            ct_accounting: false,
+            events: EventKinds::default(),
         }
     }
 }
@@ -365,6 +398,7 @@ macro_rules! raw_options {
         raw.ct_report_interval = unit(packets.ct_report_interval);
         raw.ct_report_flags = packets.ct_report_flags;
         raw.trace_length = packets.trace_length;
+        raw.trace_length_overlay = packets.trace_length_overlay;
         (raw.events_rate, raw.events_burst) = packets.events_limit.unwrap_or((0, 0));
         raw.cilium_host = packets.cilium_host;
         raw.cilium_net = packets.cilium_net;
@@ -439,6 +473,11 @@ macro_rules! raw_options {
             raw.rss6_bits = 128;
         }
         raw.sctp = packets.sctp.into();
+        raw.ct_accounting = packets.ct_accounting.into();
+        raw.drop_events = packets.events.drops.into();
+        raw.verdict_events = packets.events.verdicts.into();
+        raw.trace_events = packets.events.traces.into();
+        raw.debug_events = packets.events.debug.into();
         raw.dual_stack = (options.ipv4 && options.ipv6).into();
         raw.has_skip_neigh = values.has_skip_neigh.into();
         raw.has_mem_keys = values.has_mem_keys.into();

@@ -266,6 +266,26 @@ impl FromTunnel {
     }
 }
 
+/// A tc program that tags what leaves an interface with this VLAN id, as an interface of the VLAN does.
+///
+/// # Errors
+///
+/// What the kernel says.
+pub fn vlan_tagger(id: u16) -> io::Result<OwnedFd> {
+    const VLAN_PUSH: u32 = 18;
+    /// `ETH_P_8021Q`, in network byte order.
+    const PROTOCOL: u16 = 0x8100_u16.to_be();
+    let load_value = |to, value| instruction(0xb7, to, 0, 0, value);
+    let instructions = [
+        load_value(2, PROTOCOL.into()),
+        load_value(3, id.into()),
+        instruction(0x85, 0, 0, 0, VLAN_PUSH),
+        load_value(0, 0),
+        EXIT,
+    ];
+    load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, c"vlan_tagger", &instructions)
+}
+
 const EXIT: u64 = 0x95;
 
 /// An instruction as the kernel has it: registers in halves of the second byte.

@@ -44,7 +44,7 @@ pub use cell::cell;
 pub use cilium::cilium_keys;
 pub use forwarding::{Dispatch, ForwardingConfig, ForwardingError, NodeMode};
 pub use maps::MapConfig;
-pub use monitor::{Aggregation, MonitorConfig};
+pub use monitor::{Aggregation, DebugGroups, MonitorConfig};
 pub use mtu::{MtuConfig, PathProbing};
 pub use node_ports::{NodePorts, PortRange, PortRangeError};
 pub use packets::{ConntrackConfig, NoBackend, PacketConfig, TcpFlags, whole_seconds};

@@ -75,7 +75,49 @@ pub struct MonitorConfig {
     /// clock.
     #[config(default = false, flag = "enable-bpf-clock-probe")]
     pub clock_probe: bool,
+    /// What else is reported for debugging: `datapath` lets the programs at interfaces send debug messages and captures. The
+    /// other groups of Cilium (flow, kvstore, envoy, policy, tagged) have no effect.
+    #[config(default = "", flag = "debug-verbose")]
+    pub debug: DebugGroups,
 }
+
+/// Names of what is reported in detail, by commas or blanks: as in `datapath policy`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DebugGroups(Vec<&'static str>);
+
+impl DebugGroups {
+    const DATAPATH: &str = "datapath";
+    const NAMES: [&str; 6] = ["flow", "kvstore", "envoy", Self::DATAPATH, "policy", "tagged"];
+
+    /// Programs send debug messages.
+    pub fn has_datapath(&self) -> bool {
+        self.0.contains(&Self::DATAPATH)
+    }
+}
+
+impl fmt::Display for DebugGroups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(","))
+    }
+}
+
+impl FromStr for DebugGroups {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let words = text.split([',', ' ']).filter(|word| !word.is_empty());
+        let known = |word: &str| {
+            let found = Self::NAMES.into_iter().find(|name| *name == word);
+            found.ok_or_else(|| format!("`{word}` is no group of debug messages"))
+        };
+        words.map(known).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+hive::config_value!(
+    DebugGroups,
+    "any of flow, kvstore, envoy, datapath, policy, tagged"
+);
 
 #[cfg(test)]
 mod tests {
@@ -91,5 +133,20 @@ mod tests {
         assert_eq!("Medium".parse(), Ok(Aggregation::Medium));
         assert_eq!("max".parse(), Ok(Aggregation::Maximum));
         assert!("5".parse::<Aggregation>().unwrap_err().contains("`5`"));
+    }
+
+    #[test]
+    fn debug_groups_have_names() {
+        for text in ["datapath policy", "kvstore,datapath"] {
+            assert!(text.parse::<DebugGroups>().unwrap().has_datapath(), "{text}");
+        }
+        for text in ["", "flow"] {
+            assert!(!text.parse::<DebugGroups>().unwrap().has_datapath(), "{text}");
+        }
+        assert_eq!(
+            "flow  tagged".parse::<DebugGroups>().unwrap().to_string(),
+            "flow,tagged"
+        );
+        assert!("data".parse::<DebugGroups>().unwrap_err().contains("`data`"));
     }
 }

@@ -31,6 +31,9 @@ pub struct ConntrackConfig {
     /// TCP connections that both sides have closed.
     #[config(default = "10s", flag = "bpf-ct-timeout-regular-tcp-fin")]
     pub tcp_fin: Duration,
+    /// Count the packets and bytes of connections.
+    #[config(default = false, flag = "bpf-conntrack-accounting")]
+    pub accounting: bool,
 }
 
 /// Seconds of a timeout as programs count them, at least one.
@@ -69,6 +72,18 @@ pub struct PacketConfig {
     /// Bytes of a packet in an event.
     #[config(default = 128, flag = "trace-payloadlen")]
     pub trace_length: u32,
+    /// Bytes of a packet of the tunnel in an event, with its outer headers.
+    #[config(default = 192, flag = "trace-payloadlen-overlay")]
+    pub trace_length_overlay: u32,
+    /// Report packets that are dropped.
+    #[config(default = true, flag = "bpf-events-drop-enabled")]
+    pub drop_events: bool,
+    /// Report verdicts of policies.
+    #[config(default = true, flag = "bpf-events-policy-verdict-enabled")]
+    pub verdict_events: bool,
+    /// Report packets on their way; see monitor-aggregation.
+    #[config(default = true, flag = "bpf-events-trace-enabled")]
+    pub trace_events: bool,
     /// Events a second on average; 0: no limit.
     #[config(default = 0, flag = "bpf-events-default-rate-limit", hidden)]
     pub events_rate: u32,

@@ -29,18 +29,6 @@ pub struct UnsupportedConfig {
     /// Addresses of the node that do not count as its own: not supported.
     #[config(hidden)]
     pub exclude_local_address: Vec<String>,
-    /// Events of drops: always sent.
-    #[config(default = true, hidden)]
-    pub bpf_events_drop_enabled: bool,
-    /// Events of verdicts of policies: always sent.
-    #[config(default = true, hidden)]
-    pub bpf_events_policy_verdict_enabled: bool,
-    /// Events of packets on their way: always sent, see monitor-aggregation.
-    #[config(default = true, hidden)]
-    pub bpf_events_trace_enabled: bool,
-    /// Packets and bytes of connections: not counted.
-    #[config(default = false, hidden)]
-    pub bpf_conntrack_accounting: bool,
     /// The way through the stack of the host: packets always bypass it.
     #[config(default = false, hidden)]
     pub enable_host_legacy_routing: bool,
@@ -187,24 +175,7 @@ impl UnsupportedConfig {
     }
 
     fn requested_switches(&self) -> impl Iterator<Item = Unsupported> {
-        let events = [
-            ("bpf-events-drop-enabled", self.bpf_events_drop_enabled),
-            (
-                "bpf-events-policy-verdict-enabled",
-                self.bpf_events_policy_verdict_enabled,
-            ),
-            ("bpf-events-trace-enabled", self.bpf_events_trace_enabled),
-        ];
-        let events = events
-            .into_iter()
-            .filter(|(_, is_on)| !is_on)
-            .map(|(key, _)| Unsupported::new(key, false, "these events are sent"));
         let switches = [
-            (
-                "bpf-conntrack-accounting",
-                self.bpf_conntrack_accounting,
-                "packets and bytes of connections are not counted",
-            ),
             (
                 "enable-host-legacy-routing",
                 self.enable_host_legacy_routing,
@@ -251,7 +222,6 @@ impl UnsupportedConfig {
             .into_iter()
             .filter(|(_, is_on, _)| *is_on)
             .map(|(key, _, effect)| Unsupported::new(key, true, effect))
-            .chain(events)
     }
 }
 
@@ -291,7 +261,6 @@ mod tests {
             config.datapath_mode = "netkit".to_owned();
             config.exclude_local_address = vec!["10.0.0.0/8".to_owned(), "fd00::/8".to_owned()];
             config.enable_wireguard = true;
-            config.bpf_events_trace_enabled = false;
         });
         assert_eq!(
             found,
@@ -300,7 +269,6 @@ mod tests {
                 "datapath-mode=netkit",
                 "exclude-local-address=10.0.0.0/8,fd00::/8",
                 "enable-wireguard=true",
-                "bpf-events-trace-enabled=false",
             ]
         );
     }

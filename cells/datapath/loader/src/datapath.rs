@@ -645,12 +645,7 @@ impl PacketDatapath {
         };
         let mut wanted = BTreeMap::from([(pair.host, mac(pair.host_mac)), (pair.net, mac(pair.net_mac))]);
         for device in devices {
-            let value = Device {
-                masquerade4: device.masquerade4.map_or([0; 4], |address| address.octets()),
-                masquerade6: device.masquerade6.map_or([0; 16], |address| address.octets()),
-                ..mac(device.mac)
-            };
-            wanted.insert(device.index, value);
+            wanted.insert(device.index, device.facts());
         }
         for (index, value) in &wanted {
             self.devices.update(index, value)?;

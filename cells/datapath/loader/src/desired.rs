@@ -8,6 +8,7 @@ use std::{
 };
 
 use ipnet::IpNet;
+use skep_bpf_maps::endpoint::{self, device_flags};
 use skep_datapath_config::{AddressFamilies, AttachConfig, MtuConfig};
 use skep_node::{Device, LocalNode, NodeAddress};
 
@@ -21,10 +22,23 @@ use crate::{
 pub(crate) struct NativeDevice {
     pub(crate) name: String,
     pub(crate) index: u32,
-    /// Zero: none.
-    pub(crate) mac: [u8; 6],
+    /// `None`: packets have no Ethernet header there.
+    pub(crate) mac: Option<[u8; 6]>,
     pub(crate) masquerade4: Option<Ipv4Addr>,
     pub(crate) masquerade6: Option<Ipv6Addr>,
+}
+
+impl NativeDevice {
+    /// What programs know of it.
+    pub(crate) fn facts(&self) -> endpoint::Device {
+        endpoint::Device {
+            masquerade4: self.masquerade4.map_or([0; 4], |address| address.octets()),
+            masquerade6: self.masquerade6.map_or([0; 16], |address| address.octets()),
+            mac: self.mac.unwrap_or_default(),
+            flags: if self.mac.is_none() { device_flags::L3 } else { 0 },
+            ..endpoint::Device::default()
+        }
+    }
 }
 
 /// How nodes reach each other.
@@ -178,7 +192,7 @@ fn native(device: &Device, tables: &Tables<'_>, families: &AddressFamilies) -> N
     NativeDevice {
         name: device.name.clone(),
         index: device.index,
-        mac: <[u8; 6]>::try_from(&*device.hardware_addr.0).unwrap_or_default(),
+        mac: <[u8; 6]>::try_from(&*device.hardware_addr.0).ok(),
         masquerade4,
         masquerade6,
     }
@@ -315,8 +329,25 @@ mod tests {
         assert_eq!(found.devices[0].masquerade4, Some("192.0.2.1".parse().unwrap()));
         assert_eq!(found.devices[0].masquerade6, Some("2001:db8::1".parse().unwrap()));
         assert_eq!(found.devices[1].masquerade4, None);
-        assert_eq!(found.devices[0].mac, [2, 0, 0, 0, 0, 1]);
+        assert_eq!(found.devices[0].mac, Some([2, 0, 0, 0, 0, 1]));
+        assert_eq!(found.devices[0].facts().flags, 0);
         assert_eq!(found.pair.mtu, 1497);
+    }
+
+    #[test]
+    fn devices_without_an_ethernet_header_are_marked() {
+        // WireGuard has no hardware address, GRE that of its tunnel.
+        for address in [&[][..], &[192, 0, 2, 1]] {
+            let tunnel = Device {
+                hardware_addr: HardwareAddr(address.into()),
+                ..device("eth0", 2, &[])
+            };
+
+            let found = desired(&[tunnel], &[], &node(&[], "192.0.2.1"), |_, _| ());
+
+            let facts = found.devices[0].facts();
+            assert_eq!((facts.flags, facts.mac), (device_flags::L3, [0; 6]));
+        }
     }
 
     #[test]

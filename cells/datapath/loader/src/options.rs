@@ -10,7 +10,8 @@ use std::{
 use hive::{Cfg, Params};
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_programs::{
-    DirectReturn, DsrDispatch, Nat46x64, NodeOptions, PacketHash, PacketOptions, Tunnel, TunnelProtocol,
+    DirectReturn, DsrDispatch, EventKinds, Nat46x64, NodeOptions, PacketHash, PacketOptions, Tunnel,
+    TunnelProtocol,
 };
 use skep_datapath_config::{
     Acceleration, AddressFamilies, AttachConfig, ConntrackConfig, Dispatch, ForwardingConfig,
@@ -188,6 +189,7 @@ impl PacketSettings {
             ct_report_interval: whole_seconds(self.monitor.interval),
             ct_report_flags: packets.report_flags.bits(),
             trace_length: packets.trace_length,
+            trace_length_overlay: packets.trace_length_overlay,
             events_limit: packets.events_limit(),
             loopback4: packets.loopback4,
             loopback6: packets.loopback6,
@@ -200,6 +202,13 @@ impl PacketSettings {
             reply_no_backend: packets.no_backend == NoBackend::Reject,
             vlans: packets.vlans.clone(),
             all_vlans: packets.all_vlans(),
+            ct_accounting: conntrack.accounting,
+            events: EventKinds {
+                drops: packets.drop_events,
+                verdicts: packets.verdict_events,
+                traces: packets.trace_events,
+                debug: self.monitor.debug.has_datapath(),
+            },
             ..PacketOptions::default()
         }
     }
@@ -341,6 +350,34 @@ mod tests {
         let mut settings = settings();
         settings.node_ports = cfg(|config: &mut NodePorts| config.range = "40000,50000".parse().unwrap());
         assert_eq!(options(&settings).nat_ports, (50_001, 65_535));
+    }
+
+    #[test]
+    fn events_and_accounting_are_as_configured() {
+        let mut settings = settings();
+        settings.packets = cfg(|config: &mut PacketConfig| {
+            (config.drop_events, config.trace_events) = (false, false);
+            (config.trace_length, config.trace_length_overlay) = (64, 96);
+        });
+        settings.monitor = cfg(|config: &mut MonitorConfig| config.debug = "datapath".parse().unwrap());
+        settings.conntrack = cfg(|config: &mut ConntrackConfig| config.accounting = true);
+
+        let found = options(&settings);
+
+        let expected = EventKinds {
+            drops: false,
+            verdicts: true,
+            traces: false,
+            debug: true,
+        };
+        assert_eq!(found.events, expected);
+        assert_eq!((found.trace_length, found.trace_length_overlay), (64, 96));
+        assert!(found.ct_accounting);
+
+        settings.packets = cfg(|config: &mut PacketConfig| config.verdict_events = false);
+        settings.monitor = cfg(|config: &mut MonitorConfig| config.debug = "policy".parse().unwrap());
+        let found = options(&settings).events;
+        assert!(found.drops && !found.verdicts && found.traces && !found.debug);
     }
 
     #[test]

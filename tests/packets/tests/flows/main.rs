@@ -4,9 +4,11 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod accounting;
 mod checksums;
 mod dsr;
 mod errors;
+mod events;
 mod frame;
 mod garbage;
 mod ipip;

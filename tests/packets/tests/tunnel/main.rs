@@ -14,4 +14,5 @@ mod mtu;
 mod network;
 mod node;
 mod traffic;
+mod vlan;
 mod ways;

@@ -107,6 +107,14 @@ pub(crate) fn add_address(interface: u32, address: IpAddr, bits: u8) {
     });
 }
 
+/// Tells where a neighbour is, so that nobody asks for it.
+pub(crate) fn add_neighbour(interface: u32, address: IpAddr, mac: [u8; 6]) {
+    netlink(async |handle| {
+        let neighbour = handle.neighbours().add(interface, address);
+        neighbour.link_local_address(&mac).execute().await
+    });
+}
+
 /// Adds a route, with the largest packets that go by it.
 pub(crate) fn add_route(
     interface: u32,

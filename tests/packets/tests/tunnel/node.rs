@@ -305,6 +305,11 @@ fn attach(programs: &[Packets], program: &str, interface: u32, at: TcAttachPoint
         .iter()
         .find_map(|loaded| loaded.program(program))
         .unwrap();
+    attach_program(descriptor, interface, at);
+}
+
+/// Attaches a tc program.
+pub(crate) fn attach_program(descriptor: BorrowedFd<'_>, interface: u32, at: TcAttachPoint) {
     let mut hook = TcHookBuilder::new(descriptor)
         .ifindex(interface as i32)
         .replace(true)

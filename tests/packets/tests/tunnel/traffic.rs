@@ -11,7 +11,7 @@ use std::{
 };
 
 use rustix::net::{
-    AddressFamily, RecvFlags, SocketFlags, SocketType, eth, ipproto, recv, socket_with,
+    AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, eth, ipproto, recv, socket_with,
     sockopt::{Timeout, set_socket_timeout},
 };
 use skep_bpf_sys::testing::Pod;
@@ -209,11 +209,20 @@ pub(crate) struct Outer {
 }
 
 impl Tap {
-    /// Listens from now on.
+    /// Listens from now on, also to frames that programs drop.
     pub(crate) fn new(netns: &Pod) -> Self {
+        Self::of(netns, eth::ALL)
+    }
+
+    /// Listens to frames with packets of an address family that programs have left to the kernel.
+    pub(crate) fn after_programs(netns: &Pod, is_ipv6: bool) -> Self {
+        Self::of(netns, if is_ipv6 { eth::IPV6 } else { eth::IP })
+    }
+
+    fn of(netns: &Pod, protocol: Protocol) -> Self {
         let socket = netns.run(|| {
-            let all = Some(eth::ALL);
-            socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, all).unwrap()
+            let flags = SocketFlags::CLOEXEC;
+            socket_with(AddressFamily::PACKET, SocketType::RAW, flags, Some(protocol)).unwrap()
         });
         set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_millis(200))).unwrap();
         Self(socket)

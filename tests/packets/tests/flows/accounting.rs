@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Packets and bytes in entries of flows.
+
+use run_packets::{
+    Error,
+    node::{PacketNode, with_options},
+};
+use skep_bpf_maps::conntrack::{CtEntry, key_flags};
+use skep_bpf_programs::NodeOptions;
+use zerocopy::FromBytes as _;
+
+use crate::{dsr::*, frame::*, packet::*};
+
+const SERVICE: u8 = key_flags::SERVICE;
+const INGRESS: u8 = key_flags::INGRESS;
+const EGRESS: u8 = 0;
+
+fn accounting(options: &mut NodeOptions) {
+    options.packets.ct_accounting = true;
+}
+
+/// Packets and bytes of entries, by the flags of their keys; without those of ICMP errors.
+fn counted(node: &PacketNode, family: Family) -> Result<Vec<(u8, u64, u64)>, Error> {
+    let mut counted: Vec<_> = flows(node, family)?
+        .into_iter()
+        .filter(|(flags, _)| flags & key_flags::RELATED == 0)
+        .map(|(flags, entry)| {
+            let entry = CtEntry::read_from_bytes(&entry).unwrap();
+            (flags, entry.packets, entry.bytes)
+        })
+        .collect();
+    counted.sort_unstable();
+    Ok(counted)
+}
+
+fn length(frame: &Frame) -> u64 {
+    frame.bytes().len() as u64
+}
+
+#[test]
+fn entries_of_services_count_requests_and_those_of_backends_replies_too() {
+    let done = with_options(&facts(), accounting, |node| {
+        for program in [TC, XDP] {
+            each(|family, proto| {
+                node.forget_flows()?;
+                let first = request(family, proto);
+                let forwarded = read_back(&receive(node, program, &first)?);
+                let expected = [(EGRESS, 1, length(&first)), (SERVICE, 1, length(&first))];
+                assert_eq!(counted(node, family)?, expected, "{program} {family:?}");
+
+                let second = request(family, proto).flags(ACK).payload(100);
+                receive(node, program, &second)?;
+                let bytes = length(&first) + length(&second);
+                let expected = [(EGRESS, 2, bytes), (SERVICE, 2, bytes)];
+                assert_eq!(counted(node, family)?, expected, "{program} {family:?}");
+
+                let answer = forwarded.answer().payload(50);
+                receive(node, program, &answer)?;
+                let expected = [(EGRESS, 3, bytes + length(&answer)), (SERVICE, 2, bytes)];
+                assert_eq!(counted(node, family)?, expected, "{program} {family:?}");
+                Ok(())
+            })?;
+        }
+        Ok(())
+    });
+    done.unwrap();
+}
+
+#[test]
+fn entries_of_both_pods_count_both_directions() {
+    let pods = |family: Family| (family.pick(P1, "fd00:10:1::63cb"), family.local_pod());
+    let done = with_options(&facts(), accounting, |node| {
+        each(|family, proto| {
+            node.forget_flows()?;
+            let (from, to) = pods(family);
+            let first = Frame::new(proto, (from, 40_000).into(), (to, 8080).into());
+            node.run("cil_from_container", &first.bytes(), &at(P1_IFINDEX))?;
+            let answer = first.answer().payload(20);
+            node.run("cil_from_container", &answer.bytes(), &at(P2_IFINDEX))?;
+
+            let bytes = length(&first) + length(&answer);
+            let expected = [(EGRESS, 2, bytes), (INGRESS, 2, bytes)];
+            assert_eq!(counted(node, family)?, expected, "{family:?}");
+
+            // A connection that begins anew counts anew.
+            if proto == TCP {
+                let reset = first.clone().flags(4);
+                node.run("cil_from_container", &reset.bytes(), &at(P1_IFINDEX))?;
+                node.run("cil_from_container", &first.bytes(), &at(P1_IFINDEX))?;
+                let expected = [(EGRESS, 1, length(&first)), (INGRESS, 1, length(&first))];
+                assert_eq!(counted(node, family)?, expected, "{family:?}");
+            }
+            Ok(())
+        })
+    });
+    done.unwrap();
+}
+
+#[test]
+fn direct_return_counts_at_the_node_of_the_backend() {
+    let change = |options: &mut NodeOptions| {
+        accounting(options);
+        options.packets.dsr = Some(DSR);
+    };
+    let done = with_options(&facts(), change, |node| {
+        let told = |proto| {
+            let frame = Frame::new(proto, CLIENT_SIDE.into(), (P2, 8080).into());
+            frame.extension(&[0x9a, 8, 0x80, 0x75, 1, 0, 30, 172])
+        };
+        let first = told(UDP);
+        receive(node, TC, &first)?;
+        receive(node, TC, &first)?;
+        let bytes = 2 * length(&first);
+        assert_eq!(counted(node, V4)?, [(EGRESS, 2, bytes), (INGRESS, 2, bytes)]);
+        Ok(())
+    });
+    done.unwrap();
+}
+
+const CLIENT_SIDE: Side = (CLIENT, 40_000);
+
+#[test]
+fn nothing_is_counted_by_default() {
+    let done = with_options(
+        &facts(),
+        |_| (),
+        |node| {
+            each(|family, proto| {
+                node.forget_flows()?;
+                for program in [TC, XDP] {
+                    receive(node, program, &request(family, proto))?;
+                }
+                for (_, packets, bytes) in counted(node, family)? {
+                    assert_eq!((packets, bytes), (0, 0));
+                }
+                Ok(())
+            })
+        },
+    );
+    done.unwrap();
+}
