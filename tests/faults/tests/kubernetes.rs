@@ -39,8 +39,21 @@ fn services_work_while_the_api_server_is_away_and_changes_arrive_when_it_is_back
         api.serve("new", "10.96.0.3", &["10.244.0.1"], echo.port)?;
         api.delete(&service("old", "10.96.0.2"))?;
         api.delete(&slice("old", &[], 1))?;
-        // Several heartbeats and attempts to list.
-        tokio::time::sleep(Duration::from_secs(4)).await;
+        // Each heartbeat that fails is reported.
+        let failures = || {
+            agent
+                .log()
+                .matches("Kubernetes API server does not answer")
+                .count()
+        };
+        let before = failures();
+        world
+            .wait(
+                "more heartbeats fail",
+                || Ok((failures() - before).to_string()),
+                |more| more.parse().is_ok_and(|more: usize| more >= 2),
+            )
+            .await?;
         assert_eq!(world.maps()?, ids);
         assert!(calls("10.96.0.2:80".parse()?), "nothing is withdrawn on a guess");
 
@@ -86,7 +99,14 @@ fn an_agent_that_restarts_without_api_server_leaves_services_as_they_are() {
         api.go_away().await?;
 
         let mut agent = Agent::following(&world, &api, &[])?;
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        // It has no sockets before it knows its node.
+        world
+            .wait(
+                "the API server is missed",
+                || Ok(agent.log()),
+                |log| log.contains("API server does not answer"),
+            )
+            .await?;
         assert_eq!(world.maps()?, before);
         assert_ne!(world.skep(&["status", "--brief"])?, "OK\n");
 

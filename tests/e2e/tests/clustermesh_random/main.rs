@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Random changes and faults in two meshed clusters: in the end calls are answered by the backends that they should be.
+//! Random changes and faults in two meshed clusters: when they end, calls are answered by the backends that they should be,
+//! and tables and maps of agents have what they should have, and nothing else.
 //!
 //! `SKEP_MESH_SEED` repeats a run, `SKEP_MESH_STEPS` makes it longer. How the processes of a run interleave is not part of
 //! the seed.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod tables;
+
+use tables::{Agent, Identities};
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +19,8 @@ use std::{
 
 use serde_json::{Value, json};
 use skep_e2e::{TestLab, shape};
-use skep_k8s_client::Subresource;
+use skep_k8s_client::{DeleteOptions, Subresource, WriteOptions};
+use skep_k8s_types::Kind;
 use skep_lab::{
     command::{self, Shape},
     echo::Outcome,
@@ -24,30 +30,68 @@ use skep_lab::{
 
 const CLUSTERS: [&str; 2] = ["c1", "c2"];
 const SERVICES: [&str; 3] = ["oak", "elm", "fir"];
+/// Times in a run at which faults end for a while, and everything is compared.
+const ROUNDS: usize = 2;
 /// Changes of a run.
 const STEPS: usize = 40;
 /// Longest pause between two changes.
 const PAUSE: Duration = Duration::from_millis(400);
-/// How long it may take until calls are answered by the right backends.
+/// How long it may take until calls are answered by the right backends, and tables have what they should have.
 const SETTLE: Duration = Duration::from_secs(90);
 
 /// A service in one cluster.
 #[derive(Clone, Debug)]
 struct Service {
+    /// The address that is called.
     address: String,
+    addresses: Vec<String>,
     is_global: bool,
     is_shared: bool,
     affinity: Option<&'static str>,
+}
+
+/// Endpoints of a third node, which nobody runs: the lab itself has no CiliumEndpoints.
+fn endpoints() -> Kind {
+    Kind::new("cilium.io", "v2", "CiliumEndpoint", "ciliumendpoints", true)
+}
+
+/// A CiliumEndpoint with this identity.
+fn endpoint(name: &str, addresses: &[String; 2], identity: u32) -> Value {
+    let [ipv4, ipv6] = addresses;
+    json!({
+        "apiVersion": "cilium.io/v2", "kind": "CiliumEndpoint",
+        "metadata": {"name": name, "namespace": "default"},
+        "status": {
+            "id": 1, "identity": {"id": identity, "labels": ["k8s:app=ghost"]}, "state": "ready",
+            "networking": {"addressing": [{"ipv4": ipv4, "ipv6": ipv6}], "node": "172.30.77.1"},
+        },
+    })
 }
 
 /// What was written to the API servers.
 #[derive(Debug, Default)]
 struct Truth {
     services: BTreeMap<(usize, usize), Service>,
+    /// All addresses that services of a cluster ever had.
+    addresses: [BTreeSet<String>; 2],
     pods: BTreeMap<(usize, usize), BTreeSet<String>>,
+    /// Name, addresses and identity of the CiliumEndpoints of clusters.
+    endpoints: [BTreeMap<String, ([String; 2], u32)>; 2],
 }
 
 impl Truth {
+    /// Identities of the addresses of all clusters.
+    fn identities(&self) -> Identities {
+        let all = self.endpoints.iter().flatten();
+        let prefixes = all.flat_map(|(_, ([ipv4, ipv6], identity))| {
+            [
+                (format!("{ipv4}/32"), *identity),
+                (format!("{ipv6}/128"), *identity),
+            ]
+        });
+        prefixes.collect()
+    }
+
     fn pods(&self, cluster: usize, service: usize) -> BTreeSet<String> {
         self.pods.get(&(cluster, service)).cloned().unwrap_or_default()
     }
@@ -107,7 +151,7 @@ impl World {
     async fn step(&mut self) -> String {
         let (cluster, service) = (self.rng.usize(..CLUSTERS.len()), self.rng.usize(..SERVICES.len()));
         let name = CLUSTERS[cluster];
-        match self.rng.u8(..20) {
+        match self.rng.u8(..24) {
             0..6 => self.create_pod(cluster, service).await,
             6..9 => self.delete_pod(cluster, service).await,
             9..11 => match self.truth.services.contains_key(&(cluster, service)) {
@@ -138,6 +182,8 @@ impl World {
                 let killed = self.sessions[0].run(&node, &["kill", "-KILL", &agent]).await;
                 format!("agent of {name} is killed: {}", killed.is_ok())
             }
+            20..23 => self.create_endpoint(cluster).await,
+            23 => self.delete_endpoint(cluster).await,
             18 => {
                 self.mesh.leave(name).unwrap();
                 format!("{name} leaves")
@@ -175,13 +221,49 @@ impl World {
         format!("pod {name} goes")
     }
 
+    async fn create_endpoint(&mut self, cluster: usize) -> String {
+        self.pods += 1;
+        let (name, at) = (format!("ghost-{}", self.pods), self.pods);
+        let addresses = [
+            format!("10.25{cluster}.0.{at}"),
+            format!("fd00:25{cluster}::{at}"),
+        ];
+        let id = u32::try_from(cluster + 1).unwrap();
+        let identity = (id << 16) + 1000 + self.rng.u32(..3);
+        let object = endpoint(&name, &addresses, identity);
+        let client = self.sessions[cluster].client();
+        let options = WriteOptions::default();
+        client
+            .create(&endpoints(), "default", object, &options)
+            .await
+            .unwrap();
+        let text = format!("{name} of {} has identity {identity}", CLUSTERS[cluster]);
+        self.truth.endpoints[cluster].insert(name, (addresses, identity));
+        text
+    }
+
+    async fn delete_endpoint(&mut self, cluster: usize) -> String {
+        let Some((name, _)) = self.truth.endpoints[cluster].pop_first() else {
+            return "nothing".to_owned();
+        };
+        let client = self.sessions[cluster].client();
+        let options = DeleteOptions::default();
+        client
+            .delete(&endpoints(), "default", &name, &options)
+            .await
+            .unwrap();
+        format!("{name} of {} goes", CLUSTERS[cluster])
+    }
+
     async fn create_service(&mut self, cluster: usize, service: usize) -> String {
         let mut object = dual_stack_service(SERVICES[service], &json!({}));
         object["metadata"]["annotations"] = json!({"service.cilium.io/global": "true"});
         let created = self.sessions[cluster].create(object).await.unwrap();
-        let address = self.rng.choice(cluster_ips(&created)).unwrap();
+        let addresses = cluster_ips(&created);
+        self.truth.addresses[cluster].extend(addresses.iter().cloned());
         let created = Service {
-            address: at(&address, 80),
+            address: at(self.rng.choice(&addresses).unwrap(), 80),
+            addresses,
             is_global: true,
             is_shared: true,
             affinity: None,
@@ -250,7 +332,57 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }
+        loop {
+            let different = match self.compare().await {
+                Ok(()) => return Ok(()),
+                Err(different) => different,
+            };
+            if tokio::time::Instant::now() > deadline {
+                return Err(format!("{different}; {:?}", self.truth));
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Compares tables and maps of both agents with what was written to the API servers.
+    async fn compare(&self) -> Result<(), String> {
+        let mut pods = BTreeMap::new();
+        for session in &self.sessions {
+            pods.extend(tables::pods(session).await?);
+        }
+        let identities = self.truth.identities();
+        for (at, cluster) in CLUSTERS.iter().enumerate() {
+            let mut expected = BTreeMap::new();
+            for ((of, service), known) in &self.truth.services {
+                if *of != at {
+                    continue;
+                }
+                let names = self.truth.backends(at, *service);
+                let backends: Option<Vec<_>> = names.iter().map(|name| pods.get(name)).collect();
+                let backends = backends.ok_or_else(|| format!("not all of {names:?} run"))?;
+                expected.extend(tables::frontends(&known.addresses, &backends));
+            }
+            let node = format!("{cluster}-n1");
+            let agent = Agent {
+                session: &self.sessions[at],
+                node: &node,
+            };
+            let services = agent.compare_services(&SERVICES, &expected, &self.truth.addresses[at]);
+            let of_agent = |different| format!("agent of {cluster}: {different}");
+            services.await.map_err(of_agent)?;
+            agent.compare_identities(&identities).await.map_err(of_agent)?;
+        }
         Ok(())
+    }
+
+    /// Ends all faults, and waits until everything is as it should be.
+    async fn recover(&self) {
+        eprintln!("faults end");
+        for cluster in CLUSTERS {
+            self.mesh.restart_etcd(cluster).unwrap();
+        }
+        self.join();
+        self.settle().await.unwrap();
     }
 }
 
@@ -284,19 +416,15 @@ async fn calls_are_answered_by_the_right_clusters_after_random_changes_and_fault
         .keep_calling("default/client-c1", &to, Way::TCP, time)
         .unwrap();
 
-    for _ in 0..steps {
+    for step in 1..=steps {
         let what = world.step().await;
         eprintln!("{what}");
         let pause = world.rng.u64(..PAUSE.as_millis() as u64);
         tokio::time::sleep(Duration::from_millis(pause)).await;
+        if step == steps || step % steps.div_ceil(ROUNDS) == 0 {
+            world.recover().await;
+        }
     }
-    eprintln!("faults end");
-    for cluster in CLUSTERS {
-        world.mesh.restart_etcd(cluster).unwrap();
-    }
-    world.join();
-
-    world.settle().await.unwrap();
     let outcome = finish(traffic).await.unwrap();
     assert_eq!((outcome.failed, outcome.answered > 100), (0, true), "{outcome}");
 }
