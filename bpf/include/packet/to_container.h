@@ -22,14 +22,9 @@ static __always_inline __u32 sender_of_mark(__u32 mark)
 /* How a packet with this mark comes to the pod. Without identity, nobody here has seen it. */
 static __always_inline enum delivery delivery_of_mark(__u32 mark)
 {
-	switch (mark & MARK_MASK) {
-	case MARK_INGRESS_PROXY:
+	if ((mark & MARK_MASK) == MARK_INGRESS_PROXY)
 		return FROM_INGRESS_PROXY;
-	case MARK_IDENTITY:
-	case MARK_HOST:
-		return FROM_HOST;
-	}
-	return FROM_NETWORK;
+	return sender_of_mark(mark) ? FROM_HOST : FROM_NETWORK;
 }
 
 #define AF 4

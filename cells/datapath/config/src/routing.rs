@@ -48,12 +48,20 @@ pub struct AttachConfig {
     /// With enable-endpoint-routes: another CNI plugin makes the routes.
     #[config(default = false, hidden)]
     pub cni_external_routing: bool,
+    /// CNI plugin that others are chained to. `aws-cni` implies cni-external-routing; other values have no effect.
+    #[config(default = "none", hidden)]
+    pub cni_chaining_mode: String,
 }
 
 impl AttachConfig {
     /// The node's pod CIDR is routed to `cilium_host`.
     pub fn routes_local_node(&self) -> bool {
         self.enable_local_node_route && !self.enable_endpoint_routes
+    }
+
+    /// Routes to endpoints are made by another CNI plugin.
+    pub fn has_external_routing(&self) -> bool {
+        self.cni_external_routing || self.cni_chaining_mode == "aws-cni"
     }
 
     /// Priority of the filters.
@@ -191,6 +199,20 @@ mod tests {
             text,
             "enable-remote-node-masquerade: requires enable-bpf-masquerade"
         );
+    }
+
+    #[test]
+    fn routes_are_made_by_the_plugin_that_is_configured() {
+        let mut config = <AttachConfig as hive::Config>::defaults().unwrap();
+        assert!(config.routes_local_node() && !config.has_external_routing());
+
+        config.enable_endpoint_routes = true;
+        assert!(!config.routes_local_node());
+
+        config.cni_chaining_mode = "generic-veth".to_owned();
+        assert!(!config.has_external_routing());
+        config.cni_chaining_mode = "aws-cni".to_owned();
+        assert!(config.has_external_routing());
     }
 
     #[test]

@@ -35,7 +35,7 @@ fn is_false(value: &bool) -> bool {
 pub struct EndpointRouting {
     /// Each endpoint has a route and a program of its own (`enable-endpoint-routes`).
     pub endpoint_routes: bool,
-    /// The routes are another CNI plugin's (`cni-external-routing`).
+    /// The routes are another CNI plugin's (`cni-external-routing`, `cni-chaining-mode=aws-cni`).
     pub external: bool,
 }
 
@@ -44,7 +44,7 @@ impl EndpointRouting {
     pub fn new(config: &AttachConfig) -> Self {
         Self {
             endpoint_routes: config.enable_endpoint_routes,
-            external: config.cni_external_routing,
+            external: config.has_external_routing(),
         }
     }
 

@@ -351,7 +351,7 @@ fn what_is_no_packet_for_the_pod_is_dropped_or_left_alone() {
 
             let nowhere = SkBuff {
                 ifindex: ETH0_IFINDEX,
-                ..network.clone()
+                ..network
             };
             assert_eq!(one(&frame, &nowhere)?, (SHOT, vec![NO_CONFIG]));
             let mut broken = frame.clone();

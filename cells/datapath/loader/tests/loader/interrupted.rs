@@ -18,7 +18,7 @@ use skep_bpf_sys::{
     link::{InterfaceHook, InterfaceLinks},
     testing::{CallWatch, Calls, Watched},
 };
-use skep_endpoint_hooks::HookError;
+use skep_endpoint_hooks::{EndpointHooks, HookError};
 
 use crate::world::*;
 
@@ -44,8 +44,8 @@ struct Plan {
     flags: &'static [&'static str],
     /// Beside `eth0`; others are deleted.
     device: &'static str,
-    /// Id and interface.
-    endpoints: &'static [(u16, &'static str)],
+    /// Id, interface, and whether there is a program for what the kernel sends.
+    endpoints: &'static [(u16, &'static str, bool)],
     /// Programs are attached by filters.
     has_filters: bool,
     xdp: bool,
@@ -54,7 +54,7 @@ struct Plan {
 const PLAIN: Plan = Plan {
     flags: &[REPLACEMENT],
     device: "eth1",
-    endpoints: &[(17, "lxc1")],
+    endpoints: &[(17, "lxc1", false)],
     has_filters: false,
     xdp: false,
 };
@@ -62,12 +62,13 @@ const PLAIN: Plan = Plan {
 const CHANGED: Plan = Plan {
     flags: &[REPLACEMENT, "--bpf-lb-acceleration=testing-only"],
     device: "eth2",
-    endpoints: &[(17, "lxc2"), (18, "lxc1")],
+    endpoints: &[(17, "lxc2", false), (18, "lxc1", true)],
     xdp: true,
     ..PLAIN
 };
 const FILTERS: Plan = Plan {
     flags: &[REPLACEMENT, "--enable-tcx=false"],
+    endpoints: &[(17, "lxc1", true)],
     has_filters: true,
     ..PLAIN
 };
@@ -135,7 +136,7 @@ fn start(world: &World, plan: &Plan, calls: Calls) -> Outcome<(Process, CallWatc
     let endpoints: Vec<String> = plan
         .endpoints
         .iter()
-        .map(|(id, name)| format!("{id} {name}"))
+        .map(|(id, name, has_egress)| format!("{id} {name} {has_egress}"))
         .collect();
     fs::write(directory.join("endpoints"), endpoints.join("\n"))?;
     let (child, watch) = CallWatch::start(calls, || {
@@ -170,8 +171,10 @@ fn the_agent_as_a_process() {
         let hooks = agent.hooks();
         hooks.loaded().await;
         for line in read("endpoints").lines() {
-            let (id, interface) = line.split_once(' ').unwrap();
-            match hooks.attach(id.parse().unwrap(), interface) {
+            let words: Vec<&str> = line.split(' ').collect();
+            let (id, interface) = (words[0].parse().unwrap(), words[1]);
+            let attached = attach(&*hooks, id, interface, words[2] == "true");
+            match attached {
                 Ok(()) | Err(HookError::NoInterface { .. }) => {}
                 Err(error) => fs::write(directory.join("errors"), hive::error_chain(&error)).unwrap(),
             }
@@ -182,6 +185,15 @@ fn the_agent_as_a_process() {
         fs::write(directory.join("done"), "").unwrap();
         std::future::pending::<()>().await;
     });
+}
+
+/// Attaches the programs of an endpoint; detaches the one that it does not have.
+fn attach(hooks: &dyn EndpointHooks, id: u16, interface: &str, has_egress: bool) -> Result<(), HookError> {
+    hooks.attach(id, interface)?;
+    match has_egress {
+        true => hooks.attach_egress(id, interface),
+        false => hooks.detach_egress(id, interface),
+    }
 }
 
 /// Makes the interfaces of the plan.
@@ -207,12 +219,12 @@ async fn complete(world: &World, plan: &Plan, when: &str) -> Outcome {
     let agent = world.attached(plan.flags).await?;
     let hooks = agent.hooks();
     for id in [17, 18] {
-        if plan.endpoints.iter().all(|(known, _)| *known != id) {
+        if plan.endpoints.iter().all(|(known, ..)| *known != id) {
             hooks.detach(id)?;
         }
     }
-    for (id, interface) in plan.endpoints {
-        hooks.attach(*id, interface)?;
+    for (id, interface, has_egress) in plan.endpoints {
+        attach(&*hooks, *id, interface, *has_egress)?;
     }
     agent.datapath().link_endpoints()?;
     assert_eq!(agent.health().1, None, "{when}");
@@ -257,9 +269,13 @@ fn assert_attached(world: &World, plan: &Plan, when: &str) {
     for (device, _, program) in &hooks {
         pins.insert(format!("devices/{device}/{program}"));
     }
-    for (id, interface) in plan.endpoints {
+    for (id, interface, has_egress) in plan.endpoints {
         hooks.push((interface, InterfaceHook::Ingress, "cil_from_container"));
         pins.insert(format!("endpoints/{id}/cil_from_container"));
+        if *has_egress {
+            hooks.push((interface, InterfaceHook::Egress, "cil_to_container"));
+            pins.insert(format!("endpoints/{id}/cil_to_container"));
+        }
     }
     if plan.has_filters {
         pins.clear();
