@@ -2,20 +2,30 @@
 
 //! Logs of a program: text or JSON, on the standard error.
 //!
-//! - [`cell`]: the settings;
+//! - [`cell`]: the settings, and the metric `errors_warnings_total`;
 //! - [`start_logging`]: starts logging as a plan says, in `Program::setup`.
+
+mod count;
 
 use std::{fmt, io::IsTerminal, str::FromStr};
 
 use hive::{Cell, Plan, config::Faults};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use tracing_subscriber::{EnvFilter, filter::ParseError};
+
+use count::CountLayer;
 
 hive::catalogue!(cell);
 
-/// Settings of logs.
+/// Settings of logs, and how many warnings and errors there are in them.
 #[must_use]
 pub fn cell() -> Cell {
-    Cell::module("logging", "Settings of logs").config::<LogConfig>()
+    Cell::module("logging", "Settings of logs")
+        .config::<LogConfig>()
+        .provide(count::metrics)
+        // Not every program with a log has metrics.
+        .library()
 }
 
 /// Form of log lines.
@@ -94,13 +104,19 @@ pub fn start_logging(plan: &Plan) {
         .with_writer(std::io::stderr)
         // They would go to standard error as well, by a macro that panics if nobody reads it any more.
         .log_internal_errors(false);
-    let started = match config.log_format {
+    let started: Result<(), TryInitError> = match config.log_format {
         LogFormat::Json => builder
             .json()
             .flatten_event(true)
             .with_span_list(false)
+            .finish()
+            .with(CountLayer)
             .try_init(),
-        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).try_init(),
+        LogFormat::Text => builder
+            .with_ansi(std::io::stderr().is_terminal())
+            .finish()
+            .with(CountLayer)
+            .try_init(),
     };
     if let Err(err) = started {
         hive::console::error_line(format_args!("logging was started before: {err}"));
