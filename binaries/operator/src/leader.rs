@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Health, Job, JobCtx, Jobs, SpawnError};
-use skep_k8s_client::remote::{Config, RemoteClient, RequestLimit, TargetError, heartbeat};
+use skep_k8s_client::remote::{ClientMetrics, Config, RemoteClient, RequestLimit, TargetError, heartbeat};
 use skep_k8s_client::{Client as _, DisabledClient};
 use skep_operator_leader::{ElectionClient, Lost, Process};
 
@@ -32,12 +32,17 @@ pub(crate) fn cell() -> Cell {
 /// Requests of the election are few and must not wait for others.
 const NO_LIMIT: RequestLimit = RequestLimit { qps: 0.0, burst: 0 };
 
-fn client(config: Cfg<Config>, jobs: Jobs, health: Health) -> Result<ElectionClient, ClientError> {
+fn client(
+    config: Cfg<Config>,
+    metrics: Arc<ClientMetrics>,
+    jobs: Jobs,
+    health: Health,
+) -> Result<ElectionClient, ClientError> {
     let mut settings = config.settings(NO_LIMIT);
     settings.user_agent = "leader-election".to_owned();
     // The other client remembers which server works.
     settings.state_file = None;
-    let client = RemoteClient::new(config.target(), settings)?;
+    let client = RemoteClient::with_metrics(config.target(), settings, metrics)?;
     if !client.is_enabled() {
         return Ok(ElectionClient(Arc::new(DisabledClient)));
     }

@@ -5,6 +5,8 @@
 //! [`RemoteClient`] implements [`Client`](crate::Client) over HTTP. It knows one or several addresses of the same
 //! cluster; when the one in use stops answering, it moves to the next and remembers it in a file. All connections are
 //! dropped at that moment, so that no watch waits on a dead one.
+//!
+//! [`ClientMetrics`] are about the requests of all clients of a process.
 
 mod bucket;
 mod cell;
@@ -12,6 +14,7 @@ mod config;
 mod connection;
 mod discovery;
 mod lines;
+mod metrics;
 mod request;
 mod target;
 mod token;
@@ -19,6 +22,7 @@ mod token;
 pub use cell::{cell, heartbeat, operator_cell};
 pub use config::{Config, LimitConfig, OperatorLimitConfig, RequestLimit};
 pub use connection::{ConnectError, RemoteClient, Settings};
+pub use metrics::ClientMetrics;
 pub use target::{Target, TargetError};
 
 hive::catalogue!(cell);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: the client of the cluster's API server.
-//! Provides: `Arc<dyn Client>`, disabled when no cluster is configured. Start waits until the server answers.
+//! Provides: `Arc<dyn Client>`, disabled when no cluster is configured, and `Arc<ClientMetrics>`. Start waits until the
+//! server answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use hive::{Cell, Cfg, Health, Hook, HookCtx, Job, JobCtx, Jobs, Lifecycle, Spawn
 
 use super::config::{Config, LimitConfig, OperatorLimitConfig, RequestLimit};
 use super::connection::RemoteClient;
+use super::metrics::ClientMetrics;
 use super::target::TargetError;
 use crate::client::{Client, DisabledClient};
 
@@ -37,6 +39,7 @@ pub fn cell() -> Cell {
         .config::<Config>()
         .config::<LimitConfig>()
         .provide_private(LimitConfig::limit)
+        .provide(skep_metrics::provided::<ClientMetrics>)
         .provide(new_client)
 }
 
@@ -46,17 +49,19 @@ pub fn operator_cell() -> Cell {
         .config::<Config>()
         .config::<OperatorLimitConfig>()
         .provide_private(OperatorLimitConfig::limit)
+        .provide(skep_metrics::provided::<ClientMetrics>)
         .provide(new_client)
 }
 
 fn new_client(
     config: Cfg<Config>,
     limit: RequestLimit,
+    metrics: Arc<ClientMetrics>,
     lifecycle: Lifecycle,
     jobs: Jobs,
     health: Health,
 ) -> Result<Arc<dyn Client>, CellError> {
-    let client = RemoteClient::new(config.target(), config.settings(limit))?;
+    let client = RemoteClient::with_metrics(config.target(), config.settings(limit), metrics)?;
     if !client.is_enabled() {
         return Ok(Arc::new(DisabledClient));
     }

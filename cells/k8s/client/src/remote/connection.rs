@@ -21,6 +21,7 @@ use tower::util::MapRequestLayer;
 use tower::{BoxError, ServiceBuilder};
 
 use super::bucket::TokenBucket;
+use super::metrics::ClientMetrics;
 use super::target::{Target, TargetError};
 use super::token::TokenFile;
 use crate::client::ServerVersion;
@@ -123,7 +124,8 @@ pub struct RemoteClient {
 pub(super) struct Inner {
     target: Target,
     settings: Settings,
-    pub(super) bucket: TokenBucket,
+    bucket: TokenBucket,
+    pub(super) metrics: Arc<ClientMetrics>,
     /// Absent until the first use, which must be inside of the runtime.
     current: ArcSwapOption<Connection>,
     /// Index of the server in use. Held while connecting, so that one attempt is made at a time.
@@ -154,6 +156,8 @@ const NONE: usize = usize::MAX;
 pub(super) struct Connection {
     client: kube::Client,
     pub(super) server: String,
+    /// Host and port of the server.
+    host: String,
     number: usize,
 }
 
@@ -164,6 +168,19 @@ impl RemoteClient {
     ///
     /// [`TargetError::Url`] if an explicit address is malformed.
     pub fn new(target: Target, settings: Settings) -> Result<Self, TargetError> {
+        Self::with_metrics(target, settings, Arc::default())
+    }
+
+    /// As [`new`](Self::new); requests are counted and measured by `metrics`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new).
+    pub fn with_metrics(
+        target: Target,
+        settings: Settings,
+        metrics: Arc<ClientMetrics>,
+    ) -> Result<Self, TargetError> {
         target.check()?;
         let remembered = settings
             .state_file
@@ -174,6 +191,7 @@ impl RemoteClient {
         Ok(Self {
             inner: Arc::new(Inner {
                 bucket: TokenBucket::new(settings.qps, settings.burst),
+                metrics,
                 target,
                 settings,
                 current: ArcSwapOption::empty(),
@@ -280,9 +298,11 @@ impl RemoteClient {
             .builder(Method::GET, "/healthz")
             .body(Body::empty())
             .map_err(garbled("GET /healthz"))?;
+        let _running = self.inner.metrics.measure(request.method(), request.uri());
         let answer = tokio::time::timeout(PROBE, self.send_on(&connection, request)).await;
-        let response = answer.map_err(|elapsed| unreachable_server(&connection.server, elapsed))??;
-        match response.status() {
+        let answer = answer.unwrap_or_else(|elapsed| Err(unreachable_server(&connection.server, elapsed)));
+        self.count(&connection, &Method::GET, &answer);
+        match answer?.status() {
             // Rate limited or forbidden: alive in either case.
             StatusCode::TOO_MANY_REQUESTS | StatusCode::FORBIDDEN => Ok(()),
             status if status.is_success() => Ok(()),
@@ -319,6 +339,7 @@ impl RemoteClient {
             .await?
             .ok_or(ApiError::Disabled)?;
         let name = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let host = config.cluster_url.authority().map(ToString::to_string);
         let token = config.auth_info.token_file.take().map(PathBuf::from);
         let token = token.map(TokenFile::open).transpose()?;
         let client = self
@@ -330,6 +351,7 @@ impl RemoteClient {
         let connection = Arc::new(Connection {
             client,
             server: name,
+            host: host.unwrap_or_default(),
             number: *server,
         });
         self.inner.current.store(Some(connection.clone()));
@@ -390,6 +412,7 @@ impl RemoteClient {
         request: Request<Body>,
     ) -> Result<Response<Body>, ApiError> {
         let mut generation = self.inner.generation.subscribe();
+        let method = request.method().clone();
         let mut answer = pin!(self.send_on(connection, request));
         let suspect = async {
             tokio::time::sleep(PROBE).await;
@@ -398,11 +421,24 @@ impl RemoteClient {
             }
             tokio::time::sleep(ANSWER.saturating_sub(PROBE)).await;
         };
-        tokio::select! {
+        let answer = tokio::select! {
             answer = &mut answer => answer,
             _ = generation.changed() => Err(unreachable_server(&connection.server, Dropped)),
             () = suspect => Err(unreachable_server(&connection.server, Silent)),
-        }
+        };
+        self.count(connection, &method, &answer);
+        answer
+    }
+
+    fn count(&self, connection: &Connection, method: &Method, answer: &Result<Response<Body>, ApiError>) {
+        let status = answer.as_ref().map(Response::status);
+        self.inner.metrics.count(&connection.host, method, status);
+    }
+
+    /// Waits until the rate allows a request.
+    pub(super) async fn admit(&self, method: &Method, uri: &str) {
+        let _waiting = self.inner.metrics.measure_wait(method, uri);
+        self.inner.bucket.wait().await;
     }
 
     /// Time since the server last answered anything.
@@ -457,6 +493,7 @@ impl RemoteClient {
     /// The whole body of an answer, or the server's status if it is an error.
     pub(super) async fn whole(&self, request: Request<Body>) -> Result<bytes::Bytes, ApiError> {
         let name = format!("{} {}", request.method(), request.uri());
+        let _running = self.inner.metrics.measure(request.method(), request.uri());
         let (response, connection) = self.send(request).await?;
         let code = response.status();
         let body = http_body_util::Limited::new(response.into_body(), LARGEST_BODY);

@@ -143,7 +143,7 @@ impl RemoteClient {
         content: Option<(&str, &Value)>,
     ) -> Result<Bytes, ApiError> {
         let request = self.request(method, uri, content)?;
-        self.inner.bucket.wait().await;
+        self.admit(request.method(), uri).await;
         self.whole(request).await
     }
 
@@ -276,7 +276,7 @@ impl Client for RemoteClient {
         let uri = path(kind, namespace, "", Subresource::None)? + &query.0;
         // However many pages it has, a list counts as one request: they come one after the other anyway.
         if options.continue_token.is_empty() {
-            self.inner.bucket.wait().await;
+            self.admit(&Method::GET, &uri).await;
         }
         let body = self.whole(self.request(Method::GET, &uri, None)?).await?;
         let list: ListText<'_> = serde_json::from_slice(&body).map_err(|error| ApiError::Garbled {
@@ -320,9 +320,11 @@ impl Client for RemoteClient {
         let uri = path(kind, namespace, "", Subresource::None)? + &query.0;
         let name = format!("GET {uri}");
         let request = self.request(Method::GET, &uri, None)?;
-        self.inner.bucket.wait().await;
+        self.admit(request.method(), &uri).await;
         let generation = self.inner.generation.subscribe();
+        let running = self.inner.metrics.measure(request.method(), request.uri());
         let (response, connection) = self.send(request).await?;
+        drop(running);
         let code = response.status();
         if !code.is_success() {
             let body = http_body_util::Limited::new(response.into_body(), 1 << 20)

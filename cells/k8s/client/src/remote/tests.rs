@@ -33,6 +33,7 @@ use crate::{
     watcher,
 };
 
+mod metrics;
 mod tls;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
