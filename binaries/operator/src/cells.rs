@@ -31,6 +31,7 @@ fn leader_cells() -> Vec<Cell> {
         skep_operator_identity::cell(),
         skep_operator_ces::cell(),
         skep_operator_ipam::cell(),
+        skep_operator_ipam::metrics::cell(),
         skep_operator_lbipam::cell(),
         kvstore::leader_cells(),
         mesh::leader_cells(),

@@ -200,6 +200,12 @@ impl PrefixAllocator {
         Ok(())
     }
 
+    /// The family.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
     /// The networks, in the order in which they are used.
     pub fn networks(&self) -> impl Iterator<Item = &IpNet> {
         self.networks.iter().map(|network| &network.network)
@@ -220,6 +226,42 @@ impl PrefixAllocator {
     /// Prefixes in use, by address, with their owners.
     pub fn held(&self) -> impl Iterator<Item = (&IpNet, &str)> {
         self.held.values().map(|held| (&held.prefix, &*held.owner))
+    }
+
+    /// How many prefixes can be allocated.
+    #[must_use]
+    pub fn free(&self) -> u128 {
+        let networks = self.networks.iter();
+        let free = networks.map(|network| self.free_in(&network.network));
+        free.fold(0, u128::saturating_add)
+    }
+
+    fn free_in(&self, network: &IpNet) -> u128 {
+        let host_bits = u32::from(self.family.bits() - self.mask_size);
+        // The position of an address, in prefixes.
+        let position = |address: u128| address.checked_shr(host_bits).unwrap_or_default();
+        let (first, last) = bounds(network);
+        let before = self.held.range(..first).next_back();
+        let mut used = 0_u128;
+        let mut next = position(first);
+        for (start, held) in before.into_iter().chain(self.held.range(first..=last)) {
+            let (_, end) = bounds(&held.prefix);
+            if end < first {
+                continue;
+            }
+            // Several that are longer than what is allocated share one.
+            let from = position(*start.max(&first)).max(next);
+            let to = position(end.min(last));
+            if from <= to {
+                used = used.saturating_add((to - from).saturating_add(1));
+                next = to.saturating_add(1);
+            }
+        }
+        // One less than there are: all of a network can be more than a number holds.
+        let all_but_one = position(last) - position(first);
+        all_but_one
+            .checked_sub(used)
+            .map_or(0, |free| free.saturating_add(1))
     }
 
     /// Restores a prefix: it is in use by `owner` from now on. One that the owner holds already is fine.

@@ -77,6 +77,11 @@ impl ClusterPool {
         self.nodes.get(node).map_or(&[], Vec::as_slice)
     }
 
+    /// The pools, one for each family in use.
+    pub fn pools(&self) -> impl Iterator<Item = (Family, &PrefixAllocator)> {
+        self.pools.iter().map(|(family, pool)| (*family, pool))
+    }
+
     /// Names of the nodes that hold pod CIDRs.
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
         self.nodes.keys().map(String::as_str)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: allocates pod CIDRs to nodes. Requires: a Kubernetes client. Provides: [`Pools`], what is allocated in mode
-//! `multi-pool`. Only the leader may run it: two operators would allocate the same networks.
+//! Cell: allocates pod CIDRs to nodes. Requires: a Kubernetes client; uses an [`IpamRecorder`]. Provides: [`Pools`], what is
+//! allocated in mode `multi-pool`. Only the leader may run it: two operators would allocate the same networks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use crate::assign::ClusterPool;
 use crate::config::{Config, PoolError};
 use crate::multipool::{MultiPool, MultiPoolNodes, create_pools};
 use crate::nodes::NodePool;
+use crate::recorder::{IpamRecorder, Unrecorded};
 
 /// Time between two attempts to create a pool.
 const RETRY: Duration = Duration::from_secs(15);
@@ -49,6 +50,13 @@ struct StartParams {
     client: Arc<dyn Client>,
     jobs: Jobs,
     pools: Pools,
+    recorder: Option<Arc<dyn IpamRecorder>>,
+}
+
+impl StartParams {
+    fn recorder(&self) -> Arc<dyn IpamRecorder> {
+        self.recorder.clone().unwrap_or_else(|| Arc::new(Unrecorded))
+    }
 }
 
 fn start(params: StartParams) -> Result<(), StartError> {
@@ -65,6 +73,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
 }
 
 fn start_cluster_pool(params: StartParams) -> Result<(), StartError> {
+    let recorder = params.recorder();
     let StartParams {
         config,
         families,
@@ -75,10 +84,11 @@ fn start_cluster_pool(params: StartParams) -> Result<(), StartError> {
     config.pools(&families)?;
     jobs.spawn(Job::once("cluster-pool", move |cx: JobCtx| {
         let (client, config, families) = (client.clone(), config.clone(), families.clone());
+        let recorder = recorder.clone();
         async move {
             // Each run starts from what the nodes hold.
             let pool = ClusterPool::new(config.pools(&families)?);
-            let mut nodes = NodePool::new(client, pool, cx.health.clone());
+            let mut nodes = NodePool::new(client, pool, cx.health.clone()).recorded_by(recorder);
             cx.token.run_until_cancelled(nodes.run()).await;
             Ok::<_, PoolError>(())
         }
@@ -87,6 +97,7 @@ fn start_cluster_pool(params: StartParams) -> Result<(), StartError> {
 }
 
 fn start_multi_pool(params: StartParams) -> Result<(), SpawnError> {
+    let recorder = params.recorder();
     let StartParams {
         config,
         client,
@@ -108,7 +119,8 @@ fn start_multi_pool(params: StartParams) -> Result<(), SpawnError> {
     jobs.spawn(Job::once("multi-pool", move |cx: JobCtx| {
         let migration = config.migration();
         let pool = MultiPoolNodes::new(client.clone(), pools.0.clone(), migration);
-        let mut nodes = NodePool::new(client.clone(), pool, cx.health.clone());
+        let nodes = NodePool::new(client.clone(), pool, cx.health.clone());
+        let mut nodes = nodes.recorded_by(recorder.clone());
         async move {
             cx.token.run_until_cancelled(nodes.run()).await;
         }

@@ -7,6 +7,10 @@ use skep_k8s_crds::node::CiliumNode;
 
 use crate::assign::ClusterPool;
 use crate::nodes::{Assigned, NodeAllocator, member};
+use crate::recorder::PoolUsage;
+
+/// The name that its pool has in metrics.
+const POOL: &str = "cluster-pool";
 
 fn pod_cidrs(node: &CiliumNode) -> &[String] {
     let ipam = node.spec.ipam.as_ref();
@@ -32,6 +36,16 @@ impl NodeAllocator for ClusterPool {
 
     fn faults(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    fn usage(&self) -> Vec<PoolUsage> {
+        let pools = self.pools().map(|(family, pool)| PoolUsage {
+            pool: POOL.to_owned(),
+            family,
+            free: pool.free(),
+            held: pool.held().count(),
+        });
+        pools.collect()
     }
 
     fn holders(&self) -> Vec<String> {

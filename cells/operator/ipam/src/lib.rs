@@ -6,14 +6,19 @@
 //! - [`ClusterPool`]: which pod CIDRs each node has, all of the same networks; knows no Kubernetes;
 //! - [`MultiPool`]: which networks each node has of which CiliumPodIPPool; knows no Kubernetes;
 //! - [`PrefixAllocator`]: cuts the networks of a family into prefixes, with an owner each.
+//!
+//! Feature `metrics` adds `metrics`, the cell that counts and measures.
 
 mod allocator;
 mod assign;
 mod cell;
 mod cluster;
 mod config;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 mod multipool;
 mod nodes;
+mod recorder;
 #[cfg(feature = "testing")]
 mod suite;
 #[cfg(test)]
@@ -27,5 +32,6 @@ pub use multipool::{
     Allocation, AutoPoolError, AutoPools, MultiPool, MultiPoolAssignment, PoolSpec, PoolSpecError, Request,
     RequestError,
 };
+pub use recorder::{IpamRecorder, PoolUsage};
 
 hive::catalogue!(cell);

@@ -21,6 +21,7 @@ use skep_k8s_types::{RawObject, Resource};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::allocator::OccupyError;
+use crate::recorder::{IpamRecorder, PoolUsage, Unrecorded};
 
 /// Nodes with this annotation set to `true` are ignored.
 const IGNORE: &str = "ipam.cilium.io/ignore";
@@ -58,6 +59,8 @@ pub(crate) trait NodeAllocator: Send {
     fn failing(&self) -> Option<&str>;
     /// What else is wrong, for health.
     fn faults(&self) -> Vec<String>;
+    /// How much of each pool is in use.
+    fn usage(&self) -> Vec<PoolUsage>;
     /// Names of the nodes that hold networks.
     fn holders(&self) -> Vec<String>;
     /// Restores what a node has.
@@ -100,6 +103,7 @@ pub(crate) struct NodePool<A> {
     client: Arc<dyn Client>,
     pool: A,
     health: Health,
+    recorder: Arc<dyn IpamRecorder>,
     known: BTreeMap<String, Known>,
     /// Nodes to look at, and when.
     due: BTreeMap<String, Instant>,
@@ -132,6 +136,7 @@ impl<A: NodeAllocator> NodePool<A> {
             client,
             pool,
             health,
+            recorder: Arc::new(Unrecorded),
             known: BTreeMap::new(),
             due: BTreeMap::new(),
             unreadable: BTreeSet::new(),
@@ -139,6 +144,12 @@ impl<A: NodeAllocator> NodePool<A> {
             next_round: Instant::now(),
             failing: None,
         }
+    }
+
+    /// Records what happens.
+    pub(crate) fn recorded_by(mut self, recorder: Arc<dyn IpamRecorder>) -> Self {
+        self.recorder = recorder;
+        self
     }
 
     /// Watches and writes without end.
@@ -164,6 +175,7 @@ impl<A: NodeAllocator> NodePool<A> {
             }
             self.wake();
             self.report();
+            self.record();
         }
     }
 
@@ -244,7 +256,19 @@ impl<A: NodeAllocator> NodePool<A> {
         self.pool.restore(&node);
         let error = self.known.remove(&name).and_then(|known| known.error);
         self.known.insert(name.clone(), Known { node, error });
-        self.due.insert(name, Instant::now());
+        self.queue(name, Instant::now());
+    }
+
+    fn queue(&mut self, name: String, at: Instant) {
+        self.recorder.queued();
+        self.due.insert(name, at);
+    }
+
+    fn queue_all(&mut self, names: Vec<String>) {
+        let now = Instant::now();
+        for name in names {
+            self.queue(name, now);
+        }
     }
 
     fn remove(&mut self, name: &str) {
@@ -255,8 +279,7 @@ impl<A: NodeAllocator> NodePool<A> {
     }
 
     fn assign_all(&mut self) {
-        let now = Instant::now();
-        self.due = self.known.keys().map(|name| (name.clone(), now)).collect();
+        self.queue_all(self.known.keys().cloned().collect());
     }
 
     /// What was released may be what another node waits for.
@@ -264,18 +287,17 @@ impl<A: NodeAllocator> NodePool<A> {
         if !self.pool.take_released() {
             return;
         }
-        let now = Instant::now();
         let waiting = self.known.iter().filter(|(_, known)| known.error.is_some());
-        for (name, _) in waiting {
-            self.due.insert(name.clone(), now);
-        }
+        self.queue_all(waiting.map(|(name, _)| name.clone()).collect());
     }
 
     /// Assigns and writes whatever is due. The first request without an answer ends the round.
     async fn round(&mut self) {
         let now = Instant::now();
         let due = self.due.iter().filter(|(_, at)| **at <= now);
+        let first = due.clone().map(|(_, at)| *at).min().unwrap_or(now);
         let names: Vec<String> = due.map(|(name, _)| name.clone()).collect();
+        let nodes = names.len();
         for name in names {
             match self.bring_up_to_date(&name).await {
                 Ok(()) => {
@@ -286,7 +308,7 @@ impl<A: NodeAllocator> NodePool<A> {
                     self.due.remove(&name);
                 }
                 Err(WriteError::Api(error)) if error.is_conflict() => {
-                    self.due.insert(name, Instant::now() + INTERVAL);
+                    self.queue(name, Instant::now() + INTERVAL);
                 }
                 Err(error) => {
                     let text = hive::error_chain(&error);
@@ -295,7 +317,7 @@ impl<A: NodeAllocator> NodePool<A> {
                     if let Some(known) = self.known.get_mut(&name) {
                         known.error = Some(text);
                     }
-                    self.due.insert(name, Instant::now() + RETRY);
+                    self.queue(name, Instant::now() + RETRY);
                     if !is_status {
                         let later = Instant::now() + RETRY;
                         self.due
@@ -307,6 +329,7 @@ impl<A: NodeAllocator> NodePool<A> {
                 }
             }
         }
+        self.recorder.round(nodes, now - first, now.elapsed());
         self.next_round = Instant::now() + INTERVAL;
     }
 
@@ -363,6 +386,17 @@ impl<A: NodeAllocator> NodePool<A> {
             known.node = node.clone();
             known.error = error.map(str::to_owned);
         }
+    }
+
+    fn record(&self) {
+        if !self.is_listed || !self.pool.is_ready() {
+            return;
+        }
+        let failed = self.known.values().filter(|known| known.error.is_some());
+        let in_deficit = self.unreadable.len() + failed.count();
+        self.recorder
+            .nodes(self.known.len() + self.unreadable.len(), in_deficit);
+        self.recorder.pools(&self.pool.usage());
     }
 
     fn report(&self) {

@@ -206,6 +206,9 @@ proptest! {
             let now: BTreeMap<IpNet, u8> =
                 pool.held().map(|(prefix, owner)| (*prefix, owner.parse().unwrap())).collect();
             prop_assert_eq!(&now, &held);
+            let prefixes = networks.iter().flat_map(|network| network.subnets(28).unwrap());
+            let free = prefixes.filter(|prefix| addresses[range(prefix)].iter().all(Option::is_none));
+            prop_assert_eq!(pool.free(), free.count() as u128);
         }
     }
 }

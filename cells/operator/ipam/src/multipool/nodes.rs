@@ -18,6 +18,7 @@ use super::pool::PoolSpec;
 use super::pools::{Allocation, MultiPool, Request};
 use crate::allocator::Family;
 use crate::nodes::{Assigned, NodeAllocator, member};
+use crate::recorder::PoolUsage;
 
 /// How errors of requests begin in the status of a node.
 const FAILED: &str = "ipam-multi-pool-sync allocation failed";
@@ -258,6 +259,10 @@ impl NodeAllocator for MultiPoolNodes {
         faults
             .map(|(name, error)| format!("pool `{name}`: {error}"))
             .collect()
+    }
+
+    fn usage(&self) -> Vec<PoolUsage> {
+        self.pools.lock().usage()
     }
 
     fn holders(&self) -> Vec<String> {

@@ -12,6 +12,7 @@ use ipnet::IpNet;
 
 use super::pool::{PoolSpec, PoolSpecError, usable};
 use crate::allocator::{Family, OccupyError, PrefixAllocator};
+use crate::recorder::PoolUsage;
 
 /// Most networks that a node gets of one pool and family.
 const MOST_NETWORKS: usize = 4096;
@@ -172,6 +173,24 @@ impl MultiPool {
     pub fn pools(&self) -> impl Iterator<Item = &str> {
         let exist = self.pools.iter().filter(|(_, pool)| pool.spec.is_some());
         exist.map(|(name, _)| name.as_str())
+    }
+
+    /// How much of each pool is in use, of those that exist.
+    #[must_use]
+    pub fn usage(&self) -> Vec<PoolUsage> {
+        let mut usage = Vec::new();
+        for (name, pool) in &self.pools {
+            let families = pool.spec.iter().flat_map(|spec| spec.families.keys());
+            for allocator in families.filter_map(|family| pool.allocators.get(family)) {
+                usage.push(PoolUsage {
+                    pool: name.clone(),
+                    family: allocator.family(),
+                    free: allocator.free(),
+                    held: allocator.held().count(),
+                });
+            }
+        }
+        usage
     }
 
     /// The specification of a pool that exists.
