@@ -52,6 +52,7 @@ fn infrastructure() -> Cell {
         skep_metrics::operator_cell(),
         skep_metrics::endpoint::operator_cell(),
         skep_metrics::process::cell(),
+        skep_metrics::workqueue::cell(),
         skep_shell::cell(),
         skep_k8s_client::remote::operator_cell(),
         skep_operator_api::cell(),

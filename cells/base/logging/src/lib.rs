@@ -24,6 +24,8 @@ pub fn cell() -> Cell {
     Cell::module("logging", "Settings of logs")
         .config::<LogConfig>()
         .provide(count::metrics)
+        // Not every program with a log has metrics.
+        .library()
 }
 
 /// Form of log lines.

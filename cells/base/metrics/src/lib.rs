@@ -10,7 +10,7 @@
 //! * `--metrics=+name,-name` changes which are;
 //! * a sampler keeps two hours of every metric, enabled or not, for `metrics -s`, `metrics/plot` and `metrics/html`.
 //!
-//! The hive, its jobs, tables and reconcilers are measured by [`HiveMetricSet`], [`JobMetricSet`], [`TableMetricSet`] and
+//! [`workqueue`] has the metrics of queues of keys. The hive, its jobs, tables and reconcilers are measured by [`HiveMetricSet`], [`JobMetricSet`], [`TableMetricSet`] and
 //! [`ReconcilerMetricSet`].
 
 extern crate self as skep_metrics;
@@ -31,6 +31,7 @@ mod render;
 mod sampler;
 #[cfg(feature = "testing")]
 mod testing;
+pub mod workqueue;
 
 pub use cell::{cell, cell_in, operator_cell};
 pub use config::{Config, SamplerConfig};

@@ -4,15 +4,29 @@
 
 use std::time::Duration;
 
-use skep_metrics::{CounterVec, HistogramVec, Metrics};
+use skep_metrics::{CounterVec, GaugeVec, HistogramVec, MetricHandle, MetricSet, Metrics};
 
 use crate::keys;
-use crate::operation::{OperationRecord, Recorder};
+use crate::operation::{LimiterState, OperationRecord, Recorder};
 
 /// What clients of key-value stores do.
+#[derive(Debug, Default)]
+pub struct KvstoreMetrics {
+    clients: ClientMetrics,
+    limiters: LimiterMetrics,
+}
+
+impl MetricSet for KvstoreMetrics {
+    fn metrics(&self) -> Vec<MetricHandle> {
+        let mut metrics = self.clients.metrics();
+        metrics.extend(self.limiters.metrics());
+        metrics
+    }
+}
+
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "kvstore")]
-pub struct KvstoreMetrics {
+struct ClientMetrics {
     /// Durations of operations on the store.
     #[metric(name = "operations_duration_seconds", labels = ["scope", "kind", "action", "outcome"])]
     operations: HistogramVec,
@@ -24,10 +38,34 @@ pub struct KvstoreMetrics {
     quorum_errors: CounterVec,
 }
 
+/// The limits of clients: `api_call` is the name of the client.
+#[derive(Debug, Metrics)]
+#[metrics(prefix = "api_limiter", labels = ["api_call", "value"])]
+struct LimiterMetrics {
+    /// Operations that the limits of a client admitted and that have ended.
+    #[metric(name = "processed_requests_total", labels = ["api_call", "outcome"])]
+    processed: CounterVec,
+    /// How long the last ten operations of a client took, on average.
+    #[metric(name = "processing_duration_seconds")]
+    processing: GaugeVec,
+    /// How long the last ten operations of a client waited for its limits, on average.
+    #[metric(name = "wait_duration_seconds")]
+    wait: GaugeVec,
+    /// Operations of a client under way, and the most there may be.
+    #[metric(name = "requests_in_flight")]
+    in_flight: GaugeVec,
+    /// Operations of a client a second at most, and how many may go at once after a pause.
+    #[metric(name = "rate_limit")]
+    rate: GaugeVec,
+}
+
 impl Recorder for KvstoreMetrics {
     fn operation(&self, record: &OperationRecord<'_>) {
         let outcome = if record.is_success { "success" } else { "fail" };
-        self.operations
+        let processed = &self.limiters.processed;
+        processed.with([record.client, outcome]).inc();
+        self.clients
+            .operations
             .with([
                 keys::scope(record.key),
                 record.operation.kind(record.if_locked),
@@ -38,12 +76,29 @@ impl Recorder for KvstoreMetrics {
     }
 
     fn event(&self, prefix: &str, action: &'static str, waited: Duration) {
-        self.events
+        self.clients
+            .events
             .with([keys::scope(prefix), action])
             .observe(waited.as_secs_f64());
     }
 
     fn quorum_error(&self, reason: &'static str) {
-        self.quorum_errors.with([reason]).inc();
+        self.clients.quorum_errors.with([reason]).inc();
+    }
+
+    fn limiter(&self, client: &str, state: &LimiterState) {
+        let set = |family: &GaugeVec, value: &str, to: f64| family.with([client, value]).set(to);
+        let limiters = &self.limiters;
+        set(&limiters.processing, "mean", state.mean_processing.as_secs_f64());
+        set(&limiters.wait, "mean", state.mean_wait.as_secs_f64());
+        set(&limiters.in_flight, "in-flight", f64::from(state.in_flight));
+        if let Some(max) = state.max_in_flight {
+            set(&limiters.in_flight, "limit", f64::from(max));
+        }
+        // 0 is no limit.
+        if state.rate > 0.0 {
+            set(&limiters.rate, "limit", state.rate);
+            set(&limiters.rate, "burst", state.burst);
+        }
     }
 }

@@ -11,6 +11,7 @@ use skep_clustermesh_types::ClusterSettings;
 use skep_identity_labels::{FilterError, LabelConfig};
 use skep_k8s_client::Client;
 use skep_k8s_crds::Config as CrdConfig;
+use skep_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 
 use crate::config::{Config, ControllerMode};
 use crate::controller::{self, Source};
@@ -32,6 +33,7 @@ struct ControllerParams {
     labels: Cfg<LabelConfig>,
     client: Arc<dyn Client>,
     metrics: Arc<SliceMetrics>,
+    queues: Option<Arc<WorkqueueMetrics>>,
     jobs: Jobs,
 }
 
@@ -58,6 +60,14 @@ fn start(params: ControllerParams) -> Result<(), StartError> {
         true => Source::Pods(params.cluster.info().name.to_string(), params.labels.filter()?),
         false => Source::Endpoints,
     };
-    controller::spawn(params.config, source, params.client, params.metrics, &params.jobs)?;
+    let queue = WorkqueueRecorder::new(params.queues.as_ref(), "ciliumendpointslice");
+    controller::spawn(
+        params.config,
+        source,
+        params.client,
+        params.metrics,
+        queue,
+        &params.jobs,
+    )?;
     Ok(())
 }

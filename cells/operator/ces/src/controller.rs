@@ -17,6 +17,7 @@ use skep_k8s_client::{Api, ApiError, Backoff, Client, ObjectEvent, WatcherEvent,
 use skep_k8s_crds::endpoint::CiliumEndpointSlice;
 use skep_k8s_types::slim::{CiliumEndpoint, CiliumIdentity, CiliumNode, Namespace, Pod, Str};
 use skep_k8s_types::{DecodeError, ObjectKey, Resource};
+use skep_metrics::workqueue::WorkqueueRecorder;
 use tokio::time::Instant;
 
 use crate::config::Config;
@@ -45,6 +46,7 @@ pub(crate) fn spawn(
     source: Source,
     client: Arc<dyn Client>,
     metrics: Arc<SliceMetrics>,
+    queue: WorkqueueRecorder,
     jobs: &Jobs,
 ) -> Result<(), SpawnError> {
     jobs.spawn(Job::once("ces", move |cx: JobCtx| {
@@ -53,6 +55,7 @@ pub(crate) fn spawn(
             source.clone(),
             client.clone(),
             metrics.clone(),
+            Queue::new(queue.clone()),
             cx.health.clone(),
         );
         async move {
@@ -129,6 +132,7 @@ impl Controller {
         source: Source,
         client: Arc<dyn Client>,
         metrics: Arc<SliceMetrics>,
+        queue: Queue,
         health: Health,
     ) -> Self {
         let limit = usize::try_from(config.ces_max_ciliumendpoints_per_ces).unwrap_or(usize::MAX);
@@ -143,7 +147,7 @@ impl Controller {
                 Source::Endpoints => None,
                 Source::Pods(cluster, filter) => Some(Watched::new(&cluster, filter)),
             },
-            queue: Queue::default(),
+            queue,
             busy: Busy::default(),
             writes: FuturesUnordered::new(),
             priority: HashSet::new(),

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use skep_k8s_types::slim::Str;
+use skep_metrics::workqueue::{Work, WorkqueueRecorder};
 use tokio::time::Instant;
 
 use crate::config::RateLimit;
@@ -31,19 +32,34 @@ struct Item {
 pub(crate) struct Queue {
     items: HashMap<Str, Item>,
     failures: HashMap<Str, u32>,
+    taken: HashMap<Str, Work>,
+    recorder: WorkqueueRecorder,
 }
 
 impl Queue {
+    /// An empty queue.
+    pub(crate) fn new(recorder: WorkqueueRecorder) -> Self {
+        Self {
+            recorder,
+            ..Self::default()
+        }
+    }
+
     /// A slice has changed.
     pub(crate) fn add(&mut self, name: Str) {
         let now = Instant::now();
         let due = now + COALESCE;
-        let item = self.items.entry(name).or_insert(Item { due, since: now });
+        let item = self.items.entry(name).or_insert_with(|| {
+            self.recorder.added();
+            Item { due, since: now }
+        });
         item.due = item.due.min(due);
+        self.recorder.set_depth(self.items.len());
     }
 
     /// A write has failed, returns whether only for now.
     pub(crate) fn retry(&mut self, name: Str) -> bool {
+        self.taken.remove(&name);
         let failures = self.failures.entry(name.clone()).or_default();
         let wait = FIRST_RETRY
             .saturating_mul(1 << (*failures).min(7))
@@ -53,11 +69,14 @@ impl Queue {
         let now = Instant::now();
         let item = self.items.entry(name).or_insert(Item { due: now, since: now });
         item.due = now + wait;
+        self.recorder.retried();
+        self.recorder.set_depth(self.items.len());
         is_transient
     }
 
     /// A write has succeeded, or there is nothing to write.
     pub(crate) fn succeeded(&mut self, name: &str) {
+        self.taken.remove(name);
         self.failures.remove(name);
     }
 
@@ -72,11 +91,15 @@ impl Queue {
         let Some((name, item)) = items.min_by_key(|(name, item)| (item.due, *name)) else {
             return Next::Nothing;
         };
-        if item.due > Instant::now() {
+        let now = Instant::now();
+        if item.due > now {
             return Next::At(item.due);
         }
         let (name, since) = (name.clone(), item.since);
+        let work = self.recorder.taken(now - item.due);
         self.items.remove(&name);
+        self.taken.insert(name.clone(), work);
+        self.recorder.set_depth(self.items.len());
         Next::Due(name, since)
     }
 }

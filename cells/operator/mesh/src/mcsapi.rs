@@ -34,6 +34,7 @@ use skep_clustermesh_types::{ClusterSettings, ServiceExport};
 use skep_k8s_client::{ApiError, Client};
 use skep_k8s_crds::Config;
 use skep_k8s_types::Resource;
+use skep_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 
 use self::controller::Controller;
 use self::exports::RemoteExports;
@@ -84,6 +85,7 @@ struct StartParams {
     mesh: Arc<ClusterMesh>,
     client: Arc<dyn Client>,
     metrics: Arc<McsApiMetrics>,
+    queues: Option<Arc<WorkqueueMetrics>>,
     lifecycle: Lifecycle,
     jobs: Jobs,
 }
@@ -110,7 +112,10 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
             client: params.client.clone(),
             metrics: params.metrics.clone(),
             health: cx.health.clone(),
-            queue: Queue::new(Duration::ZERO),
+            queue: Queue::new(
+                Duration::ZERO,
+                WorkqueueRecorder::new(params.queues.as_ref(), "mcsapi"),
+            ),
             incomplete: BTreeSet::new(),
             look: None,
         };

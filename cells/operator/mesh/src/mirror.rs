@@ -22,6 +22,7 @@ use skep_clustermesh::{ClusterMesh, MeshObserver, observe};
 use skep_clustermesh_types::{ClusterEndpointSlice, ClusterService, ServiceSettings};
 use skep_k8s_client::Client;
 use skep_k8s_types::selector::{Selector, SelectorError};
+use skep_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 
 use self::controller::Controller;
 use self::remote::RemoteBackends;
@@ -73,6 +74,7 @@ struct StartParams {
     remote: Arc<RemoteBackends>,
     mesh: Arc<ClusterMesh>,
     client: Arc<dyn Client>,
+    queues: Option<Arc<WorkqueueMetrics>>,
     jobs: Jobs,
 }
 
@@ -93,7 +95,10 @@ fn start(params: StartParams) -> Result<(), StartError> {
             mesh: params.mesh.clone(),
             client: params.client.clone(),
             health: cx.health.clone(),
-            queue: Queue::new(config.clustermesh_endpoint_updates_batch_period),
+            queue: Queue::new(
+                config.clustermesh_endpoint_updates_batch_period,
+                WorkqueueRecorder::new(params.queues.as_ref(), "endpoint-sync"),
+            ),
             incomplete: BTreeSet::new(),
             look: None,
             most: count(config.clustermesh_endpoints_per_slice),

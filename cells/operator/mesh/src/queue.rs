@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::time::Duration;
 
+use skep_metrics::workqueue::{Work, WorkqueueRecorder};
 use tokio::time::Instant;
 
 /// Wait after a failure; doubles up to the longest.
@@ -26,6 +27,8 @@ pub(crate) struct Queue<K> {
     due: BTreeSet<(Instant, K)>,
     failed: BTreeMap<K, Failure>,
     passes: BTreeMap<K, u32>,
+    taken: BTreeMap<K, Work>,
+    recorder: WorkqueueRecorder,
 }
 
 #[derive(Debug)]
@@ -38,13 +41,15 @@ struct Failure {
 
 impl<K: Ord + Clone + Display> Queue<K> {
     /// An empty queue.
-    pub(crate) fn new(delay: Duration) -> Self {
+    pub(crate) fn new(delay: Duration, recorder: WorkqueueRecorder) -> Self {
         Self {
             delay,
             waiting: BTreeMap::new(),
             due: BTreeSet::new(),
             failed: BTreeMap::new(),
             passes: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            recorder,
         }
     }
 
@@ -59,26 +64,39 @@ impl<K: Ord + Clone + Display> Queue<K> {
         if !self.waiting.contains_key(&key) {
             self.due.insert((until, key.clone()));
             self.waiting.insert(key, until);
+            self.recorder.added();
+            self.record_depth();
         }
+    }
+
+    fn record_depth(&self) {
+        let retries = self.failed.values().filter(|failure| failure.retry.is_some());
+        self.recorder.set_depth(self.waiting.len() + retries.count());
     }
 
     /// Takes a key that is due. It must be reported [`settled`](Self::settled), [`changed`](Self::changed) or
     /// [`failed`](Self::failed).
     pub(crate) fn take(&mut self, now: Instant) -> Option<K> {
+        let (key, due) = self.take_due(now)?;
+        let work = self.recorder.taken(now - due);
+        self.taken.insert(key.clone(), work);
+        self.record_depth();
+        Some(key)
+    }
+
+    /// A key that is due, and since when.
+    fn take_due(&mut self, now: Instant) -> Option<(K, Instant)> {
         let due = self
             .failed
             .iter_mut()
-            .find(|(_, failure)| failure.retry.is_some_and(|retry| retry <= now));
+            .find_map(|(key, failure)| Some((key, failure.retry.take_if(|retry| *retry <= now)?)));
         match due {
-            Some((key, failure)) => {
-                failure.retry = None;
-                Some(key.clone())
-            }
+            Some((key, retry)) => Some((key.clone(), retry)),
             None => {
                 let first = self.due.first().filter(|(at, _)| *at <= now)?.clone();
                 self.due.remove(&first);
                 self.waiting.remove(&first.1);
-                Some(first.1)
+                Some((first.1, first.0))
             }
         }
     }
@@ -92,12 +110,14 @@ impl<K: Ord + Clone + Display> Queue<K> {
 
     /// A key is as desired.
     pub(crate) fn settled(&mut self, key: &K) {
+        self.taken.remove(key);
         self.failed.remove(key);
         self.passes.remove(key);
     }
 
     /// A key was changed: it is looked at again.
     pub(crate) fn changed(&mut self, key: K, now: Instant) {
+        self.taken.remove(&key);
         let passes = self.passes.entry(key.clone()).or_default();
         *passes += 1;
         if *passes > MOST_PASSES {
@@ -111,6 +131,7 @@ impl<K: Ord + Clone + Display> Queue<K> {
 
     /// A key could not be reconciled.
     pub(crate) fn failed(&mut self, key: K, error: String, now: Instant) {
+        self.taken.remove(&key);
         if let Some(at) = self.waiting.remove(&key) {
             self.due.remove(&(at, key.clone()));
         }
@@ -124,6 +145,8 @@ impl<K: Ord + Clone + Display> Queue<K> {
             error,
         };
         self.failed.insert(key, failure);
+        self.recorder.retried();
+        self.record_depth();
     }
 
     /// Keys that failed, each with its last error.
@@ -136,12 +159,15 @@ impl<K: Ord + Clone + Display> Queue<K> {
 
 #[cfg(test)]
 mod tests {
+    use skep_metrics::workqueue::WorkqueueMetrics;
+    use skep_metrics::{MetricSet, Registry, exposition};
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_failure_delays_its_key_alone() {
         let start = Instant::now();
-        let mut queue = Queue::new(Duration::ZERO);
+        let mut queue = Queue::new(Duration::ZERO, WorkqueueRecorder::default());
         queue.add("a", start);
         queue.add("b", start);
         assert_eq!((queue.take(start), queue.take(start)), (Some("a"), Some("b")));
@@ -162,9 +188,47 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn keys_are_counted_and_measured() {
+        let metrics = WorkqueueMetrics::default();
+        let registry = Registry::new(metrics.metrics(), &[]).unwrap();
+        let shows = |series: &str| {
+            let text = exposition(&registry);
+            let line = series.replace('@', "{queue_name=\"mcsapi\"}");
+            assert!(
+                text.contains(&format!("\ncilium_workqueue_{line}\n")),
+                "{line}\n{text}"
+            );
+        };
+        let start = Instant::now();
+        let mut queue = Queue::new(Duration::ZERO, metrics.queue("mcsapi"));
+        for key in ["a", "b", "a"] {
+            queue.add(key, start);
+        }
+        shows("depth@ 2");
+        shows("adds_total@ 2");
+
+        let later = start + Duration::from_secs(3);
+        queue.take(later);
+        queue.take(later);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        shows("depth@ 0");
+        shows("queue_duration_seconds_sum@ 6");
+        shows("unfinished_work_seconds@ 2");
+        queue.failed("a", "denied".to_owned(), later);
+        queue.settled(&"b");
+
+        shows("depth@ 1");
+        shows("retries_total@ 1");
+        shows("work_duration_seconds_sum@ 2");
+        shows("unfinished_work_seconds@ 0");
+        queue.take(later + FIRST_RETRY);
+        shows("depth@ 0");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_key_that_never_settles_is_a_failure() {
         let now = Instant::now();
-        let mut queue = Queue::new(Duration::ZERO);
+        let mut queue = Queue::new(Duration::ZERO, WorkqueueRecorder::default());
         queue.add("a", now);
         let mut passes = 0;
         while let Some(key) = queue.take(now) {
@@ -180,7 +244,7 @@ mod tests {
     async fn changes_within_the_delay_are_one() {
         let start = Instant::now();
         let delay = Duration::from_millis(500);
-        let mut queue = Queue::new(delay);
+        let mut queue = Queue::new(delay, WorkqueueRecorder::default());
         queue.add("a", start);
         queue.add("a", start + delay / 2);
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use skep_k8s_client::Client;
+use skep_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 use skep_operator_lbipam::{Config as LbIpamConfig, DefaultIpam};
 
 use crate::controller::Controller;
@@ -32,6 +33,7 @@ struct StartParams {
     config: Cfg<Config>,
     lbipam: Cfg<LbIpamConfig>,
     client: Arc<dyn Client>,
+    queues: Option<Arc<WorkqueueMetrics>>,
     jobs: Jobs,
 }
 
@@ -40,14 +42,16 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
         config,
         lbipam,
         client,
+        queues,
         jobs,
     } = params;
     if !config.enable_node_ipam || !client.is_enabled() {
         return Ok(());
     }
     let is_default = lbipam.default_lb_service_ipam == DefaultIpam::NodeIpam;
+    let queue = WorkqueueRecorder::new(queues.as_ref(), "service-nodeipam");
     jobs.spawn(Job::once("service-nodeipam", move |cx: JobCtx| {
-        let mut controller = Controller::new(client.clone(), is_default, cx.health.clone());
+        let mut controller = Controller::new(client.clone(), is_default, queue.clone(), cx.health.clone());
         async move {
             // A leader that is no longer one writes nothing more.
             cx.until_cancelled(controller.run()).await;

@@ -15,6 +15,7 @@ use skep_k8s_client::{
 };
 use skep_k8s_types::slim::{EndpointSlice, Node, Service};
 use skep_k8s_types::{ObjectKey, Resource};
+use skep_metrics::workqueue::WorkqueueRecorder;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::world::{World, is_responsible};
@@ -62,6 +63,7 @@ pub(crate) struct Controller {
     /// Services to look at, and when.
     due: BTreeMap<ObjectKey, Instant>,
     faults: BTreeMap<ObjectKey, String>,
+    queue: WorkqueueRecorder,
 }
 
 fn events<T: Resource>(client: &Arc<dyn Client>) -> Events<T> {
@@ -69,7 +71,12 @@ fn events<T: Resource>(client: &Arc<dyn Client>) -> Events<T> {
 }
 
 impl Controller {
-    pub(crate) fn new(client: Arc<dyn Client>, is_default: bool, health: Health) -> Self {
+    pub(crate) fn new(
+        client: Arc<dyn Client>,
+        is_default: bool,
+        queue: WorkqueueRecorder,
+        health: Health,
+    ) -> Self {
         Self {
             is_default,
             health,
@@ -81,6 +88,7 @@ impl Controller {
             world: World::default(),
             due: BTreeMap::new(),
             faults: BTreeMap::new(),
+            queue,
         }
     }
 
@@ -96,8 +104,10 @@ impl Controller {
                 }
                 self.apply(event);
             }
+            self.queue.set_depth(self.due.len());
             if self.is_listed() {
                 self.pass().await;
+                self.queue.set_depth(self.due.len());
             }
             self.report();
         }
@@ -128,8 +138,8 @@ impl Controller {
     fn mark(&mut self, services: impl IntoIterator<Item = ObjectKey>) {
         let now = Instant::now();
         for service in services {
-            if self.world.service(&service).is_some() {
-                self.due.insert(service, now);
+            if self.world.service(&service).is_some() && self.due.insert(service, now).is_none() {
+                self.queue.added();
             }
         }
     }
@@ -255,11 +265,12 @@ impl Controller {
     async fn pass(&mut self) {
         let now = Instant::now();
         let due = self.due.iter().filter(|(_, at)| **at <= now);
-        let keys: Vec<ObjectKey> = due.map(|(key, _)| key.clone()).collect();
-        for key in keys {
+        let keys: Vec<(ObjectKey, Instant)> = due.map(|(key, at)| (key.clone(), *at)).collect();
+        for (key, at) in keys {
             let Some(service) = self.world.service(&key).cloned() else {
                 continue;
             };
+            let _work = self.queue.taken(at.elapsed());
             let ingress = match self.world.ingress(&service) {
                 Ok(ingress) => ingress,
                 Err(error) => {
@@ -281,6 +292,7 @@ impl Controller {
                 Err(WriteError::Api(error)) if error.is_not_found() => _ = self.due.remove(&key),
                 Err(WriteError::Api(error)) if error.is_conflict() => {
                     self.due.insert(key, Instant::now() + CONFLICT);
+                    self.queue.retried();
                 }
                 Err(error) => {
                     let text = hive::error_chain(&error).to_string();
@@ -289,6 +301,7 @@ impl Controller {
                     self.faults.insert(key.clone(), text);
                     let later = Instant::now() + RETRY;
                     self.due.insert(key, later);
+                    self.queue.retried();
                     if !is_answered {
                         let due = self.due.values_mut().filter(|at| **at <= now);
                         due.for_each(|at| *at = later);

@@ -12,6 +12,8 @@ use skep_k8s_client::Client;
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_types::slim::{EndpointSlice, Node, Service};
 use skep_k8s_types::{Kind, Resource};
+use skep_metrics::workqueue::WorkqueueMetrics;
+use skep_metrics::{MetricSet, Registry, exposition};
 
 const N1: &[&str] = &["ExternalIP 192.0.2.1"];
 const N2: &[&str] = &["ExternalIP 192.0.2.2"];
@@ -38,7 +40,8 @@ impl Cluster {
             .provide(move || client.clone());
         let flags = ["--enable-node-ipam"].iter().chain(flags).copied();
         let settings = Settings::new().args(flags);
-        hive::testing::start_with(Hive::new([crate::cell(), client]), settings).await
+        let hive = Hive::new([crate::cell(), skep_metrics::workqueue::cell(), client]);
+        hive::testing::start_with(hive.root::<Arc<WorkqueueMetrics>>(), settings).await
     }
 
     async fn create(&self, kind: &Kind, namespace: &str, mut object: Value) {
@@ -291,6 +294,12 @@ async fn services_of_others_are_not_written() {
     hive::testing::stop(running).await;
 }
 
+/// Series of the queue as Prometheus reads them.
+fn queue(running: &Running) -> String {
+    let metrics = running.get::<Arc<WorkqueueMetrics>>().unwrap();
+    exposition(&Registry::new(metrics.metrics(), &[]).unwrap())
+}
+
 #[tokio::test(start_paused = true)]
 async fn writes_are_retried() {
     let cluster = Cluster::new();
@@ -309,6 +318,14 @@ async fn writes_are_retried() {
     settle().await;
     let expected = "1 of 2 services without their addresses: `default/a`: Forbidden";
     assert_eq!(health(&running), expected);
+    let (series, text) = ("{queue_name=\"service-nodeipam\"}", queue(&running));
+    let retries = format!("cilium_workqueue_retries_total{series} ");
+    assert!(
+        text.contains(&retries) && !text.contains(&format!("{retries}0\n")),
+        "{text}"
+    );
+    let depth = format!("cilium_workqueue_depth{series} 1\n");
+    assert!(text.contains(&depth), "service `a` waits\n{text}");
     cluster.client.heal();
     cluster.shows("a", "192.0.2.1").await;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use hive::config::Faults;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use skep_k8s_client::Client;
+use skep_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 
 use crate::controller::Controller;
 
@@ -46,17 +47,24 @@ pub fn cell() -> Cell {
 struct StartParams {
     config: Cfg<Config>,
     client: Arc<dyn Client>,
+    queues: Option<Arc<WorkqueueMetrics>>,
     jobs: Jobs,
 }
 
 fn start(params: StartParams) -> Result<(), SpawnError> {
-    let StartParams { config, client, jobs } = params;
+    let StartParams {
+        config,
+        client,
+        queues,
+        jobs,
+    } = params;
     if !config.enable_policy_secrets_sync || !client.is_enabled() {
         return Ok(());
     }
+    let queue = WorkqueueRecorder::new(queues.as_ref(), "secret-sync");
     let namespace = config.policy_secrets_namespace.clone();
     jobs.spawn(Job::once("copy", move |cx: JobCtx| {
-        let mut controller = Controller::new(client.clone(), &namespace, cx.health.clone());
+        let mut controller = Controller::new(client.clone(), &namespace, queue.clone(), cx.health.clone());
         async move {
             // A leader that is no longer one writes nothing more.
             cx.until_cancelled(controller.run()).await;

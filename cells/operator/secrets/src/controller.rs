@@ -12,6 +12,7 @@ use hive::Health;
 use skep_k8s_client::{Api, Backoff, Client, ObjectEvent, WatchState, WatcherEvent, watcher};
 use skep_k8s_crds::policy::{CiliumClusterwideNetworkPolicy, CiliumNetworkPolicy, Rule};
 use skep_k8s_types::{ObjectKey, Resource};
+use skep_metrics::workqueue::WorkqueueRecorder;
 use tokio::time::{Instant, sleep_until};
 
 use crate::world::{PolicyKind, World};
@@ -71,6 +72,7 @@ pub(crate) struct Controller {
     /// Copies to look at, and when.
     due: BTreeMap<String, Instant>,
     failed: BTreeMap<String, Failed>,
+    queue: WorkqueueRecorder,
     resync: Instant,
 }
 
@@ -83,7 +85,12 @@ fn next_resync() -> Instant {
 }
 
 impl Controller {
-    pub(crate) fn new(client: Arc<dyn Client>, namespace: &str, health: Health) -> Self {
+    pub(crate) fn new(
+        client: Arc<dyn Client>,
+        namespace: &str,
+        queue: WorkqueueRecorder,
+        health: Health,
+    ) -> Self {
         Self {
             health,
             policies: events(&client),
@@ -94,6 +101,7 @@ impl Controller {
             world: World::new(namespace),
             due: BTreeMap::new(),
             failed: BTreeMap::new(),
+            queue,
             resync: next_resync(),
         }
     }
@@ -104,8 +112,10 @@ impl Controller {
             self.step().await;
             // One pass for all that has happened.
             while self.step().now_or_never().is_some() {}
+            self.queue.set_depth(self.due.len());
             if self.is_listed() {
                 self.pass().await;
+                self.queue.set_depth(self.due.len());
             }
             self.report();
         }
@@ -146,7 +156,11 @@ impl Controller {
 
     fn mark(&mut self, copies: impl IntoIterator<Item = String>) {
         let now = Instant::now();
-        self.due.extend(copies.into_iter().map(|copy| (copy, now)));
+        for copy in copies {
+            if self.due.insert(copy, now).is_none() {
+                self.queue.added();
+            }
+        }
     }
 
     fn mark_all(&mut self) {
@@ -215,15 +229,17 @@ impl Controller {
     async fn pass(&mut self) {
         let now = Instant::now();
         let due = self.due.iter().filter(|(_, at)| **at <= now);
-        let copies: Vec<String> = due.map(|(copy, _)| copy.clone()).collect();
-        for copy in copies {
+        let copies: Vec<(String, Instant)> = due.map(|(copy, at)| (copy.clone(), *at)).collect();
+        for (copy, at) in copies {
             self.due.remove(&copy);
             let original = self.world.original(&copy).cloned();
-            let Err(error) = self
+            let work = self.queue.taken(at.elapsed());
+            let result = self
                 .writer
                 .reconcile(&copy, original.as_ref(), self.knows_policies())
-                .await
-            else {
+                .await;
+            drop(work);
+            let Err(error) = result else {
                 self.failed.remove(&copy);
                 continue;
             };
@@ -237,6 +253,7 @@ impl Controller {
             if !is_final {
                 tracing::warn!(copy, error = %cause, "Cannot copy a Secret");
                 self.due.insert(copy.clone(), Instant::now() + pause);
+                self.queue.retried();
             }
             self.failed.insert(copy, Failed { pause, cause });
             if !is_answered {

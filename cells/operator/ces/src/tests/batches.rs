@@ -2,9 +2,13 @@
 
 //! What slices have.
 
+use std::sync::Arc;
+
 use hive::testing;
 use serde_json::json;
 use skep_k8s_client::testing::{Fault, Verb};
+use skep_metrics::workqueue::WorkqueueMetrics;
+use skep_metrics::{MetricSet, Registry, exposition};
 
 use super::world::*;
 
@@ -246,6 +250,23 @@ async fn a_slice_that_cannot_be_written_is_retried_and_keeps_no_other() {
         health.contains("2 endpoints in 2 slices") && !health.contains("retrying"),
         "{health}"
     );
+    // Both are looked at once more, as the events of their writes come.
+    let queue = running.get::<Arc<WorkqueueMetrics>>().unwrap();
+    let text = exposition(&Registry::new(queue.metrics(), &[]).unwrap());
+    for series in [
+        "depth@ 0",
+        "adds_total@ 7",
+        "retries_total@ 3",
+        "queue_duration_seconds_count@ 7",
+        "work_duration_seconds_count@ 7",
+        "unfinished_work_seconds@ 0",
+    ] {
+        let series = series.replace('@', "{queue_name=\"ciliumendpointslice\"}");
+        assert!(
+            text.contains(&format!("\ncilium_workqueue_{series}\n")),
+            "{series}\n{text}"
+        );
+    }
     testing::stop(running).await;
 }
 

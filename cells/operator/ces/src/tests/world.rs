@@ -13,6 +13,7 @@ use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_client::Client;
 use skep_k8s_client::testing::FaultyClient;
 use skep_k8s_types::Kind;
+use skep_metrics::workqueue::WorkqueueMetrics;
 use tokio::time::{Instant, sleep};
 
 pub(super) const NAMESPACES: Kind = Kind::NAMESPACE;
@@ -92,12 +93,14 @@ impl World {
         let client: Arc<dyn Client> = self.faults.clone();
         let hive = Hive::new([
             crate::cell(),
+            skep_metrics::workqueue::cell(),
             skep_clustermesh_types::cell(),
             Cell::group([])
                 .config::<skep_k8s_crds::Config>()
                 .config::<skep_identity_labels::LabelConfig>()
                 .provide(move || client.clone()),
-        ]);
+        ])
+        .root::<Arc<WorkqueueMetrics>>();
         let flags = ["--enable-cilium-endpoint-slice"].iter().chain(flags).copied();
         testing::start_with(hive, Settings::new().args(flags)).await
     }

@@ -7,6 +7,7 @@ use skep_clustermesh::testing::FakeCluster;
 use skep_clustermesh_types::{
     ClusterEndpointSlice, Conditions, Endpoint, EndpointPort, Kind as Values, TextEntry, keys,
 };
+use skep_metrics::{MetricSet, Registry, exposition};
 
 use super::world::{World, capabilities, denied, faults, services, slices};
 
@@ -315,7 +316,7 @@ async fn denied_writes_are_named_and_retried() {
         headless(&world, name);
     }
     world.join("alder");
-    let operator = world.operator(&[SYNC]).await;
+    let (operator, queues) = world.queued_operator(&[SYNC]).await;
     world
         .until("10.4.1.1@alder".to_owned(), |w| mirrored(w, "cart"))
         .await;
@@ -342,6 +343,12 @@ async fn denied_writes_are_named_and_retried() {
             faults(&operator).contains("cannot update EndpointSlice `shop/cart-alder-")
         })
         .await;
+    let retries = "cilium_workqueue_retries_total{queue_name=\"endpoint-sync\"} ";
+    let text = exposition(&Registry::new(queues.metrics(), &[]).unwrap());
+    assert!(
+        text.contains(retries) && !text.contains(&format!("{retries}0")),
+        "{text}"
+    );
     world.relax();
     world
         .until("10.4.1.2@alder".to_owned(), |w| mirrored(w, "cart"))

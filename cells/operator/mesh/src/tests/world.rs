@@ -22,6 +22,7 @@ use skep_k8s_client::{
 use skep_k8s_crds::definitions;
 use skep_k8s_types::{Kind, RawObject};
 use skep_kvstore::Backend;
+use skep_metrics::workqueue::WorkqueueMetrics;
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -204,6 +205,14 @@ impl World {
         (running, metrics)
     }
 
+    /// As [`operator`](Self::operator), with the metrics of its queues.
+    pub(super) async fn queued_operator(&self, flags: &[&str]) -> (Running, Arc<WorkqueueMetrics>) {
+        let hive = self.hive().root::<Arc<WorkqueueMetrics>>();
+        let running = hive::testing::start_with(hive, self.settings(flags)).await;
+        let metrics = running.get().unwrap();
+        (running, metrics)
+    }
+
     fn settings(&self, flags: &[&str]) -> Settings {
         let config = format!("--clustermesh-config={}", self.directory.path().display());
         let flags = ["--cluster-id=9", "--cluster-name=birch", &config]
@@ -244,6 +253,7 @@ impl World {
             skep_clustermesh_types::cell(),
             skep_kvstore_etcd::cell(),
             skep_clustermesh::operator_cell(),
+            skep_metrics::workqueue::cell(),
             crate::mcsapi::cell(),
             crate::mirror::cell(),
         ])

@@ -12,6 +12,8 @@ use skep_k8s_client::Client;
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_crds::definitions;
 use skep_k8s_types::Kind;
+use skep_metrics::workqueue::WorkqueueMetrics;
+use skep_metrics::{MetricSet, Registry, exposition};
 
 use crate::{OWNER_NAME, OWNER_NAMESPACE};
 
@@ -52,7 +54,8 @@ impl Cluster {
         let client: Arc<dyn Client> = self.client.clone();
         let client = Cell::module("test", "Client").provide(move || client.clone());
         let settings = Settings::new().args(["--enable-policy-secrets-sync"]);
-        testing::start_with(Hive::new([crate::cell(), client]), settings).await
+        let hive = Hive::new([crate::cell(), skep_metrics::workqueue::cell(), client]);
+        testing::start_with(hive.root::<Arc<WorkqueueMetrics>>(), settings).await
     }
 
     async fn create(&self, kind: &Kind, namespace: &str, mut object: Value) {
@@ -230,6 +233,12 @@ async fn secrets_that_are_no_copies_are_left_alone() {
     testing::stop(running).await;
 }
 
+/// Series of the queue as Prometheus reads them.
+fn queue(running: &Running) -> String {
+    let metrics = running.get::<Arc<WorkqueueMetrics>>().unwrap();
+    exposition(&Registry::new(metrics.metrics(), &[]).unwrap())
+}
+
 #[tokio::test(start_paused = true)]
 async fn requests_that_fail_are_repeated() {
     for fault in [
@@ -266,6 +275,14 @@ async fn requests_that_fail_are_repeated() {
             "{fault:?}: {}",
             health(&running)
         );
+        let (series, text) = ("{queue_name=\"secret-sync\"}", queue(&running));
+        let retries = format!("cilium_workqueue_retries_total{series} ");
+        assert!(
+            text.contains(&retries) && !text.contains(&format!("{retries}0\n")),
+            "{text}"
+        );
+        let depth = format!("cilium_workqueue_depth{series} 0\n");
+        assert!(text.contains(&depth), "{text}");
         testing::stop(running).await;
     }
 }
