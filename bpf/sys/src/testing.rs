@@ -47,6 +47,19 @@ use crate::{mount, netns, store::MapStore};
 
 static SERIAL: AtomicU32 = AtomicU32::new(0);
 
+/// How many times slower than usual this machine is, as `SKEP_TEST_SLOWNESS` says where it is emulated; 1 elsewhere.
+///
+/// # Panics
+///
+/// If the variable is not a number.
+#[must_use]
+pub fn slowness() -> u32 {
+    match std::env::var("SKEP_TEST_SLOWNESS") {
+        Ok(times) => times.parse().expect("SKEP_TEST_SLOWNESS is a number"),
+        Err(_) => 1,
+    }
+}
+
 /// The world of one test, seen from inside.
 #[derive(Debug)]
 pub struct Node {

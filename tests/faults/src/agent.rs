@@ -11,10 +11,9 @@ use std::{
 };
 
 use rustix::thread::CapabilitySet;
-use skep_bpf_sys::testing::{CallWatch, Calls};
+use skep_bpf_sys::testing::{CallWatch, Calls, slowness};
 use skep_e2e::program;
 
-use crate::world::slowness;
 use crate::{Api, Outcome, World, patience, privileges};
 
 /// A running agent, killed with this value.

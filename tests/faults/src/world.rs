@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use skep_bpf_sys::testing::Node;
+use skep_bpf_sys::testing::{Node, slowness};
 use skep_e2e::program;
 
 use crate::{calls, calls_udp, privileges};
@@ -21,14 +21,6 @@ pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 /// How long a condition may take to come true.
 pub fn patience() -> Duration {
     Duration::from_secs(20) * slowness()
-}
-
-/// How many times slower than usual this machine is, as `SKEP_TEST_SLOWNESS` says where it is emulated; 1 elsewhere.
-pub(crate) fn slowness() -> u32 {
-    match std::env::var("SKEP_TEST_SLOWNESS") {
-        Ok(times) => times.parse().expect("SKEP_TEST_SLOWNESS is a number"),
-        Err(_) => 1,
-    }
 }
 
 /// Runs a test in a world with the addresses 10.244.0.1, 10.244.0.2 and fd00::1.

@@ -164,6 +164,15 @@ fn node_ports_lead_to_backends_elsewhere() {
     });
 }
 
+/// Says that something is to stop when it is dropped.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn no_connection_fails_while_agents_come_and_go() {
     run("replace", async |world: World| {
@@ -181,8 +190,10 @@ fn no_connection_fails_while_agents_come_and_go() {
                     }
                 });
             });
+            // A panic ends the client as well, which the scope waits for.
+            let _stop = Stop(&stop);
             let handle = tokio::runtime::Handle::current();
-            let work = tokio::task::block_in_place(|| {
+            tokio::task::block_in_place(|| {
                 handle.block_on(async {
                     agent.stop().await?;
                     for flags in [
@@ -195,9 +206,7 @@ fn no_connection_fails_while_agents_come_and_go() {
                     }
                     Outcome::Ok(())
                 })
-            });
-            stop.store(true, Ordering::Relaxed);
-            work
+            })
         });
 
         result?;

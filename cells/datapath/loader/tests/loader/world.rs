@@ -16,7 +16,7 @@ use skep_bpf_sys::{
     MapStore,
     filter::Filters,
     link::{InterfaceHook, InterfaceLinks, has_interface_links},
-    testing::{Node, Pod},
+    testing::{Node, Pod, slowness},
 };
 use skep_datapath_loader::{Attachment, PacketDatapath};
 use skep_endpoint_hooks::EndpointHooks;
@@ -269,7 +269,7 @@ impl Agent {
 
     /// Waits for a state.
     pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE * slowness();
         while !is_so(self) {
             assert!(
                 Instant::now() < deadline,
