@@ -113,7 +113,7 @@ impl Client {
         let (unlocks, pending) = Unlocks::new();
         let client = Self {
             inner: Arc::new(Inner {
-                limiter: Limiter::new(options.rate),
+                limiter: Limiter::new(options.rate, options.name.clone(), options.recorder.clone()),
                 leases: LeaseManager::new(options.lease_ttl, options.keys_per_lease),
                 lock_leases: LeaseManager::new(options.lock_ttl, options.keys_per_lease),
                 locks: LocalLocks::default(),
@@ -658,14 +658,12 @@ impl Client {
 
     /// Waits for the rate limit.
     async fn admit(&self) -> limit::Permit<'_> {
-        let started = Instant::now();
-        let permit = self.inner.limiter.acquire().await;
-        self.inner.options.recorder.limited(started.elapsed());
-        permit
+        self.inner.limiter.acquire().await
     }
 
     fn record(&self, operation: Operation, if_locked: bool, key: &str, is_success: bool, started: Instant) {
         self.inner.options.recorder.operation(&OperationRecord {
+            client: self.name(),
             operation,
             if_locked,
             key,

@@ -4,15 +4,29 @@
 
 use std::time::Duration;
 
-use skep_metrics::{CounterVec, HistogramVec, Metrics};
+use skep_metrics::{CounterVec, GaugeVec, HistogramVec, MetricHandle, MetricSet, Metrics};
 
 use crate::keys;
-use crate::operation::{OperationRecord, Recorder};
+use crate::operation::{LimiterUsage, Limits, OperationRecord, Recorder};
 
 /// What clients of key-value stores do.
+#[derive(Debug, Default)]
+pub struct KvstoreMetrics {
+    clients: ClientMetrics,
+    limiters: LimiterMetrics,
+}
+
+impl MetricSet for KvstoreMetrics {
+    fn metrics(&self) -> Vec<MetricHandle> {
+        let mut metrics = self.clients.metrics();
+        metrics.extend(self.limiters.metrics());
+        metrics
+    }
+}
+
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "kvstore")]
-pub struct KvstoreMetrics {
+struct ClientMetrics {
     /// Durations of operations on the store.
     #[metric(name = "operations_duration_seconds", labels = ["scope", "kind", "action", "outcome"])]
     operations: HistogramVec,
@@ -24,10 +38,38 @@ pub struct KvstoreMetrics {
     quorum_errors: CounterVec,
 }
 
+/// The limits of clients: `api_call` is the name of the client.
+#[derive(Debug, Metrics)]
+#[metrics(prefix = "api_limiter", labels = ["api_call", "value"])]
+struct LimiterMetrics {
+    /// Operations that the limits of a client admitted and that have ended.
+    #[metric(name = "processed_requests_total", labels = ["api_call", "outcome"])]
+    processed: CounterVec,
+    /// How long the last ten operations of a client took, on average.
+    #[metric(name = "processing_duration_seconds")]
+    processing: GaugeVec,
+    /// How long the last ten operations of a client waited for its limits, on average.
+    #[metric(name = "wait_duration_seconds")]
+    wait: GaugeVec,
+    /// Operations of a client under way, and the most there may be.
+    #[metric(name = "requests_in_flight")]
+    in_flight: GaugeVec,
+    /// Operations of a client a second at most, and how many may go at once after a pause.
+    #[metric(name = "rate_limit")]
+    rate: GaugeVec,
+}
+
+fn set(family: &GaugeVec, client: &str, value: &str, to: f64) {
+    family.with([client, value]).set(to);
+}
+
 impl Recorder for KvstoreMetrics {
     fn operation(&self, record: &OperationRecord<'_>) {
         let outcome = if record.is_success { "success" } else { "fail" };
-        self.operations
+        let processed = &self.limiters.processed;
+        processed.with([record.client, outcome]).inc();
+        self.clients
+            .operations
             .with([
                 keys::scope(record.key),
                 record.operation.kind(record.if_locked),
@@ -38,12 +80,34 @@ impl Recorder for KvstoreMetrics {
     }
 
     fn event(&self, prefix: &str, action: &'static str, waited: Duration) {
-        self.events
+        self.clients
+            .events
             .with([keys::scope(prefix), action])
             .observe(waited.as_secs_f64());
     }
 
     fn quorum_error(&self, reason: &'static str) {
-        self.quorum_errors.with([reason]).inc();
+        self.clients.quorum_errors.with([reason]).inc();
+    }
+
+    fn limits(&self, client: &str, limits: &Limits) {
+        let limiters = &self.limiters;
+        if let Some(most) = limits.in_flight {
+            set(&limiters.in_flight, client, "limit", f64::from(most));
+        }
+        // 0 is no limit.
+        if limits.rate > 0.0 {
+            set(&limiters.rate, client, "limit", limits.rate);
+            set(&limiters.rate, client, "burst", limits.burst);
+        }
+    }
+
+    fn usage(&self, client: &str, usage: &LimiterUsage) {
+        let limiters = &self.limiters;
+        let processing = usage.mean_processing.as_secs_f64();
+        set(&limiters.processing, client, "mean", processing);
+        set(&limiters.wait, client, "mean", usage.mean_wait.as_secs_f64());
+        let in_flight = f64::from(usage.in_flight);
+        set(&limiters.in_flight, client, "in-flight", in_flight);
     }
 }

@@ -105,6 +105,8 @@ impl fmt::Display for Operation {
 /// One operation that was done, or failed.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationRecord<'a> {
+    /// Name of the client.
+    pub client: &'a str,
     /// What was done.
     pub operation: Operation,
     /// Whether a lock guarded it.
@@ -115,6 +117,28 @@ pub struct OperationRecord<'a> {
     pub is_success: bool,
     /// How long the store took, without the wait for the rate limit.
     pub took: Duration,
+}
+
+/// How many operations a client does at most.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Operations a second; 0 for no limit.
+    pub rate: f64,
+    /// Operations that may go at once after a pause.
+    pub burst: f64,
+    /// Operations under way; `None` for no limit.
+    pub in_flight: Option<u32>,
+}
+
+/// What a client does within its limits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LimiterUsage {
+    /// Operations under way.
+    pub in_flight: u32,
+    /// How long the last operations waited, on average.
+    pub mean_wait: Duration,
+    /// How long the last operations took, without their wait, on average.
+    pub mean_processing: Duration,
 }
 
 /// Measures what a client does. All methods return at once.
@@ -134,9 +158,14 @@ pub trait Recorder: fmt::Debug + Send + Sync {
         let _ = reason;
     }
 
-    /// An operation waited for the rate limit.
-    fn limited(&self, waited: Duration) {
-        let _ = waited;
+    /// The limits of the client of that name have been set.
+    fn limits(&self, client: &str, limits: &Limits) {
+        let _ = (client, limits);
+    }
+
+    /// An operation was admitted by the limits of the client of that name, or has ended.
+    fn usage(&self, client: &str, usage: &LimiterUsage) {
+        let _ = (client, usage);
     }
 }
 

@@ -70,3 +70,51 @@ async fn the_heartbeat_is_written_at_once_each_minute_and_when_its_lease_ends() 
     assert_ne!(again.lease, first.lease);
     testing::stop(running).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_limits_of_a_client_are_shown() {
+    let metrics = Arc::new(KvstoreMetrics::default());
+    let mut options = ClientOptions::new("etcd-birch", ClientKind::Mesh);
+    options.rate = RateLimit {
+        qps: 2,
+        bootstrap_qps: None,
+        max_inflight: 3,
+    };
+    options.recorder = metrics.clone();
+    let (client, _driver) = Client::new(Arc::new(Memory::new()), options);
+    let shows = |lines: &[&str]| {
+        let registry = Registry::new(metrics.metrics(), &[]).expect("the names differ");
+        let text = exposition(&registry);
+        for line in lines {
+            let line = line.replace('@', "{api_call=\"etcd-birch\",");
+            assert!(
+                text.contains(&format!("\ncilium_api_limiter_{line}")),
+                "{line}\n{text}"
+            );
+        }
+    };
+
+    shows(&["rate_limit@value=\"limit\"} 2\n"]);
+    // Two at once, and two more after half a second each.
+    for _ in 0..4 {
+        client.get("other").await.expect("it is read");
+    }
+
+    shows(&[
+        "processed_requests_total@outcome=\"success\"} 4\n",
+        "rate_limit@value=\"limit\"} 2\n",
+        "rate_limit@value=\"burst\"} 2\n",
+        "requests_in_flight@value=\"limit\"} 3\n",
+        "requests_in_flight@value=\"in-flight\"} 0\n",
+        // And what the clock is late.
+        "wait_duration_seconds@value=\"mean\"} 0.25",
+        "processing_duration_seconds@value=\"mean\"} 0\n",
+    ]);
+    // One that is given up while it waits is under way no more.
+    let waiting = tokio::time::timeout(Duration::from_millis(100), client.get("other"));
+    waiting.await.expect_err("it waits for a token");
+    shows(&[
+        "requests_in_flight@value=\"in-flight\"} 0\n",
+        "processing_duration_seconds@value=\"mean\"} 0\n",
+    ]);
+}
