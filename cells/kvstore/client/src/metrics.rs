@@ -7,7 +7,7 @@ use std::time::Duration;
 use skep_metrics::{CounterVec, GaugeVec, HistogramVec, MetricHandle, MetricSet, Metrics};
 
 use crate::keys;
-use crate::operation::{LimiterState, OperationRecord, Recorder};
+use crate::operation::{LimiterUsage, Limits, OperationRecord, Recorder};
 
 /// What clients of key-value stores do.
 #[derive(Debug, Default)]
@@ -59,6 +59,10 @@ struct LimiterMetrics {
     rate: GaugeVec,
 }
 
+fn set(family: &GaugeVec, client: &str, value: &str, to: f64) {
+    family.with([client, value]).set(to);
+}
+
 impl Recorder for KvstoreMetrics {
     fn operation(&self, record: &OperationRecord<'_>) {
         let outcome = if record.is_success { "success" } else { "fail" };
@@ -86,19 +90,24 @@ impl Recorder for KvstoreMetrics {
         self.clients.quorum_errors.with([reason]).inc();
     }
 
-    fn limiter(&self, client: &str, state: &LimiterState) {
-        let set = |family: &GaugeVec, value: &str, to: f64| family.with([client, value]).set(to);
+    fn limits(&self, client: &str, limits: &Limits) {
         let limiters = &self.limiters;
-        set(&limiters.processing, "mean", state.mean_processing.as_secs_f64());
-        set(&limiters.wait, "mean", state.mean_wait.as_secs_f64());
-        set(&limiters.in_flight, "in-flight", f64::from(state.in_flight));
-        if let Some(max) = state.max_in_flight {
-            set(&limiters.in_flight, "limit", f64::from(max));
+        if let Some(most) = limits.in_flight {
+            set(&limiters.in_flight, client, "limit", f64::from(most));
         }
         // 0 is no limit.
-        if state.rate > 0.0 {
-            set(&limiters.rate, "limit", state.rate);
-            set(&limiters.rate, "burst", state.burst);
+        if limits.rate > 0.0 {
+            set(&limiters.rate, client, "limit", limits.rate);
+            set(&limiters.rate, client, "burst", limits.burst);
         }
+    }
+
+    fn usage(&self, client: &str, usage: &LimiterUsage) {
+        let limiters = &self.limiters;
+        let processing = usage.mean_processing.as_secs_f64();
+        set(&limiters.processing, client, "mean", processing);
+        set(&limiters.wait, client, "mean", usage.mean_wait.as_secs_f64());
+        let in_flight = f64::from(usage.in_flight);
+        set(&limiters.in_flight, client, "in-flight", in_flight);
     }
 }

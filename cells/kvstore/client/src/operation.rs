@@ -119,17 +119,22 @@ pub struct OperationRecord<'a> {
     pub took: Duration,
 }
 
-/// The limits of a client, and what goes on below them.
+/// How many operations a client does at most.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LimiterState {
+pub struct Limits {
     /// Operations a second; 0 for no limit.
     pub rate: f64,
     /// Operations that may go at once after a pause.
     pub burst: f64,
+    /// Operations under way; `None` for no limit.
+    pub in_flight: Option<u32>,
+}
+
+/// What a client does within its limits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LimiterUsage {
     /// Operations under way.
     pub in_flight: u32,
-    /// Most operations under way; `None` for no limit.
-    pub max_in_flight: Option<u32>,
     /// How long the last operations waited, on average.
     pub mean_wait: Duration,
     /// How long the last operations took, without their wait, on average.
@@ -153,9 +158,14 @@ pub trait Recorder: fmt::Debug + Send + Sync {
         let _ = reason;
     }
 
+    /// The limits of the client of that name have been set.
+    fn limits(&self, client: &str, limits: &Limits) {
+        let _ = (client, limits);
+    }
+
     /// An operation was admitted by the limits of the client of that name, or has ended.
-    fn limiter(&self, client: &str, state: &LimiterState) {
-        let _ = (client, state);
+    fn usage(&self, client: &str, usage: &LimiterUsage) {
+        let _ = (client, usage);
     }
 }
 

@@ -94,6 +94,7 @@ async fn the_limits_of_a_client_are_shown() {
         }
     };
 
+    shows(&["rate_limit@value=\"limit\"} 2\n"]);
     // Two at once, and two more after half a second each.
     for _ in 0..4 {
         client.get("other").await.expect("it is read");

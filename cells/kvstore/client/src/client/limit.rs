@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-use crate::operation::{LimiterState, Recorder};
+use crate::operation::{LimiterUsage, Limits, Recorder};
 use crate::options::RateLimit;
 
 /// Over how many operations means are taken.
@@ -91,7 +91,7 @@ impl Limiter {
             (0, qps) => Some(qps),
             (max, _) => Some(max),
         };
-        Self {
+        let limiter = Self {
             name,
             recorder,
             bucket: Mutex::new(Bucket {
@@ -105,7 +105,18 @@ impl Limiter {
             max_inflight: inflight,
             inflight: inflight.map(|max| Semaphore::new(max as usize)),
             usage: Mutex::default(),
-        }
+        };
+        limiter.record_limits(&limiter.bucket.lock());
+        limiter
+    }
+
+    fn record_limits(&self, bucket: &Bucket) {
+        let limits = Limits {
+            rate: bucket.rate,
+            burst: bucket.burst,
+            in_flight: self.max_inflight,
+        };
+        self.recorder.limits(&self.name, &limits);
     }
 
     /// From now on the rate is that of normal operation.
@@ -115,16 +126,16 @@ impl Limiter {
         // Who waits already has a time; who comes now does not wait for them at the lower rate.
         bucket.tokens = bucket.tokens.max(0.0);
         bucket.rate = self.rate;
+        self.record_limits(&bucket);
     }
 
     /// Waits until an operation may begin.
     pub(crate) async fn acquire(&self) -> Permit<'_> {
         // First a place, then a token: whoever waits for a place holds no token that others could use.
         let started = Instant::now();
-        let mut permit = self.place().await;
+        let mut permit = self.enter().await;
         let wait = self.bucket.lock().reserve(Instant::now());
         if !wait.is_zero() {
-            permit.since = None;
             tokio::time::sleep(wait).await;
         }
         let now = Instant::now();
@@ -135,37 +146,37 @@ impl Limiter {
 
     /// Waits for a place among the operations under way, without a token: for what is part of an operation.
     pub(crate) async fn place(&self) -> Permit<'_> {
+        let mut permit = self.enter().await;
+        permit.since = Some(Instant::now());
+        self.changed(|_| {});
+        permit
+    }
+
+    async fn enter(&self) -> Permit<'_> {
         let place = match &self.inflight {
             // The semaphore is never closed.
             Some(inflight) => inflight.acquire().await.ok(),
             None => None,
         };
-        self.changed(|usage| usage.in_flight += 1);
+        self.usage.lock().in_flight += 1;
         Permit {
             limiter: self,
-            since: Some(Instant::now()),
+            since: None,
             place,
         }
     }
 
     /// Records a change of the usage.
     fn changed(&self, change: impl FnOnce(&mut Usage)) {
-        let (rate, burst) = {
-            let bucket = self.bucket.lock();
-            (bucket.rate, bucket.burst)
-        };
         let mut usage = self.usage.lock();
         change(&mut usage);
-        let state = LimiterState {
-            rate,
-            burst,
+        let now = LimiterUsage {
             in_flight: usage.in_flight,
-            max_in_flight: self.max_inflight,
             mean_wait: usage.waits.get(),
             mean_processing: usage.processing.get(),
         };
-        // With the lock: a later state is not overwritten.
-        self.recorder.limiter(&self.name, &state);
+        // With the lock: what is later is not overwritten.
+        self.recorder.usage(&self.name, &now);
     }
 }
 
