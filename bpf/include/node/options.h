@@ -79,7 +79,7 @@ struct packet_options {
 	__u8 ipip_termination; /* packets inside others for pods are for services */
 	__u8 health_probes;    /* sockets of a health checker choose their backends */
 	__u8 has_mem_keys;     /* memory of a caller may be key of a map (6.2) */
-	__u8 pad[1];
+	__u8 protocols;	       /* IP protocols without ports have flows, too */
 };
 
 struct node_options {
