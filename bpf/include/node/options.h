@@ -85,6 +85,8 @@ struct packet_options {
 	__u8 verdict_events;
 	__u8 trace_events;
 	__u8 debug_events;
+	__u8 protocols; /* IP protocols without ports have flows, too */
+	__u8 pad[3];
 };
 
 struct node_options {
@@ -107,7 +109,7 @@ struct node_options {
 	__u8 has_set_retval; /* bpf_set_retval exists (5.18) */
 	struct packet_options packet;
 };
-_Static_assert(sizeof(struct node_options) == 288, "node_options layout");
+_Static_assert(sizeof(struct node_options) == 292, "node_options layout");
 
 /* In .rodata: set before load, constant for the verifier. */
 extern const volatile struct node_options options;

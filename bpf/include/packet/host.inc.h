@@ -564,7 +564,8 @@ GLOBAL int AF_FN(to_network)(CTX *ctx, struct AF_FN(work) * work)
 			return error;
 		goto out;
 	}
-	if (!options.packet.AF_FN(masquerade) || !AF_FN(masquerade_target)(ctx, work))
+	if (!options.packet.AF_FN(masquerade) || !AF_FN(has_translation)(packet->proto) ||
+	    !AF_FN(masquerade_target)(ctx, work))
 		goto out;
 	AF_TO_WORDS(original, packet->saddr);
 	if (packet->proto == ICMP_PROTO) {

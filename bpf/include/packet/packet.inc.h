@@ -111,6 +111,12 @@ static __always_inline void AF_FN(parse_icmp)(struct AF_FN(packet) * packet,
 #endif
 }
 
+/* NAT tells flows of the protocol apart: by ports, or by the id of an echo. */
+static __always_inline int AF_FN(has_translation)(__u8 proto)
+{
+	return has_ports(proto) || proto == ICMP_PROTO;
+}
+
 /* The transport header; `packet` has addresses, protocol, offset and fragment. */
 static __always_inline void AF_FN(parse_transport)(CTX *ctx, struct AF_FN(packet) * packet)
 {
@@ -154,10 +160,8 @@ static __always_inline void AF_FN(parse_transport)(CTX *ctx, struct AF_FN(packet
 		packet->dport = ((const struct udp *)l4)->destination;
 		break;
 	case IPPROTO_SCTP:
-		if (!options.packet.sctp) {
-			packet->ct_error = DROP_CT_PROTOCOL;
-			return;
-		}
+		if (!options.packet.sctp)
+			goto without_ports;
 		l4 = packet_bytes(ctx, packet->l4, sizeof(struct sctp));
 		if (!l4) {
 			packet->error = packet->ct_error = DROP_CT_HEADER;
@@ -178,6 +182,9 @@ static __always_inline void AF_FN(parse_transport)(CTX *ctx, struct AF_FN(packet
 			packet->ct_error = DROP_CT_HEADER;
 		break;
 	default:
+	without_ports:
+		if (options.packet.protocols)
+			break;
 		packet->ct_error = DROP_CT_PROTOCOL;
 		return;
 	}

@@ -167,6 +167,8 @@ pub struct PacketOptions {
     pub health_probes: bool,
     /// SCTP has ports, like TCP and UDP (`enable-sctp`).
     pub sctp: bool,
+    /// IP protocols without ports have flows, too (`enable-extended-ip-protocols`).
+    pub extended_protocols: bool,
     /// VLAN ids whose packets the kernel gets (`vlan-bpf-bypass`); at most 5.
     pub vlans: Vec<u16>,
     /// All VLANs' packets go to the kernel.
@@ -331,6 +333,7 @@ impl Default for PacketOptions {
             ipip_termination: false,
             health_probes: false,
             sctp: false,
+            extended_protocols: false,
             vlans: Vec::new(),
             all_vlans: false,
             ct_accounting: false,
@@ -478,6 +481,7 @@ macro_rules! raw_options {
         raw.verdict_events = packets.events.verdicts.into();
         raw.trace_events = packets.events.traces.into();
         raw.debug_events = packets.events.debug.into();
+        raw.protocols = packets.extended_protocols.into();
         raw.dual_stack = (options.ipv4 && options.ipv6).into();
         raw.has_skip_neigh = values.has_skip_neigh.into();
         raw.has_mem_keys = values.has_mem_keys.into();

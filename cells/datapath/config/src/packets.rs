@@ -105,6 +105,9 @@ pub struct PacketConfig {
     /// Count what entries of policies match.
     #[config(default = true, flag = "policy-accounting")]
     pub policy_accounting: bool,
+    /// Follow flows of IP protocols without ports, such as GRE; else packets of pods with them are dropped.
+    #[config(default = false, flag = "enable-extended-ip-protocols")]
+    pub extended_protocols: bool,
     /// Put the identity of pods into the mark of their packets.
     #[config(default = true, flag = "enable-identity-mark")]
     pub identity_mark: bool,

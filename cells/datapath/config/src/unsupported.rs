@@ -32,9 +32,6 @@ pub struct UnsupportedConfig {
     /// The way through the stack of the host: packets always bypass it.
     #[config(default = false, hidden)]
     pub enable_host_legacy_routing: bool,
-    /// IP protocols without ports: not supported.
-    #[config(default = false, hidden)]
-    pub enable_extended_ip_protocols: bool,
     /// Unreachable routes for endpoints that are gone: not supported.
     #[config(default = false, hidden)]
     pub enable_unreachable_routes: bool,
@@ -180,11 +177,6 @@ impl UnsupportedConfig {
                 "enable-host-legacy-routing",
                 self.enable_host_legacy_routing,
                 "packets bypass the stack of the host",
-            ),
-            (
-                "enable-extended-ip-protocols",
-                self.enable_extended_ip_protocols,
-                "packets of IP protocols without ports are dropped",
             ),
             (
                 "enable-unreachable-routes",

@@ -198,6 +198,7 @@ impl PacketSettings {
             icmp_rules: packets.icmp_rules,
             icmp_frag_needed: packets.icmp_frag_needed,
             policy_accounting: packets.policy_accounting,
+            extended_protocols: packets.extended_protocols,
             identity_mark: packets.identity_mark,
             reply_no_backend: packets.no_backend == NoBackend::Reject,
             vlans: packets.vlans.clone(),

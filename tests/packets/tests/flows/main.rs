@@ -18,6 +18,7 @@ mod nat;
 mod nat46x64;
 mod packet;
 mod pressure;
+mod protocols;
 mod random;
 mod sctp;
 mod termination;
