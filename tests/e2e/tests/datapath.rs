@@ -134,7 +134,7 @@ impl Setup {
     fn snat_source(&self, node: usize, is_ipv4: bool) -> IpAddr {
         let node = &plan_nodes()[node];
         let addresses = match self.routing {
-            RoutingMode::Native => node.addresses().map(|(address, _)| address),
+            RoutingMode::Native | RoutingMode::Direct => node.addresses().map(|(address, _)| address),
             // So that the answer comes by the tunnel.
             RoutingMode::Tunnel => node.gateways(),
         };
