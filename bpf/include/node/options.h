@@ -109,7 +109,7 @@ struct node_options {
 	__u8 has_set_retval; /* bpf_set_retval exists (5.18) */
 	struct packet_options packet;
 };
-_Static_assert(sizeof(struct node_options) == 296, "node_options layout");
+_Static_assert(sizeof(struct node_options) == 288, "node_options layout");
 
 /* In .rodata: set before load, constant for the verifier. */
 extern const volatile struct node_options options;
