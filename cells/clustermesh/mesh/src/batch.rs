@@ -51,12 +51,20 @@ struct Progress {
 pub(crate) type Realized = BoxFuture<'static, ()>;
 
 /// Returns when the reconcilers of a table have handled what was written to it up to a snapshot.
+#[cfg_attr(
+    not(any(feature = "ipcache", feature = "services")),
+    expect(dead_code, reason = "others have no reconciler")
+)]
 pub(crate) fn reconciled<T: Send + Sync + 'static>(table: Table<T>, snapshot: &Snapshot) -> Realized {
     let revision = table.revision(snapshot);
     async move { table.wait_until_reconciled(revision).await }.boxed()
 }
 
 /// Returns at once: the table is all there is.
+#[cfg_attr(
+    not(any(test, feature = "identities", feature = "nodes")),
+    expect(dead_code, reason = "others have a reconciler")
+)]
 pub(crate) fn in_table() -> Realized {
     std::future::ready(()).boxed()
 }

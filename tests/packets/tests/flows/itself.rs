@@ -29,8 +29,18 @@ fn loopback(family: Family) -> IpAddr {
 
 /// Makes the second pod the backend of a service, and returns both.
 fn serve(node: &PacketNode, family: Family, proto: u8) -> Result<(SocketAddr, SocketAddr), Error> {
+    serve_by(node, family, family.local_pod(), proto)
+}
+
+/// Makes a pod the backend of a service, and returns both.
+pub(crate) fn serve_by(
+    node: &PacketNode,
+    family: Family,
+    pod: impl Into<IpAddr>,
+    proto: u8,
+) -> Result<(SocketAddr, SocketAddr), Error> {
     let service = SocketAddr::from((family.pick([203, 0, 113, 80].into(), "2001:db8:80::1"), 80));
-    let backend = SocketAddr::from((family.local_pod(), 8080));
+    let backend = SocketAddr::from((pod.into(), 8080));
     let (id, store) = (900, node.store());
     let maps = LbMaps::open(&store, LbMapSizes::uniform(4096)).unwrap();
     maps.upsert(&Frontend::new(id, service, proto, &[backend]))

@@ -14,15 +14,13 @@ use run_packets::{
 use skep_bpf_maps::{
     MapSizes,
     endpoint::{Endpoint, endpoint_flags},
-    lb::{LbMapSizes, ReverseNat4, ReverseNat6, ReverseNatKey},
     policy::{POLICIES, POLICY_STATIC_BITS},
-    testing::{Frontend, LbMaps},
 };
 use skep_bpf_programs::testing::run::SkBuff;
 use skep_bpf_sys::{KernelMap, RawMap as _};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-use crate::{dsr::*, frame::*, packet::*};
+use crate::{dsr::*, frame::*, itself::serve_by, packet::*};
 
 const PROGRAM: &str = "cil_to_container";
 /// The second pod.
@@ -253,34 +251,13 @@ fn without_a_policy_nothing_passes() {
     });
 }
 
-/// Makes a pod of another node the backend of a service, and returns both.
-fn serve(node: &PacketNode, family: Family, proto: u8) -> Result<(SocketAddr, SocketAddr), Error> {
-    let service = SocketAddr::from((family.pick([203, 0, 113, 80].into(), "2001:db8:80::1"), 80));
-    let backend = SocketAddr::from((family.remote_pod(), 8080));
-    let (id, store) = (900, node.store());
-    let maps = LbMaps::open(&store, LbMapSizes::uniform(4096)).unwrap();
-    maps.upsert(&Frontend::new(id, service, proto, &[backend]))
-        .unwrap();
-    match service {
-        SocketAddr::V4(at) => {
-            let map = store.open("cilium_lb4_reverse_nat")?;
-            map.update(&ReverseNatKey::new(id), &ReverseNat4::new(*at.ip(), at.port()))?;
-        }
-        SocketAddr::V6(at) => {
-            let map = store.open("cilium_lb6_reverse_nat")?;
-            map.update(&ReverseNatKey::new(id), &ReverseNat6::new(*at.ip(), at.port()))?;
-        }
-    }
-    Ok((service, backend))
-}
-
 #[test]
 fn replies_of_services_come_from_the_service_whatever_the_policy() {
     with_program(|node| {
         closed(node)?;
         each(|family, proto| {
             node.forget_flows()?;
-            let (service, backend) = serve(node, family, proto)?;
+            let (service, backend) = serve_by(node, family, family.remote_pod(), proto)?;
             let request = Frame::new(proto, (family.local_pod(), 40_000).into(), service);
             let sent = node.run("cil_from_container", &request.bytes(), &at(P2_IFINDEX))?;
             assert_eq!(read_back(&sent).destination, backend);
@@ -306,7 +283,7 @@ fn errors_about_flows_of_the_pod_pass_and_name_the_service() {
         closed(node)?;
         each(|family, proto| {
             node.forget_flows()?;
-            let (service, backend) = serve(node, family, proto)?;
+            let (service, backend) = serve_by(node, family, family.remote_pod(), proto)?;
             let request = Frame::new(proto, (family.local_pod(), 40_000).into(), service);
             let sent = node.run("cil_from_container", &request.bytes(), &at(P2_IFINDEX))?;
             // Unreachable port.
