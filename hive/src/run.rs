@@ -2,7 +2,7 @@
 
 //! The `main` of a program that is a hive.
 
-// They panic if nobody listens; see `console`.
+// They panic if the reader is gone; see `console`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod commands;

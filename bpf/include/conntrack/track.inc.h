@@ -59,7 +59,7 @@ static __always_inline void AF_FN(ct_fragment)(CTX *ctx, const struct AF_FN(pack
 		COUNT_PACKET(ctx, REASON_FRAGMENT_UPDATE, direction, METRIC_FILE_CONNTRACK);
 }
 
-/* Tells that the flow of the packet is looked up, in the order that `scope` says. */
+/* Debug messages: the flow of the packet is looked up, in the order of `scope`. */
 static __noinline void AF_FN(debug_lookup)(CTX *ctx, const struct AF_FN(work) * work,
 					   __u8 direction, __u32 scope)
 {
@@ -79,7 +79,7 @@ static __noinline void AF_FN(debug_lookup)(CTX *ctx, const struct AF_FN(work) * 
 		     direction, scope);
 }
 
-/* Tells what was found: an entry, or NULL. */
+/* Debug messages: the entry that was found, or NULL. */
 static __noinline void AF_FN(debug_found)(CTX *ctx, const struct AF_FN(work) * work,
 					  const struct ct_entry *entry, __u32 result)
 {
@@ -92,7 +92,7 @@ static __noinline void AF_FN(debug_found)(CTX *ctx, const struct AF_FN(work) * w
 	debug_output(ctx, &work->path, DEBUG_CT_VERDICT, result, service, 0);
 }
 
-/* Tells of a new entry. */
+/* Debug message: a new entry. */
 static __noinline void AF_FN(debug_create)(CTX *ctx, const struct AF_FN(work) * work)
 {
 	const struct ct_entry *entry = &work->fresh;
@@ -160,7 +160,7 @@ static __noinline struct ct_entry *AF_FN(ct_search)(CTX *ctx, struct AF_FN(work)
 	return entry;
 }
 
-/* As above; counts the packet, and tells of it. */
+/* As above; counts the packet, and sends debug messages. */
 static __always_inline struct ct_entry *AF_FN(ct_lookup)(CTX *ctx, struct AF_FN(work) * work,
 							 __u8 direction, int forward_only)
 {

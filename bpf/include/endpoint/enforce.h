@@ -107,7 +107,7 @@ static __always_inline int policy_ask(CTX *ctx, struct policy_question *question
 	return entry->proxy_port ? DROP_NO_CONFIG : 0;
 }
 
-/* Tells what a policy said of the packet. */
+/* Debug message: the verdict of a policy. */
 static __noinline void debug_policy(CTX *ctx, const struct path *path,
 				    const struct policy_question *question, int dropped)
 {
@@ -120,7 +120,7 @@ static __noinline void debug_policy(CTX *ctx, const struct path *path,
 			     (__u32)question->port << 16 | question->proto);
 }
 
-/* As above; tells of it. */
+/* As above; sends a debug message. */
 static __noinline int policy_check(CTX *ctx, const struct path *path,
 				   struct policy_question *question)
 {

@@ -94,8 +94,8 @@ enum capture_point {
 #define DEBUG_SCOPE_BOTH 2
 
 #ifdef __bpf__
-/* Debug events are on. What is only for them is out of the way of packets, and in functions of its
- * own that take what is at hand: packets pay for no register.
+/* Debug events are enabled. Code for them is in functions that are not inlined and take existing
+ * variables: while they are off, no register is spilled for them.
  */
 #define DEBUGS() (!LIKELY(!options.packet.debug_events))
 

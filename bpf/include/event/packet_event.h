@@ -241,7 +241,7 @@ static __noinline int drop_packet(CTX *ctx, const struct path *path, __u8 reason
 	return DROPPED;
 }
 
-/* Somebody wants to know that a packet came, before anything is decided. */
+/* Packets are traced when they arrive, before a verdict. */
 static __always_inline int traces_arrivals(void)
 {
 	return options.packet.trace_events && options.trace_aggregation < 1;

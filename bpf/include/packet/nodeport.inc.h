@@ -114,7 +114,7 @@ static __always_inline const struct lb_service *AF_FN(outside_service)(struct AF
 	return NULL;
 }
 
-/* As above; tells of it. */
+/* As above; sends debug messages. */
 static __noinline const struct lb_service *AF_FN(debug_outside)(CTX *ctx, struct AF_FN(work) * work,
 								int known, int *unknown_port)
 {

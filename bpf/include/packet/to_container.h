@@ -19,7 +19,7 @@ static __always_inline __u32 sender_of_mark(__u32 mark)
 	return marked_identity(mark);
 }
 
-/* How a packet with this mark comes to the pod. Without identity, nobody here has seen it. */
+/* Origin of a packet with this mark. Without identity, no program of this node has handled it. */
 static __always_inline enum delivery delivery_of_mark(__u32 mark)
 {
 	if ((mark & MARK_MASK) == MARK_INGRESS_PROXY)

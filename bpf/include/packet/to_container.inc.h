@@ -43,8 +43,8 @@ GLOBAL int AF_FN(to_endpoint)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 	if (broken)
 		return FAIL(path, broken);
 #if AF == 6
-	/* The kernel asks for the pod's MAC address, or answers the pod: nobody else has packets
-	 * with this hop limit here (RFC 4861 7.1).
+	/* Neighbour discovery between kernel and pod: packets that were forwarded do not have this
+	 * hop limit (RFC 4861 7.1).
 	 */
 	if (packet->proto == IPPROTO_ICMPV6 && packet->hop_limit == 255 &&
 	    (packet->icmp_type == ICMP6_SOLICITATION || packet->icmp_type == ICMP6_ADVERTISEMENT))

@@ -16,7 +16,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Names are checked when the metrics are collected: before that nobody knows them.
+    /// Names are checked when the metrics are collected: their cells have declared them by then.
     fn check(&self, faults: &mut Faults) {
         for change in self.metrics.iter().filter(|change| !change.is_empty()) {
             if !change.starts_with(['+', '-']) {

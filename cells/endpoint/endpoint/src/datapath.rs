@@ -12,7 +12,7 @@ use skep_datapath_config::AttachConfig;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case")]
 pub struct DatapathConfiguration {
-    /// The agent does not release its addresses: somebody else allocated them.
+    /// The agent does not release its addresses: another IPAM allocated them.
     #[serde(skip_serializing_if = "is_false")]
     pub external_ipam: bool,
     /// The kernel has a route of its own to it.
@@ -66,7 +66,7 @@ impl EndpointRouting {
         }
     }
 
-    /// Whether routes to an endpoint that requested this are made and removed by somebody else.
+    /// Whether routes to an endpoint that requested this are installed and removed by another CNI plugin.
     pub(crate) fn leaves_routes(self, requested: DatapathConfiguration) -> bool {
         let is_external = self.external || requested.require_routing == Some(false);
         is_external && !self.effective(requested).install_endpoint_route

@@ -50,7 +50,7 @@ struct Service {
     affinity: Option<&'static str>,
 }
 
-/// Endpoints of a third node, which nobody runs: the lab itself has no CiliumEndpoints.
+/// Endpoints of a third node that does not run: the lab itself has no CiliumEndpoints.
 fn endpoints() -> Kind {
     Kind::new("cilium.io", "v2", "CiliumEndpoint", "ciliumendpoints", true)
 }

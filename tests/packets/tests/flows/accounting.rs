@@ -104,11 +104,8 @@ fn direct_return_counts_at_the_node_of_the_backend() {
         options.packets.dsr = Some(DSR);
     };
     let done = with_options(&facts(), change, |node| {
-        let told = |proto| {
-            let frame = Frame::new(proto, CLIENT_SIDE.into(), (P2, 8080).into());
-            frame.extension(&[0x9a, 8, 0x80, 0x75, 1, 0, 30, 172])
-        };
-        let first = told(UDP);
+        let first = Frame::new(UDP, CLIENT_SIDE.into(), (P2, 8080).into());
+        let first = first.extension(&[0x9a, 8, 0x80, 0x75, 1, 0, 30, 172]);
         receive(node, TC, &first)?;
         receive(node, TC, &first)?;
         let bytes = 2 * length(&first);

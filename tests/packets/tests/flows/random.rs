@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Packets that nobody recorded: what comes back is what a client expects.
+//! Random packets: what comes back is what a client expects.
 
 use proptest::{
     collection::vec,

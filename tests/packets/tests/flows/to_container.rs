@@ -347,7 +347,7 @@ fn what_is_no_packet_for_the_pod_is_dropped_or_left_alone() {
 }
 
 #[test]
-fn the_kernel_may_look_for_the_pod_and_nobody_may_pretend_to() {
+fn neighbour_discovery_of_the_kernel_passes_and_of_others_is_dropped() {
     with_program(|node| {
         closed(node)?;
         for kind in [135, 136] {
@@ -438,7 +438,7 @@ fn the_policy_is_asked_once_of_what_the_host_sends_by_cilium_host() {
             assert_eq!(flow_count(node, family)?, entries);
             assert_eq!(events(node)?, [(5, 0, 1), (4, 0, 1)]);
 
-            // Somebody else is dropped there.
+            // Another sender is dropped there.
             let stranger = Frame::new(proto, (world(family), 40_000).into(), pod(family));
             let ran = node.run("cil_from_host", &stranger.bytes(), &cilium_host(0))?;
             assert_eq!(ran.verdict, REDIRECT);

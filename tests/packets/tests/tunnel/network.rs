@@ -107,7 +107,7 @@ pub(crate) fn add_address(interface: u32, address: IpAddr, bits: u8) {
     });
 }
 
-/// Tells where a neighbour is, so that nobody asks for it.
+/// Adds a permanent neighbour entry, so that there is no neighbour discovery.
 pub(crate) fn add_neighbour(interface: u32, address: IpAddr, mac: [u8; 6]) {
     netlink(async |handle| {
         let neighbour = handle.neighbours().add(interface, address);

@@ -30,7 +30,8 @@ use statedb::{Db, RwTable, Table};
 
 use super::node::Outcome;
 
-const PROGRAM: &str = "cil_from_container";
+const FROM_CONTAINER: &str = "cil_from_container";
+const TO_CONTAINER: &str = "cil_to_container";
 /// How long the kernel took for links, of all tests of this process.
 pub(super) static ATTACHED: Mutex<Vec<Duration>> = Mutex::new(Vec::new());
 
@@ -58,6 +59,25 @@ impl RealHooks {
         let folder = format!("cilium/endpoints/{endpoint}/links");
         self.store.root().join(folder)
     }
+
+    fn link(&self, endpoint: u16, interface: &str, name: &str, hook: InterfaceHook) -> Result<(), HookError> {
+        let program = self.programs().program(name).unwrap();
+        let attached = InterfaceLinks::new(&self.links(endpoint), interface)
+            .and_then(|links| links.attach(name, program, hook));
+        let failed = |source: LinkError| HookError::Attach {
+            endpoint,
+            interface: interface.to_owned(),
+            source,
+        };
+        attached.map(drop).map_err(failed)
+    }
+
+    fn unlink(&self, endpoint: u16, name: &str) -> Result<(), HookError> {
+        let detached = link::detach(&self.links(endpoint), name);
+        detached
+            .map(drop)
+            .map_err(|source| HookError::Detach { endpoint, source })
+    }
 }
 
 impl std::fmt::Debug for RealHooks {
@@ -68,32 +88,23 @@ impl std::fmt::Debug for RealHooks {
 
 impl EndpointHooks for RealHooks {
     fn attach(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
-        let program = self.programs().program(PROGRAM).unwrap();
         let begun = Instant::now();
-        let attached = InterfaceLinks::new(&self.links(endpoint), interface)
-            .and_then(|links| links.attach(PROGRAM, program, InterfaceHook::Ingress));
+        let attached = self.link(endpoint, interface, FROM_CONTAINER, InterfaceHook::Ingress);
         ATTACHED.lock().push(begun.elapsed());
-        let failed = |source: LinkError| HookError::Attach {
-            endpoint,
-            interface: interface.to_owned(),
-            source,
-        };
-        attached.map(drop).map_err(failed)
+        attached
     }
 
-    fn attach_egress(&self, endpoint: u16, _: &str) -> Result<(), HookError> {
-        unimplemented!("endpoint {endpoint} has no route of its own")
+    fn attach_egress(&self, endpoint: u16, interface: &str) -> Result<(), HookError> {
+        self.link(endpoint, interface, TO_CONTAINER, InterfaceHook::Egress)
     }
 
-    fn detach_egress(&self, _: u16, _: &str) -> Result<(), HookError> {
-        Ok(())
+    fn detach_egress(&self, endpoint: u16, _: &str) -> Result<(), HookError> {
+        self.unlink(endpoint, TO_CONTAINER)
     }
 
     fn detach(&self, endpoint: u16) -> Result<(), HookError> {
-        let detached = link::detach(&self.links(endpoint), PROGRAM);
-        detached
-            .map(drop)
-            .map_err(|source| HookError::Detach { endpoint, source })
+        self.unlink(endpoint, TO_CONTAINER)?;
+        self.unlink(endpoint, FROM_CONTAINER)
     }
 
     fn loaded(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
