@@ -229,7 +229,8 @@ int cil_sock_release(struct bpf_sock *ctx)
 	__be16 port = (__be16)raw_port;
 	__be32 address[4];
 
-	if (!port)
+	/* Nothing is remembered of sockets that are not translated. */
+	if (!port || (options.host_only && !socket_in_host_netns(ctx)))
 		return SOCKET_PROCEED;
 	if (ctx->family == AF_INET) {
 		if (options.ipv4)

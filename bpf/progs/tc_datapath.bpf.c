@@ -162,9 +162,9 @@ int cil_from_netdev(CTX *ctx)
 SEC("tc")
 int cil_to_netdev(CTX *ctx)
 {
-	__u32 ifindex = ctx->ifindex;
+	__u32 ifindex = ctx->ifindex, mark = ctx->mark & MARK_MASK;
+	const struct device *device = NULL;
 	union work *work = this_work();
-	const struct device *device;
 	struct path *path;
 	int verdict = 0;
 	__be16 type;
@@ -176,11 +176,11 @@ int cil_to_netdev(CTX *ctx)
 		   METRIC_FILE_HOST);
 	type = ether_type(ctx);
 	path->ipv6 = type == bpf_htons(ETH_P_IPV6);
-	device = bpf_map_lookup_elem(&skep_devices, &ifindex);
 	/* What the tunnel sends was translated before. */
-	if (device && !(device->flags & DEVICE_L3) && !vlan_tagged(ctx) &&
-	    (ctx->mark & MARK_MASK) != MARK_SNAT_DONE &&
-	    !(options.packet.tunnel && (ctx->mark & MARK_MASK) == MARK_OVERLAY)) {
+	if (mark != MARK_SNAT_DONE && !(options.packet.tunnel && mark == MARK_OVERLAY) &&
+	    !vlan_tagged(ctx))
+		device = bpf_map_lookup_elem(&skep_devices, &ifindex);
+	if (device && !(device->flags & DEVICE_L3)) {
 		if (type == bpf_htons(ETH_P_IP) && options.ipv4) {
 			work->v4.device = *device;
 			if (options.packet.health_probes)

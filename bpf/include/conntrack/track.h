@@ -36,6 +36,13 @@ static __always_inline void ct_count(CTX *ctx, struct ct_entry *entry)
 	__sync_fetch_and_add(&entry->bytes, packet_length(ctx));
 }
 
+/* Which entries of a packet are looked up, in which order. */
+enum ct_scope {
+	CT_REVERSE_FIRST, /* of the flow that it replies to, then of its own */
+	CT_FORWARD_FIRST, /* of its own first: most probably it is there */
+	CT_FORWARD,	  /* of its own only */
+};
+
 #define AF 4
 #include "track.inc.h"
 #undef AF

@@ -134,11 +134,12 @@ static __always_inline int AF_FN(is_mtu_error)(const struct AF_FN(packet) * pack
  * need much, and all together have 512 bytes (in steps of 32 before 6.9).
  */
 static __noinline struct ct_entry *AF_FN(ct_search)(CTX *ctx, struct AF_FN(work) * work,
-						    __u8 direction, int forward_only)
+						    __u8 direction, enum ct_scope scope)
 {
 	const struct AF_FN(packet) *packet = &work->packet;
 	struct path *path = &work->path;
 	struct ct_entry *entry;
+	int n, forward = scope != CT_REVERSE_FIRST;
 
 	path->report = 1;
 	AF_FN(ct_fragment)(ctx, packet, direction == CT_INGRESS ? METRIC_INGRESS : METRIC_EGRESS);
@@ -146,30 +147,35 @@ static __noinline struct ct_entry *AF_FN(ct_search)(CTX *ctx, struct AF_FN(work)
 		COUNT_PACKET(ctx, REASON_MTU_ERROR,
 			     direction == CT_INGRESS ? METRIC_INGRESS : METRIC_EGRESS,
 			     METRIC_FILE_CONNTRACK);
-	if (!forward_only) {
-		AF_FN(ct_reverse)(packet, &work->flow, direction);
+	for (n = 0; n < 2; n++, forward = !forward) {
+		if (forward)
+			AF_FN(ct_forward)(packet, &work->flow, direction);
+		else
+			AF_FN(ct_reverse)(packet, &work->flow, direction);
 		entry = AF_FN(ct_follow)(work, direction);
 		if (entry) {
-			path->reason = packet->related ? CT_RESULT_RELATED : CT_RESULT_REPLY;
+			path->reason = forward		 ? CT_RESULT_ESTABLISHED
+				       : packet->related ? CT_RESULT_RELATED
+							 : CT_RESULT_REPLY;
 			return entry;
 		}
+		if (scope == CT_FORWARD)
+			break;
 	}
-	AF_FN(ct_forward)(packet, &work->flow, direction);
-	entry = AF_FN(ct_follow)(work, direction);
-	path->reason = entry ? CT_RESULT_ESTABLISHED : CT_RESULT_NEW;
-	return entry;
+	path->reason = CT_RESULT_NEW;
+	return NULL;
 }
 
 /* As above; counts the packet, and sends debug messages. */
 static __always_inline struct ct_entry *AF_FN(ct_lookup)(CTX *ctx, struct AF_FN(work) * work,
-							 __u8 direction, int forward_only)
+							 __u8 direction, enum ct_scope scope)
 {
 	struct ct_entry *entry;
 
 	if (DEBUGS())
 		AF_FN(debug_lookup)(ctx, work, direction,
-				    forward_only ? DEBUG_SCOPE_FORWARD : DEBUG_SCOPE_BOTH);
-	entry = AF_FN(ct_search)(ctx, work, direction, forward_only);
+				    scope == CT_FORWARD ? DEBUG_SCOPE_FORWARD : DEBUG_SCOPE_BOTH);
+	entry = AF_FN(ct_search)(ctx, work, direction, scope);
 	if (DEBUGS())
 		AF_FN(debug_found)(ctx, work, entry, work->path.reason);
 	if (entry)

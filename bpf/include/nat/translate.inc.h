@@ -187,7 +187,7 @@ static __always_inline int AF_FN(nat_flow)(CTX *ctx, struct AF_FN(work) * work)
 /* The flow of a process of this node, which only the NAT entry's owner tracks. */
 static __always_inline int AF_FN(nat_track)(CTX *ctx, struct AF_FN(work) * work, __u8 direction)
 {
-	if (AF_FN(ct_lookup)(ctx, work, direction, 0) || direction == CT_INGRESS)
+	if (AF_FN(ct_lookup)(ctx, work, direction, CT_REVERSE_FIRST) || direction == CT_INGRESS)
 		return 0;
 	__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
 	return AF_FN(ct_create)(ctx, work, CT_EGRESS, 0);

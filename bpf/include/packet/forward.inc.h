@@ -134,6 +134,7 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 	struct policy_question *question;
 	const struct endpoint *facts;
 	struct path *path;
+	enum ct_scope scope = CT_REVERSE_FIRST;
 	enum ct_result result;
 	__be32 original[4] = {};
 	int loopback = 0, denied = 0;
@@ -150,7 +151,11 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 	AF_TO_WORDS(original, packet->saddr);
 	if (packet->ct_error)
 		return FAIL(path, packet->ct_error);
-	entry = AF_FN(ct_lookup)(ctx, work, CT_INGRESS, 0);
+	/* The sender's side knows whether it answers. */
+	if ((how == FROM_POD || how == FROM_SERVICE) &&
+	    (path->reason == CT_RESULT_ESTABLISHED || path->reason == CT_RESULT_NEW))
+		scope = CT_FORWARD_FIRST;
+	entry = AF_FN(ct_lookup)(ctx, work, CT_INGRESS, scope);
 	result = path->reason;
 	if (entry && (result == CT_RESULT_REPLY || result == CT_RESULT_RELATED)) {
 		error = AF_FN(translate_back)(ctx, work, entry);
@@ -347,7 +352,7 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		if (DEBUGS())
 			AF_FN(debug_frontend)(ctx, work, svc != NULL);
 		if (!svc && !packet->ct_error) {
-			entry = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, 0);
+			entry = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, CT_REVERSE_FIRST);
 			local = AF_FN(lxc_lookup)(packet->daddr);
 			looked_up = 1;
 			/* Pods have no surrogates: those are of nodes. */
@@ -375,7 +380,7 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 	if (packet->ct_error)
 		return FAIL(path, packet->ct_error);
 	if (!looked_up) {
-		entry = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, svc != NULL);
+		entry = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, svc ? CT_FORWARD : CT_REVERSE_FIRST);
 		/* Endpoints of this node by hash, all others by longest prefix. */
 		local = AF_FN(lxc_lookup)(packet->daddr);
 	}

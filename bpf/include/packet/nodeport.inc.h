@@ -22,7 +22,7 @@ static __always_inline int AF_FN(in_source_range)(const struct AF_FN(packet) * p
 static __always_inline int AF_FN(nodeport_track)(CTX *ctx, struct AF_FN(work) * work)
 {
 	__be16 rev_nat_index = work->translation.rev_nat_index;
-	const struct ct_entry *entry = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, 1);
+	const struct ct_entry *entry = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, CT_FORWARD);
 
 	if (entry && (entry->flags & CT_NODE_PORT) && entry->rev_nat_index == rev_nat_index)
 		return 0;

@@ -99,7 +99,20 @@ fn one_socket_may_talk_to_two_services_on_one_backend() {
 
 #[test]
 fn closed_sockets_leave_no_entry() {
-    with_each("release", &NodeOptions::default(), |world, family| {
+    closed_sockets_leave_none("release", false);
+}
+
+#[test]
+fn closed_sockets_of_the_node_leave_no_entry_in_host_only_mode() {
+    closed_sockets_leave_none("release-host", true);
+}
+
+fn closed_sockets_leave_none(name: &str, host_only: bool) {
+    let options = NodeOptions {
+        host_only,
+        ..NodeOptions::default()
+    };
+    with_each(name, &options, |world, family| {
         let service = family.service(1, 80);
         let (stream, datagram) = (tcp_server(family.node(1, 0)), udp_server(family.node(1, 0)));
         world.maps.upsert(&Frontend::new(1, service, TCP, &[stream]))?;
