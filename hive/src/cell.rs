@@ -333,7 +333,7 @@ impl Cell {
         }))
     }
 
-    /// Offers what a constructor gives to the whole hive. The constructor runs at most once, and only if
+    /// Provides the results of a constructor to the whole hive. The constructor runs at most once, and only if
     /// something that runs needs it.
     ///
     /// ```
@@ -353,7 +353,7 @@ impl Cell {
         self.provide_as(Function::provider(constructor), Visibility::Public)
     }
 
-    /// Offers what a constructor gives to this module and the modules inside.
+    /// Provides the results of a constructor to this module and the modules inside.
     ///
     /// ```
     /// # use std::sync::Arc; struct Table; struct Writer;
@@ -373,7 +373,7 @@ impl Cell {
         self.provide_as(Function::provider(constructor), Visibility::Private)
     }
 
-    /// Offers a value of which every module that asks gets its own instance: a logger with the module's
+    /// Provides a value of which every module that requires it gets its own instance: a logger with the module's
     /// name, a database handle that names its writer. Parameters are those of the module that asks.
     ///
     /// ```
@@ -498,7 +498,7 @@ impl Cell {
         self
     }
 
-    /// Puts another cell inside.
+    /// Adds another cell, inside of this one.
     #[must_use]
     pub fn with(self, cell: Cell) -> Self {
         self.item(Item::Cell(cell))
@@ -580,7 +580,7 @@ impl Cell {
         self
     }
 
-    /// Puts `prefix-` in front of all settings of the cells inside: `size` becomes `--west-size`.
+    /// Prefixes all settings of the cells inside with `prefix-`: `size` becomes `--west-size`.
     #[track_caller]
     #[must_use]
     pub fn config_prefix(mut self, prefix: impl Into<String>) -> Self {
@@ -590,7 +590,7 @@ impl Cell {
         self
     }
 
-    /// Says that this cell offers things which not every program uses: unused constructors are not reported.
+    /// Says that this cell provides things which not every program uses: unused constructors are not reported.
     #[must_use]
     pub fn library(mut self) -> Self {
         self.node_mut().library = true;

@@ -150,7 +150,7 @@ impl<C: Config> Cfg<C> {
         }
     }
 
-    /// Tells of reloads. `None` if no field of `C` is marked `reloadable`.
+    /// Watches reloads. `None` if no field of `C` is marked `reloadable`.
     ///
     /// ```
     /// # #[derive(Clone, hive::Config)] struct C { /// Number.

@@ -2,7 +2,7 @@
 
 //! What a program says to those who started it.
 //!
-//! Nobody may listen: a program outlives the terminal that it was started from, and the reader of the pipe that takes
+//! There may be no reader: a program outlives the terminal that it was started from, and the reader of the pipe that takes
 //! its log. [`println!`] and [`eprintln!`] panic then, and with them whoever had something to say; these functions do
 //! not.
 

@@ -51,7 +51,7 @@ impl ReadinessState {
     }
 }
 
-/// Tells whether the hive is ready for its users: started, and all [guards](ReadyGuard) dropped.
+/// Reports whether the hive is ready for its users: started, and all [guards](ReadyGuard) dropped.
 ///
 /// ```
 /// use hive::{Cell, Jobs, Job, JobCtx, Readiness, SpawnError};

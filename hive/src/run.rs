@@ -15,18 +15,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
-
 use crate::assembly::Hive;
 use crate::cell::Cell;
 use crate::config::{Settings, UnknownKeys};
 use crate::console;
-use crate::engine::Engine;
 use crate::finding::{Code, Report};
 use crate::plan::Plan;
 use crate::show::SettingInfo;
 use commands::Introspection;
-use notify::{Notifier, watchdog_interval};
+use notify::{Notifier, notified_of_stop};
 use reload::Reloading;
 use signals::Signals;
 
@@ -444,8 +441,8 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
         notifier: Notifier::from_env(env),
     };
     signals.attach(&engine, reloading.clone());
-    let told = reloading.notifier.as_ref();
-    let told = told.map(|notifier| tell(notifier.clone(), &engine, env));
+    let notifying = reloading.notifier.as_ref();
+    let notifying = notifying.map(|notifier| notifier.follow(&engine, env));
     reload::watch(&reloading, &engine, watch_interval);
     let watchdog = match signals::watch(engine.clone()) {
         Ok(watchdog) => watchdog,
@@ -461,7 +458,7 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
             let asked = matches!(&error, crate::hook_error::StartError::Cancelled { cause, rollback, .. }
                 if !cause.is_failure() && rollback.is_empty());
             if matches!(&error, crate::hook_error::StartError::Cancelled { .. }) {
-                told_of_stop(told).await;
+                notified_of_stop(notifying).await;
             }
             if asked {
                 return exit::OK;
@@ -474,7 +471,7 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
     if cause.is_failure() {
         console::error_line(format_args!("error: {cause}"));
     }
-    told_of_stop(told).await;
+    notified_of_stop(notifying).await;
     let stopped = running.stop().await;
     drop(watchdog);
     match stopped {
@@ -485,45 +482,6 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
             if cause.is_failure() { exit::RUN } else { exit::STOP }
         }
     }
-}
-
-/// Waits until the service manager has heard of the request to stop, which has been made: a stop may take less time than the
-/// task that tells it.
-async fn told_of_stop(told: Option<JoinHandle<()>>) {
-    if let Some(told) = told {
-        // It can only end; a panic in it is printed.
-        let _ = told.await;
-    }
-}
-
-/// Tells the service manager about readiness, the request to stop, and that the program lives. The task ends when it has told
-/// of the request to stop.
-fn tell(notifier: Notifier, engine: &Arc<Engine>, env: &[(String, String)]) -> JoinHandle<()> {
-    let (readiness, shutdown) = (engine.readiness.clone(), engine.shutdown.clone());
-    let phases = notifier.clone();
-    let told = tokio::spawn(async move {
-        phases.send("STATUS=Starting\n");
-        let cause = tokio::select! {
-            biased;
-            cause = shutdown.wait() => cause,
-            () = readiness.ready() => {
-                phases.send("READY=1\nSTATUS=Running\n");
-                shutdown.wait().await
-            }
-        };
-        // One line each: the text of an error may have several.
-        let cause = cause.to_string().replace('\n', " ");
-        phases.send(&format!("STOPPING=1\nSTATUS=Stopping: {cause}\n"));
-    });
-    if let Some(interval) = watchdog_interval(env, std::process::id()) {
-        tokio::spawn(async move {
-            loop {
-                notifier.send("WATCHDOG=1\n");
-                tokio::time::sleep(interval).await;
-            }
-        });
-    }
-    told
 }
 
 /// Prints a report; the exit code says whether only the command line was wrong.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What constructors may give.
+//! What constructors may return.
 
 use std::any::Any;
 
@@ -38,7 +38,7 @@ use crate::key::Key;
     note = "an `async fn` cannot be a constructor: use a start hook, `lifecycle.on_start(name, async function)`, or a job"
 )]
 pub trait Supply: Sized {
-    /// Lists what is given, in the order of [`supply`](Self::supply).
+    /// Lists what is provided, in the order of [`supply`](Self::supply).
     fn gives(gives: &mut Gives);
 
     /// Hands the values over. Written by derive macros.
@@ -49,7 +49,7 @@ pub trait Supply: Sized {
     fn supply(self, results: &mut Results) -> Result<(), BoxError>;
 }
 
-/// How a result is offered.
+/// How a result is provided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GiveKind {
     One,
@@ -63,7 +63,7 @@ pub(crate) struct Give {
     pub(crate) kind: GiveKind,
 }
 
-/// The list of what a constructor gives, filled by [`Supply::gives`].
+/// The list of what a constructor provides, filled by [`Supply::gives`].
 ///
 /// ```
 /// # use hive::{Gives, Supply};
@@ -73,7 +73,7 @@ pub(crate) struct Give {
 #[derive(Clone, Default)]
 pub struct Gives(pub(crate) Vec<Give>);
 
-/// The values that one call of a constructor gave.
+/// The values that one call of a constructor returned.
 ///
 /// ```
 /// use hive::{BoxError, Gives, Results, Supply};

@@ -28,7 +28,7 @@ impl PodNetworks for PinnedNetworks {
 
 hive::catalogue!(cell);
 
-/// Tells the datapath which network namespaces there are.
+/// Reports to the datapath which network namespaces there are.
 pub(crate) fn cell() -> Cell {
     Cell::module("pod-networks", "Network namespaces of pods").provide(networks)
 }

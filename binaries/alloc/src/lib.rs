@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The memory of programs that run for long: the allocator, mimalloc, told to keep little, or that of glibc with one
+//! The memory of programs that run for long: the allocator, mimalloc set to keep little, or that of glibc with one
 //! arena ([`share_arena`]); and [`program`], the pages of the program itself, which a cell (feature `hive`) releases when
 //! the program has started.
 //!

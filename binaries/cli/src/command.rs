@@ -2,7 +2,7 @@
 
 //! The command line, and what each command does.
 
-use std::{error::Error, io::Write, path::PathBuf, process::ExitCode, time::Duration};
+use std::{error::Error, io::Write, path::PathBuf, process::ExitCode};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use jiff::Timestamp;
@@ -320,11 +320,6 @@ enum MapCommand {
 
 /// Where the API serves all tables. Not the shell: that holds its output as one text.
 const TABLES: &str = "debug/db/dump";
-
-/// A duration in Go's form, such as `5s`.
-pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    skep_duration::parse_duration(text).map_err(|error| error.to_string())
-}
 
 /// Runs a command; returns its exit status.
 pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {

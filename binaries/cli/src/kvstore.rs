@@ -17,7 +17,7 @@ use skep_kvstore_etcd::{
 
 use crate::{
     agent::{Agent, AgentError},
-    command::duration,
+    duration::duration,
     print::{self, Format},
 };
 

@@ -6,6 +6,7 @@ mod address;
 mod agent;
 mod command;
 mod datapath;
+mod duration;
 mod endpoint;
 mod flows;
 mod identity;

@@ -344,7 +344,7 @@ impl Pinned {
         self.pinned(name, PerCpuMap::open(name, &self.store.path(name)))
     }
 
-    /// Tells a map that is not there from one that cannot be read.
+    /// Distinguishes a missing map from one that cannot be read.
     fn pinned<M>(&self, name: &str, opened: Result<M, MapError>) -> Result<M, MapsError> {
         opened.map_err(|error| {
             if error.is_missing() {

@@ -19,8 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     control_plane::Access,
-    machine::{Machine, MachineError, Site},
+    machine::{Machine, MachineError},
     process::{Process, find, last_lines, own_folder},
+    site::Site,
 };
 
 /// Delay before an agent that ended is restarted.

@@ -36,9 +36,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     certificates,
     link::{self, LinkError},
-    machine::Site,
     plan::{API_PORT, Cluster},
     runtime::Runtime,
+    site::Site,
 };
 
 pub use crate::certificates::CredentialsError;

@@ -16,10 +16,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::{
-    command::{self, OUTSIDE, Shape},
+    command,
     echo::Outcome,
+    plan::OUTSIDE,
     process,
     session::{Session, Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish, node_port},
+    shape::Shape,
     state::State,
 };
 

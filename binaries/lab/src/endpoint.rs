@@ -10,7 +10,7 @@ use tokio::{
     net::UnixStream,
 };
 
-use crate::{link::Identified, machine::PodPlace};
+use crate::{link::Identified, plan::PodPlace};
 
 /// How long an answer may take: longer than the agent waits for its own start.
 const PATIENCE: Duration = Duration::from_secs(55);

@@ -25,10 +25,12 @@ use crate::{
     enter::{Mount, Placement},
     events::{Happened, Recorder},
     link,
-    machine::{Machine, PodNetwork, PodPlace},
+    machine::Machine,
+    plan::PodPlace,
     pod::{self, Ended, Life, Pod, RESTART},
     process::{Process, shell_code},
     runtime,
+    shape::PodNetwork,
     volumes::Volumes,
 };
 

@@ -28,6 +28,8 @@ pub mod pod;
 pub mod process;
 mod runtime;
 pub mod session;
+pub mod shape;
+pub mod site;
 pub mod state;
 pub mod supervisor;
 mod terminal;

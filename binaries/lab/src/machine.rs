@@ -13,12 +13,13 @@ use ipnet::IpNet;
 
 use crate::{
     cgroup::{self, CgroupError},
-    command::{BEYOND, RoutingMode},
     endpoint::{AgentApi, AgentApiError},
     enter::{Mount, Placement},
     link::{self, LinkError, Net},
-    plan::{self, Cluster, Lab, Node},
+    plan::{self, BEYOND, Cluster, Lab, Node, PodPlace},
     process::{Process, ProcessError, own_program},
+    shape::{PodNetwork, RoutingMode},
+    site::Site,
 };
 
 /// The link between the nodes, in a namespace of its own.
@@ -43,54 +44,6 @@ pub enum MachineError {
     /// The agent has not made a pod its endpoint.
     #[error(transparent)]
     Agent(#[from] AgentApiError),
-}
-
-/// Paths of a lab on this machine.
-#[derive(Debug, Clone)]
-pub struct Site {
-    /// Name of the lab.
-    pub name: String,
-    /// The lab's folder.
-    pub folder: PathBuf,
-    /// The lab's control group, absolute.
-    pub cgroup: PathBuf,
-}
-
-impl Site {
-    /// The site of `lab` on this machine.
-    ///
-    /// # Errors
-    /// When no unified cgroup hierarchy is mounted.
-    pub fn of(lab: &str) -> Result<Self, CgroupError> {
-        Ok(Self {
-            name: lab.to_owned(),
-            folder: plan::folder_of(lab),
-            cgroup: cgroup::root()?.join(plan::cgroup_of(lab)),
-        })
-    }
-
-    /// Log of the process called `name`.
-    #[must_use]
-    pub fn log(&self, name: &str) -> PathBuf {
-        self.folder.join("logs").join(format!("{name}.log"))
-    }
-
-    /// Control group of a node: its agent, its pods, and what users start there are below it.
-    #[must_use]
-    pub fn node_cgroup(&self, node: &Node) -> PathBuf {
-        self.cgroup.join(&node.name)
-    }
-
-    /// Folder with the files of a pod's volumes.
-    #[must_use]
-    pub fn volumes(&self, node: &Node, pod: &str) -> PathBuf {
-        self.folder.join("volumes").join(format!("{}-{pod}", node.name))
-    }
-
-    fn group(&self, path: PathBuf) -> Result<PathBuf, CgroupError> {
-        cgroup::create(&path)?;
-        Ok(path)
-    }
 }
 
 /// The network between all nodes of a lab.
@@ -432,37 +385,6 @@ impl Machine {
     #[must_use]
     pub fn pod_cgroup(&self, pod: &PodPlace) -> PathBuf {
         self.site.node_cgroup(&self.node).join("pods").join(&pod.id)
-    }
-}
-
-/// How pods are connected to their node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PodNetwork {
-    /// As endpoints of the agent.
-    #[default]
-    Managed,
-    /// By routes of the node; the agent knows nothing of them.
-    Unmanaged,
-}
-
-/// A pod on its node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PodPlace {
-    /// Unique on the node; names control group, log and pin.
-    pub id: String,
-    /// Host name inside: the pod's name.
-    pub hostname: String,
-    /// Namespace of the pod.
-    pub namespace: String,
-    /// Uid of the pod.
-    pub uid: String,
-    /// Number of its addresses, 2 to 254.
-    pub slot: u8,
-}
-
-impl PodPlace {
-    fn link(&self) -> String {
-        format!("pod{}", self.slot)
     }
 }
 

@@ -6,10 +6,11 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use skep_lab::{
-    command::{self, Shape, Which},
+    command::{self, Which},
     demo,
     echo::{Calls, EchoServer},
     enter::{self, Placement},
+    shape::Shape,
     state::{Phase, State},
     supervisor,
 };

@@ -29,13 +29,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     certificates::{Authority, CredentialsError, make_folder, write_secret},
     cgroup::{self, CgroupError},
-    command::Shape,
     control_plane::Access,
     enter::Placement,
     keeper::{Ended, Keeper},
-    machine::Site,
     plan::{Cluster, Lab},
     process::{self, Process, ProcessError},
+    shape::Shape,
+    site::Site,
 };
 
 /// Port of etcd; that of a real API server has the usual one.
@@ -573,7 +573,7 @@ fn etcd_url(cluster: &Cluster) -> String {
     format!("https://{}", SocketAddr::from((cluster.api_address(), ETCD_PORT)))
 }
 
-/// Replaces a file in one step: nobody reads half of it.
+/// Replaces a file atomically: a reader gets the old text or the new one.
 fn replace(path: &Path, text: &str) -> Result<(), MeshError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let fresh = path.with_file_name(format!(".{name}"));

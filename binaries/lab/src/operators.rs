@@ -14,9 +14,9 @@ use crate::{
     control_plane::Access,
     enter::Placement,
     keeper::{Ended, Keeper},
-    machine::Site,
     plan::Cluster,
     process::{self, ProcessError},
+    site::Site,
 };
 
 /// How long an operator may take until it leads.

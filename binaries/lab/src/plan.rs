@@ -24,6 +24,11 @@ pub const MAX_NODES: u8 = 64;
 /// Port of every API server on the lab's network.
 pub const API_PORT: u16 = 6443;
 
+/// Name of the place that is no node: the network between them.
+pub const OUTSIDE: &str = "outside";
+/// Name of the machine that reaches the nodes through the router [`OUTSIDE`].
+pub const BEYOND: &str = "beyond";
+
 /// The network behind the router, IPv4 and IPv6: the router's address, that of the machine, and the prefix length.
 pub const BEYOND_NETWORK: [(IpAddr, IpAddr, u8); 2] = [
     (
@@ -234,6 +239,28 @@ fn offset(network: IpAddr, by: u8) -> IpAddr {
     match network {
         IpAddr::V4(address) => Ipv4Addr::from(u32::from(address) + u32::from(by)).into(),
         IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) + u128::from(by)).into(),
+    }
+}
+
+/// A pod on its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodPlace {
+    /// Unique on the node; names control group, log and pin.
+    pub id: String,
+    /// Host name inside: the pod's name.
+    pub hostname: String,
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Uid of the pod.
+    pub uid: String,
+    /// Number of its addresses, 2 to 254.
+    pub slot: u8,
+}
+
+impl PodPlace {
+    /// Name of its interface on the node.
+    pub(crate) fn link(&self) -> String {
+        format!("pod{}", self.slot)
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     process::own_program,
-    volumes::{self, Volume},
+    volumes::spec::{self, Volume},
 };
 
 /// Image of the echo server; serves on the container's ports.
@@ -156,7 +156,7 @@ impl Pod {
             tcp: ports("TCP"),
             udp: ports("UDP"),
             service_account: text("/spec/serviceAccountName"),
-            volumes: volumes::read(object),
+            volumes: spec::read(object),
             problem,
         }
     }

@@ -276,3 +276,18 @@ async fn drain(mut out: BufReader<tokio::process::ChildStdout>, log: PathBuf) {
     }
     let _ = file.flush().await;
 }
+
+/// The command that starts a program on a node or in a pod.
+pub(crate) fn placed(placement: &Placement) -> Command {
+    let mut command = Command::new(own_program());
+    command.args(placement.arguments()).kill_on_drop(true);
+    // The lab's own tools are found by name: `skep status`.
+    if let Some(folder) = own_folder() {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let all = std::iter::once(folder).chain(std::env::split_paths(&path));
+        if let Ok(joined) = std::env::join_paths(all) {
+            command.env("PATH", joined);
+        }
+    }
+    command
+}

@@ -25,12 +25,12 @@ use tokio::{
 };
 
 use crate::{
-    cgroup, command,
+    cgroup,
     enter::Placement,
-    machine::Site,
     plan::{Cluster, Node},
     pod::Pod,
-    process::shell_code,
+    process::{self, shell_code},
+    site::Site,
     terminal::Terminal,
 };
 
@@ -128,7 +128,7 @@ impl PodRuntime for Runtime {
             });
         }
         let pipe = |wanted: bool| if wanted { Stdio::piped() } else { Stdio::null() };
-        let mut child = command::started_by(&placement)
+        let mut child = process::placed(&placement)
             .stdin(pipe(options.stdin))
             .stdout(pipe(options.stdout))
             .stderr(pipe(options.stderr))
@@ -152,7 +152,7 @@ fn in_terminal(placement: &Placement, has_input: bool) -> io::Result<Execution> 
     let terminal = Terminal::open()?;
     let mut child = {
         let end = || terminal.program.try_clone().map(Stdio::from);
-        command::started_by(placement)
+        process::placed(placement)
             .env("TERM", "xterm")
             .stdin(end()?)
             .stdout(end()?)

@@ -14,13 +14,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     agents::{self, Agent, Report},
-    command::Shape,
     control_plane::{Access, Assets, ControlPlane},
     kubelet::Kubelet,
-    machine::{Fabric, Machine, Site},
+    machine::{Fabric, Machine},
     mesh::{self, Mesh},
     operators::{self, Operators},
     plan::Lab,
+    shape::Shape,
+    site::Site,
     state::{Phase, State},
 };
 

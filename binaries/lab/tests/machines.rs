@@ -8,11 +8,12 @@ use std::{process::Stdio, time::Duration};
 
 use skep_lab::{
     cgroup,
-    command::RoutingMode,
     enter::Placement,
-    machine::{Fabric, Machine, PodNetwork, PodPlace, Site},
-    plan::Lab,
+    machine::{Fabric, Machine},
+    plan::{Lab, PodPlace},
     process::Process,
+    shape::{PodNetwork, RoutingMode},
+    site::Site,
 };
 
 /// Removes the lab of a test, also when the test fails.

@@ -184,7 +184,7 @@ impl Family {
     ///
     /// # Errors
     ///
-    /// What the kernel says; [`is_unreadable`](Dump::is_unreadable) tells kinds that user space cannot read.
+    /// What the kernel says; [`is_unreadable`](Dump::is_unreadable) is true for kinds that user space cannot read.
     pub fn dump(&'static self, map: &dyn RawMap) -> io::Result<Dump> {
         Dump::of(self, map)
     }

@@ -110,7 +110,7 @@ impl SocketLb {
         Ok(Self { programs })
     }
 
-    /// Opens or makes the maps that the programs need, so that [`MapStore::has_pending`] tells whether
+    /// Opens or makes the maps that the programs need, so that [`MapStore::has_pending`] returns whether
     /// loading them now would switch to maps that are still empty.
     ///
     /// # Errors

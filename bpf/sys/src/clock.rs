@@ -16,7 +16,7 @@ const OF_CHILDREN: &str = "/proc/self/ns/time_for_children";
 
 const SECOND: i128 = 1_000_000_000;
 
-/// Why the clock of programs cannot be told.
+/// Why the clock of programs is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum ClockError {
     /// Mount `/proc`.

@@ -168,7 +168,7 @@ impl<K: Plain, V: Plain> Map<K, V> {
     ///
     /// # Errors
     ///
-    /// [`MapError::Update`]; [`MapError::is_full`] tells a full map from other causes.
+    /// [`MapError::Update`]; [`MapError::is_full`] is true if the map is full.
     pub fn update(&self, key: &K, value: &V) -> Result<(), MapError> {
         update_one(&*self.raw, key, value.as_bytes())
     }

@@ -125,7 +125,7 @@ impl State {
         }
     }
 
-    /// Offers conditions; without this there are none.
+    /// Provides conditions; without this there are none.
     pub fn with_conditions(mut self, conditions: Conditions) -> Self {
         self.conditions = conditions;
         self

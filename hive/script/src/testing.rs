@@ -198,7 +198,7 @@ mod tests {
             *down.lock().unwrap() = "stopped";
             async {}
         });
-        Member(function(Spec::new("greet", "Greet somebody"), move |_, _| {
+        Member(function(Spec::new("greet", "Greet a person"), move |_, _| {
             let state = *started.lock().unwrap();
             Ok(Outcome::stdout(format!("hello {}, {state}\n", config.name)))
         }))

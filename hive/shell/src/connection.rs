@@ -134,18 +134,31 @@ impl Connection {
     }
 }
 
+/// What a client sent.
+enum Line {
+    Command(String),
+    /// A line longer than [`LINE`], which is not run; nothing behind it is read.
+    TooLong,
+}
+
 /// Passes lines on until the client stops sending; cancels the running command if it hung up.
-async fn read_lines(reader: OwnedReadHalf, lines: mpsc::Sender<String>, token: &CancellationToken) {
+async fn read_lines(reader: OwnedReadHalf, lines: mpsc::Sender<Line>, token: &CancellationToken) {
     use tokio::io::AsyncReadExt;
     let mut reader = BufReader::new(reader);
     loop {
         let mut line = Vec::new();
-        let read = (&mut reader).take(LINE).read_until(b'\n', &mut line).await;
+        let read = (&mut reader).take(LINE + 1).read_until(b'\n', &mut line).await;
         let ended = !matches!(read, Ok(1..)) || line.last() != Some(&b'\n');
+        if ended && line.len() as u64 > LINE {
+            if lines.send(Line::TooLong).await.is_err() {
+                return;
+            }
+            break;
+        }
         let line = String::from_utf8_lossy(&line)
             .trim_end_matches(['\n', '\r'])
             .to_owned();
-        if !line.is_empty() && lines.send(line).await.is_err() {
+        if !line.is_empty() && lines.send(Line::Command(line)).await.is_err() {
             return;
         }
         if ended {
@@ -184,7 +197,7 @@ async fn write_texts(
 async fn run_lines(
     number: u64,
     state: &mut State,
-    mut lines: mpsc::Receiver<String>,
+    mut lines: mpsc::Receiver<Line>,
     output: Output,
     token: &CancellationToken,
 ) {
@@ -194,7 +207,14 @@ async fn run_lines(
             () = token.cancelled() => return,
             line = lines.recv() => line,
         };
-        let Some(line) = line else { return };
+        let line = match line {
+            None => return,
+            Some(Line::Command(line)) => line,
+            Some(Line::TooLong) => {
+                output.finish(Some(&format!("the line is longer than {LINE} bytes")));
+                return;
+            }
+        };
         if closes(&line) {
             return;
         }

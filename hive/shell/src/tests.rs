@@ -274,6 +274,20 @@ async fn answer_reaches_a_client_that_sends_no_more() {
 }
 
 #[tokio::test]
+async fn a_line_that_is_too_long_is_not_run_in_part() {
+    let shell = Shell::start();
+    let mut stream = UnixStream::connect(&shell.path).await.unwrap();
+    let line = format!("greet {}", "x".repeat((1 << 20) - 5));
+    stream.write_all(line.as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+
+    assert_eq!(answer, format!("the line is longer than 1048576 bytes{ERROR}\n"));
+}
+
+#[tokio::test]
 async fn end_of_the_server_cancels_commands() {
     let shell = Shell::start();
     let mut stream = UnixStream::connect(&shell.path).await.unwrap();

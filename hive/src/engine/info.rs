@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What a hive tells about its hooks.
+//! What a hive reports about its hooks.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Tells the service manager how the program is: the protocol of `sd_notify(3)`.
+//! Notifies the service manager of the state of the program: the protocol of `sd_notify(3)`.
 //!
 //! For units of `Type=notify`: `READY=1` once the hive is ready, `STOPPING=1` when it is asked to stop, and with
 //! `WatchdogSec=` a sign of life twice per period. Without `NOTIFY_SOCKET` in the environment nothing is sent.
@@ -9,6 +9,10 @@ use std::io;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use crate::engine::Engine;
 
 /// The socket of the service manager.
 #[derive(Clone)]
@@ -32,6 +36,46 @@ impl Notifier {
         if let Err(error) = self.0.send(state.as_bytes()) {
             tracing::debug!(%error, state, "The service manager does not listen");
         }
+    }
+
+    /// Notifies of readiness, of the request to stop, and that the program lives. The task ends with the notification of the
+    /// request to stop.
+    pub(super) fn follow(&self, engine: &Engine, env: &[(String, String)]) -> JoinHandle<()> {
+        let (readiness, shutdown) = (engine.readiness.clone(), engine.shutdown.clone());
+        let phases = self.clone();
+        let notifying = tokio::spawn(async move {
+            phases.send("STATUS=Starting\n");
+            let cause = tokio::select! {
+                biased;
+                cause = shutdown.wait() => cause,
+                () = readiness.ready() => {
+                    phases.send("READY=1\nSTATUS=Running\n");
+                    shutdown.wait().await
+                }
+            };
+            // One line each: the text of an error may have several.
+            let cause = cause.to_string().replace('\n', " ");
+            phases.send(&format!("STOPPING=1\nSTATUS=Stopping: {cause}\n"));
+        });
+        if let Some(interval) = watchdog_interval(env, std::process::id()) {
+            let alive = self.clone();
+            tokio::spawn(async move {
+                loop {
+                    alive.send("WATCHDOG=1\n");
+                    tokio::time::sleep(interval).await;
+                }
+            });
+        }
+        notifying
+    }
+}
+
+/// Waits until the service manager is notified of the request to stop, which has been made: a stop may take less time than
+/// the task that notifies it.
+pub(super) async fn notified_of_stop(notifying: Option<JoinHandle<()>>) {
+    if let Some(notifying) = notifying {
+        // It can only end; a panic in it is printed.
+        let _ = notifying.await;
     }
 }
 
@@ -61,7 +105,7 @@ fn abstract_address(_name: &str) -> io::Result<SocketAddr> {
 }
 
 /// How often the service manager wants a sign of life: twice in its period, if it watches this process.
-pub(super) fn watchdog_interval(env: &[(String, String)], process: u32) -> Option<Duration> {
+fn watchdog_interval(env: &[(String, String)], process: u32) -> Option<Duration> {
     let micros: u64 = value(env, "WATCHDOG_USEC")?.parse().ok()?;
     let watched = value(env, "WATCHDOG_PID").is_none_or(|pid| pid.parse() == Ok(process));
     (watched && micros > 0).then(|| Duration::from_micros(micros) / 2)

@@ -16,10 +16,12 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use skep_lab::{
-    command::{self, Shape},
+    command,
     echo::Outcome,
+    plan::{BEYOND, OUTSIDE},
     process,
     session::{Session, Way, dual_stack_service},
+    shape::Shape,
 };
 
 pub use capture::{Capture, Seen};
@@ -29,7 +31,7 @@ pub use place::{Answer, Place, ask, ask_udp, transfer};
 /// Setting of agents: services are translated at the packets of pods, not at their sockets.
 pub const AT_PACKETS: &str = "bpf-lb-sock-hostns-only=true";
 
-/// Address of the machine behind the router, [`BEYOND`](command::BEYOND).
+/// Address of the machine behind the router, [`BEYOND`].
 ///
 /// # Panics
 /// Never: it has one of each family.
@@ -223,7 +225,7 @@ impl TestLab {
     pub async fn checksums_in_software(&self, places: &[&str]) {
         for place in places {
             let links: &[&str] = match *place {
-                command::OUTSIDE => &["lab0", command::BEYOND],
+                OUTSIDE => &["lab0", BEYOND],
                 _ => &["eth0"],
             };
             for link in links {

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use skep_e2e::{TestLab, shape};
 use skep_k8s_client::Subresource;
 use skep_lab::{
-    command::{self, Shape},
+    command,
     session::{Session, Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish},
+    shape::Shape,
 };
 
 const CLIENT: &str = "default/client";

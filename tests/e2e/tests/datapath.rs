@@ -14,10 +14,10 @@ use std::{
 use serde_json::{Value, json};
 use skep_e2e::{AT_PACKETS, Answer, Capture, Iperf, Place, TestLab, beyond_address, shape};
 use skep_lab::{
-    command::{BEYOND, OUTSIDE, RoutingMode, Shape},
     echo::Outcome,
-    plan,
+    plan::{self, BEYOND, OUTSIDE},
     session::{Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod, node_port},
+    shape::{RoutingMode, Shape},
 };
 
 const NODES: [&str; 2] = ["c1-n1", "c1-n2"];

@@ -12,8 +12,9 @@ use std::{
 use serde_json::{Value, json};
 use skep_e2e::{AT_PACKETS, Capture, Place, TestLab, beyond_address, shape};
 use skep_lab::{
-    command::{BEYOND, LbMode, OUTSIDE, Shape},
+    plan::{BEYOND, OUTSIDE},
     session::{Way, at, echo_pod, node_port},
+    shape::{LbMode, Shape},
 };
 
 /// Both addresses of the first node, which clients call.

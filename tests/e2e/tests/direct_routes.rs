@@ -7,8 +7,8 @@
 use serde_json::json;
 use skep_e2e::{AT_PACKETS, TestLab, shape};
 use skep_lab::{
-    command::{RoutingMode, Shape},
     session::{Way, at, client_pod, cluster_ips, echo_pod},
+    shape::{RoutingMode, Shape},
 };
 
 /// Networks with routes that an agent made: `10.1.2.0/24 172.30.1.2`.

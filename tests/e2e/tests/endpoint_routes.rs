@@ -6,8 +6,9 @@
 use serde_json::{Value, json};
 use skep_e2e::{AT_PACKETS, TestLab, shape};
 use skep_lab::{
-    command::{OUTSIDE, RoutingMode, Shape},
+    plan::OUTSIDE,
     session::{Way, at, client_pod, cluster_ips, echo_pod, finish, node_port},
+    shape::{RoutingMode, Shape},
 };
 
 const NODES: [&str; 2] = ["c1-n1", "c1-n2"];

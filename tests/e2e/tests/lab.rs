@@ -12,7 +12,7 @@ use std::{
 };
 
 use skep_e2e::{TestLab, program};
-use skep_lab::{cgroup, machine::Site, plan, state::State};
+use skep_lab::{cgroup, plan, site::Site, state::State};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::Command,

@@ -7,8 +7,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use skep_e2e::{TestLab, shape};
 use skep_lab::{
-    command::OUTSIDE,
-    plan,
+    plan::{self, OUTSIDE},
     session::{Way, at, echo_pod, finish, node_port},
 };
 

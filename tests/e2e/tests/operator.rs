@@ -6,7 +6,7 @@
 
 use skep_e2e::{TestLab, shape};
 use skep_k8s_types::Kind;
-use skep_lab::command::Shape;
+use skep_lab::shape::Shape;
 
 static LEASES: Kind = Kind::new("coordination.k8s.io", "v1", "Lease", "leases", true);
 

@@ -15,8 +15,8 @@ use skep_k8s_client::{
 use skep_k8s_types::Kind;
 use skep_lab::{
     cgroup,
-    machine::Site,
     session::{client_pod, echo_pod},
+    site::Site,
 };
 
 async fn pod(lab: &TestLab, name: &str) -> Value {

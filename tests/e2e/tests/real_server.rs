@@ -83,7 +83,7 @@ async fn agents_and_pods_work_with_a_server_over_tls() {
     assert!(config.unwrap().contains("https://172.30.1.250:6443"));
 
     let (site, name) = (
-        skep_lab::machine::Site::of(lab.name()).unwrap(),
+        skep_lab::site::Site::of(lab.name()).unwrap(),
         lab.name().to_owned(),
     );
     drop(lab);
@@ -95,7 +95,7 @@ async fn agents_and_pods_work_with_a_server_over_tls() {
 async fn a_server_that_ends_is_started_again_while_etcd_goes_on() {
     let assets = stand_in();
     let lab = TestLab::up_with("restarts", shape(1, &[], Some(assets.path().into()))).await;
-    let group = skep_lab::machine::Site::of(lab.name())
+    let group = skep_lab::site::Site::of(lab.name())
         .unwrap()
         .cgroup
         .join("control-plane/c1");
@@ -132,7 +132,7 @@ async fn a_server_that_cannot_start_is_reported_with_its_last_words() {
 
     let up = command::up(&name, &shape(1, &[], Some(assets.path().into())), |_| ()).await;
     let said = up.map(drop).unwrap_err().to_string();
-    let left = skep_lab::machine::Site::of(&name).unwrap().cgroup.exists();
+    let left = skep_lab::site::Site::of(&name).unwrap().cgroup.exists();
     command::down(&name).unwrap();
 
     assert!(

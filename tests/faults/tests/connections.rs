@@ -18,7 +18,7 @@ use std::{
 use serde_json::{Value, json};
 use skep_e2e::{AT_PACKETS, Place, TestLab, ask, shape, transfer};
 use skep_lab::{
-    command::OUTSIDE,
+    plan::OUTSIDE,
     session::{Way, at, client_pod, cluster_ips, echo_pod, node_port},
 };
 

@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, AgentError},
-    command::duration,
+    duration::duration,
     print::{self, Format},
 };
 

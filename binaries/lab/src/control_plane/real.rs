@@ -24,9 +24,9 @@ use crate::{
     cgroup::{self, CgroupError},
     enter::Placement,
     keeper::{Ended, Keeper},
-    machine::Site,
     plan::{API_PORT, Cluster},
     process::{self, ProcessError},
+    site::Site,
 };
 
 /// How long the API server may take to become ready.

@@ -63,7 +63,7 @@ pub enum MapError {
     #[error("map {map}: incompatible: {mismatch}")]
     Incompatible { map: String, mismatch: Mismatch },
 
-    /// A value was not written. [`is_full`](Self::is_full) tells whether the map has no room left.
+    /// A value was not written. [`is_full`](Self::is_full) returns whether the map has no room left.
     #[error("map {map}: cannot update {key}")]
     Update {
         map: String,

@@ -442,7 +442,7 @@ fn create_inner(inner: &InnerSpec) -> Result<OwnedFd, MapError> {
     })
 }
 
-/// Tells an absent entry from a failure.
+/// Distinguishes an absent entry from a failure.
 fn present(result: io::Result<()>) -> io::Result<bool> {
     match result {
         Ok(()) => Ok(true),

@@ -102,7 +102,7 @@ pub fn start_logging(plan: &Plan) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // They would go to standard error as well, by a macro that panics if nobody reads it any more.
+        // They would go to standard error as well, by a macro that panics if its reader is gone.
         .log_internal_errors(false);
     let started: Result<(), TryInitError> = match config.log_format {
         LogFormat::Json => builder

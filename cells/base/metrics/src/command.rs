@@ -13,8 +13,9 @@ use hive::Members;
 use hive_script::{CommandError, CommandHandle, Context, Invocation, Outcome, regexp};
 use serde::Serialize;
 
-use crate::registry::{Registry, search_text};
+use crate::registry::Registry;
 use crate::sampler::{SAMPLES, SampledSeries, SampledValues, Sampler};
+use crate::series::search_text;
 
 /// The commands of a registry and its samples.
 pub(crate) fn commands(registry: Arc<Registry>, sampler: Arc<Sampler>) -> Members<CommandHandle> {

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::metric::{Labels, Value};
-use crate::registry::Series;
+use crate::series::Series;
 
 /// A series and its value: an element of `GET /v1/metrics/` of Cilium's operator, and of `metrics --format=json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

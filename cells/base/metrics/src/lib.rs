@@ -29,6 +29,7 @@ pub mod process;
 mod registry;
 mod render;
 mod sampler;
+mod series;
 #[cfg(feature = "testing")]
 mod testing;
 pub mod workqueue;

@@ -7,8 +7,9 @@ use std::fmt;
 use tracing::warn;
 
 use crate::dump::MetricValue;
-use crate::metric::{Labels, MetricHandle, Value};
+use crate::metric::MetricHandle;
 use crate::namespace::Namespace;
+use crate::series::Series;
 
 /// Why the metrics of a hive cannot be collected.
 #[derive(Debug, thiserror::Error)]
@@ -186,48 +187,5 @@ impl Registry {
     /// All metrics, with their full names.
     pub fn all(&self) -> impl Iterator<Item = (&str, &MetricHandle)> {
         self.entries.iter().map(Entry::named)
-    }
-}
-
-/// A series of a metric with its value.
-#[derive(Debug, Clone)]
-pub(crate) struct Series {
-    pub(crate) name: String,
-    pub(crate) labels: Labels,
-    pub(crate) value: Value,
-}
-
-impl Series {
-    /// All series of `metrics`, which come with their full names.
-    pub(crate) fn of<'a>(metrics: impl Iterator<Item = (&'a str, &'a MetricHandle)>) -> Vec<Self> {
-        let mut all = Vec::new();
-        for (name, metric) in metrics {
-            metric.visit(&mut |labels, value| {
-                all.push(Self {
-                    name: name.to_owned(),
-                    labels,
-                    value,
-                })
-            });
-        }
-        all
-    }
-}
-
-/// Labels in one line: `k=v k2=v2`.
-pub(crate) fn label_text(labels: &Labels) -> String {
-    let pairs: Vec<String> = labels
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    pairs.join(" ")
-}
-
-/// What regular expressions of the commands are matched against.
-pub(crate) fn search_text(name: &str, labels: &str) -> String {
-    if labels.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{name} {labels}")
     }
 }

@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::metric::{Distribution, Value};
-use crate::registry::{Registry, Series, label_text};
+use crate::registry::Registry;
 use crate::render::with_prefix;
+use crate::series::{Series, label_text};
 
 /// Samples kept of a series.
 pub const SAMPLES: usize = 24;

@@ -2,7 +2,7 @@
 
 //! Queues of keys that are reconciled and retried: `workqueue_*`, one series each by `queue_name`.
 //!
-//! A queue asks [`WorkqueueMetrics::queue`] for a [`WorkqueueRecorder`] and tells it when keys are added, taken and retried.
+//! A queue asks [`WorkqueueMetrics::queue`] for a [`WorkqueueRecorder`] and reports to it when keys are added, taken and retried.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 //! Cell: publishes global services with their backends.
 //! Requires: clients of Kubernetes and of the key-value store, the tables of this crate. Provides: an [`Exported`].
 
+mod inputs;
 mod row;
 mod slice_row;
 
@@ -12,15 +13,14 @@ use std::sync::Arc;
 use hive::{Cell, Cfg, Member, Params, SpawnError};
 use skep_clustermesh_types::{ClusterInfo, ClusterSettings, Kind, ServiceSettings, ValueError};
 use skep_k8s_types::slim::Str;
-use statedb::{Db, Snapshot, Table, WatchSet};
+use statedb::{Db, Snapshot, WatchSet};
 
 use crate::exporter::{Exported, Exporter, ExporterParams};
-use crate::namespaces::{NamespaceRow, Namespaces};
 use crate::settings::ExportSettings;
-use crate::source::{Dirty, Followed, Source};
+use crate::source::{Dirty, Source};
 
+pub(crate) use inputs::{ServiceInputs, ServiceTables};
 pub(crate) use row::ServiceRow;
-
 pub(crate) use slice_row::SliceRow;
 
 hive::catalogue!(cell);
@@ -50,14 +50,6 @@ struct StartParams {
     tables: ServiceTables,
 }
 
-/// Tables of which services are made.
-#[derive(Params, Clone)]
-pub(crate) struct ServiceTables {
-    pub(crate) namespaces: Table<NamespaceRow>,
-    pub(crate) services: Table<ServiceRow>,
-    pub(crate) slices: Table<SliceRow>,
-}
-
 fn start(params: StartParams) -> Result<(), SpawnError> {
     let StartParams {
         exporter,
@@ -76,9 +68,7 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
 /// Services with the backends of their slices.
 struct Services {
     cluster: ClusterInfo,
-    namespaces: Namespaces,
-    services: Followed<ServiceRow>,
-    slices: Followed<SliceRow>,
+    inputs: ServiceInputs,
     /// Services of slices as they were last looked at.
     services_of: HashMap<Str, Str>,
 }
@@ -87,9 +77,7 @@ impl Services {
     fn new(tables: &ServiceTables, db: &Db, settings: &ExportSettings, cluster: ClusterInfo) -> Self {
         Self {
             cluster,
-            namespaces: Namespaces::new(&tables.namespaces, db, settings),
-            services: Followed::new(&tables.services, db),
-            slices: Followed::new(&tables.slices, db),
+            inputs: ServiceInputs::new(tables, db, settings),
             services_of: HashMap::new(),
         }
     }
@@ -97,19 +85,23 @@ impl Services {
 
 impl Source for Services {
     fn changed(&mut self, snapshot: &Snapshot, dirty: &mut Dirty) {
-        for namespace in self.namespaces.changed(snapshot, dirty) {
-            let rows = self
-                .services
+        let Self {
+            inputs, services_of, ..
+        } = self;
+        let ServiceInputs {
+            namespaces,
+            services,
+            slices,
+        } = inputs;
+        for namespace in namespaces.changed(snapshot, dirty) {
+            let rows = services
                 .table
                 .list(snapshot, ServiceRow::BY_NAMESPACE.key(&namespace));
             dirty.names.extend(rows.map(|row| row.name.clone()));
         }
-        self.services.changed(snapshot, dirty, |dirty, row, _| {
+        services.changed(snapshot, dirty, |dirty, row, _| {
             dirty.names.insert(row.name.clone());
         });
-        let Self {
-            slices, services_of, ..
-        } = self;
         slices.changed(snapshot, dirty, |dirty, row, is_deleted| {
             let before = if is_deleted {
                 services_of.remove(&row.name)
@@ -126,31 +118,32 @@ impl Source for Services {
     }
 
     fn watch(&self, snapshot: &Snapshot, watches: &mut WatchSet) {
-        self.namespaces.watch(snapshot, watches);
-        self.services.watch(snapshot, watches);
-        self.slices.watch(snapshot, watches);
+        self.inputs.watch(snapshot, watches);
     }
 
     fn is_complete(&self, snapshot: &Snapshot) -> bool {
-        self.namespaces.is_complete(snapshot)
-            && self.services.is_complete(snapshot)
-            && self.slices.is_complete(snapshot)
+        self.inputs.is_complete(snapshot)
     }
 
     fn names(&self, snapshot: &Snapshot) -> BTreeSet<Str> {
-        let rows = self.services.table.all(snapshot);
+        let rows = self.inputs.services.table.all(snapshot);
         rows.map(|row| row.name.clone()).collect()
     }
 
     fn value(&self, snapshot: &Snapshot, name: &str) -> Result<Option<Vec<u8>>, ValueError> {
-        let Some(row) = self.services.table.get(snapshot, ServiceRow::BY_NAME.key(name)) else {
+        let ServiceInputs {
+            namespaces,
+            services,
+            slices,
+        } = &self.inputs;
+        let Some(row) = services.table.get(snapshot, ServiceRow::BY_NAME.key(name)) else {
             return Ok(None);
         };
-        if !row.is_shared || !self.namespaces.is_shared(&row.namespace) {
+        if !row.is_shared || !namespaces.is_shared(&row.namespace) {
             return Ok(None);
         }
         let mut service = row.value(&self.cluster);
-        for slice in self.slices.table.list(snapshot, SliceRow::BY_SERVICE.key(name)) {
+        for slice in slices.table.list(snapshot, SliceRow::BY_SERVICE.key(name)) {
             slice.add_backends(&mut service)?;
         }
         service.encode().map(Some)

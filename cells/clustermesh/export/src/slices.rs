@@ -12,10 +12,9 @@ use skep_k8s_types::slim::Str;
 use statedb::{Db, Snapshot, WatchSet};
 
 use crate::exporter::{Exported, Exporter, ExporterParams};
-use crate::namespaces::Namespaces;
-use crate::services::{ServiceRow, ServiceTables, SliceRow};
+use crate::services::{ServiceInputs, ServiceRow, ServiceTables, SliceRow};
 use crate::settings::ExportSettings;
-use crate::source::{Dirty, Followed, Source};
+use crate::source::{Dirty, Source};
 
 hive::catalogue!(cell);
 
@@ -65,69 +64,74 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
 /// Slices whose services are published.
 struct Slices {
     cluster: ClusterInfo,
-    namespaces: Namespaces,
-    services: Followed<ServiceRow>,
-    slices: Followed<SliceRow>,
+    inputs: ServiceInputs,
 }
 
 impl Slices {
     fn new(tables: &ServiceTables, db: &Db, settings: &ExportSettings, cluster: ClusterInfo) -> Self {
         Self {
             cluster,
-            namespaces: Namespaces::new(&tables.namespaces, db, settings),
-            services: Followed::new(&tables.services, db),
-            slices: Followed::new(&tables.slices, db),
+            inputs: ServiceInputs::new(tables, db, settings),
         }
     }
 }
 
 impl Source for Slices {
     fn changed(&mut self, snapshot: &Snapshot, dirty: &mut Dirty) {
-        let slices = &self.slices.table;
+        let ServiceInputs {
+            namespaces,
+            services,
+            slices,
+        } = &mut self.inputs;
+        let table = &slices.table;
         let slices_of = |service: &str| {
-            let rows = slices.list(snapshot, SliceRow::BY_SERVICE.key(service));
+            let rows = table.list(snapshot, SliceRow::BY_SERVICE.key(service));
             rows.map(|row| row.name.clone())
         };
-        for namespace in self.namespaces.changed(snapshot, dirty) {
-            let services = &self.services.table;
-            for row in services.list(snapshot, ServiceRow::BY_NAMESPACE.key(&namespace)) {
+        for namespace in namespaces.changed(snapshot, dirty) {
+            for row in services
+                .table
+                .list(snapshot, ServiceRow::BY_NAMESPACE.key(&namespace))
+            {
                 dirty.names.extend(slices_of(&row.name));
             }
         }
-        self.services.changed(snapshot, dirty, |dirty, row, _| {
+        services.changed(snapshot, dirty, |dirty, row, _| {
             dirty.names.extend(slices_of(&row.name));
         });
-        self.slices.changed(snapshot, dirty, |dirty, row, _| {
+        slices.changed(snapshot, dirty, |dirty, row, _| {
             dirty.names.insert(row.name.clone());
         });
     }
 
     fn watch(&self, snapshot: &Snapshot, watches: &mut WatchSet) {
-        self.namespaces.watch(snapshot, watches);
-        self.services.watch(snapshot, watches);
-        self.slices.watch(snapshot, watches);
+        self.inputs.watch(snapshot, watches);
     }
 
     fn is_complete(&self, snapshot: &Snapshot) -> bool {
-        self.namespaces.is_complete(snapshot)
-            && self.services.is_complete(snapshot)
-            && self.slices.is_complete(snapshot)
+        self.inputs.is_complete(snapshot)
     }
 
     fn names(&self, snapshot: &Snapshot) -> BTreeSet<Str> {
-        let rows = self.slices.table.all(snapshot);
+        let rows = self.inputs.slices.table.all(snapshot);
         rows.map(|row| row.name.clone()).collect()
     }
 
     fn value(&self, snapshot: &Snapshot, name: &str) -> Result<Option<Vec<u8>>, ValueError> {
-        let Some(row) = self.slices.table.get(snapshot, SliceRow::BY_NAME.key(name)) else {
+        let ServiceInputs {
+            namespaces,
+            services,
+            slices,
+        } = &self.inputs;
+        let Some(row) = slices.table.get(snapshot, SliceRow::BY_NAME.key(name)) else {
             return Ok(None);
         };
-        let services = &self.services.table;
-        let service = services.get(snapshot, ServiceRow::BY_NAME.key(&row.service));
+        let service = services
+            .table
+            .get(snapshot, ServiceRow::BY_NAME.key(&row.service));
         let is_published = row.is_ipv4.is_some()
             && service.is_some_and(|service| service.is_shared)
-            && self.namespaces.is_shared(&row.namespace);
+            && namespaces.is_shared(&row.namespace);
         if !is_published {
             return Ok(None);
         }

@@ -198,11 +198,16 @@ pub(crate) fn names(directory: &Path) -> std::io::Result<Vec<(String, PathBuf)>>
     Ok(names)
 }
 
-/// The text of a file; `None` if there is none, or it is a directory. What is not UTF-8 is not a configuration.
+/// The text of a file; `None` if there is none, or it is a directory. What is not UTF-8 is not a configuration. Pipes and
+/// devices, whose end a read could wait for without limit, are errors.
 pub(crate) fn read_text(path: &Path) -> std::io::Result<Option<String>> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => return Ok(None),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Ok(metadata) if !metadata.is_file() => {
+            let message = "it is not a regular file";
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, message));
+        }
         Ok(_) => {}
         Err(error) => return Err(error),
     }
@@ -275,6 +280,25 @@ mod tests {
         assert!(
             faults[1].starts_with("invalid cluster name `Cedar`"),
             "{faults:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn pipes_are_no_configurations() {
+        let mut fixture = Fixture::new();
+        let pipe = fixture.folder.path().join("alder");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.expect("there is mkfifo").success());
+
+        let (clusters, faults) = fixture.scan().await;
+
+        assert_eq!(clusters, [""; 0]);
+        assert_eq!(
+            faults,
+            [format!(
+                "cannot read `{}`: it is not a regular file",
+                pipe.display()
+            )]
         );
     }
 

@@ -7,8 +7,6 @@ use std::time::Duration;
 use skep_bpf_maps::collect::{Collected, FlowMap, Purged};
 use skep_metrics::{CounterVec, GaugeVec, HistogramVec, Metrics};
 
-use crate::signals::Signal;
-
 /// Metrics of the garbage collection.
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "datapath")]
@@ -84,9 +82,9 @@ impl ConntrackMetrics {
         self.port_failures.with([family(is_ipv6)]).add(packets as f64);
     }
 
-    /// A signal came.
-    pub(crate) fn signal(&self, signal: Signal) {
-        let labels = [signal.kind.name(), family(signal.is_ipv6), "received"];
+    /// A signal of this name came.
+    pub(crate) fn signal(&self, name: &'static str, is_ipv6: bool) {
+        let labels = [name, family(is_ipv6), "received"];
         self.signals.with(labels).inc();
     }
 }

@@ -143,7 +143,7 @@ impl SourcePorts {
         u32::from(u16::MAX - self.first) + 1
     }
 
-    /// Packets without a port since the last check; none at the first, which tells nothing of when they were.
+    /// Packets without a port since the last check; none at the first, as it is unknown when they were.
     fn new_failures(&self, is_ipv6: bool) -> Result<u64, MapError> {
         let retries = if is_ipv6 { &NAT_RETRIES6 } else { &NAT_RETRIES4 };
         let Some(map) = self.maps.get(retries.name) else {
@@ -152,7 +152,7 @@ impl SourcePorts {
         let values = PerCpuMap::<u32, u32>::from_raw(map.raw())?.lookup(&NAT_ATTEMPTS)?;
         let count = values.into_iter().map(u64::from).sum();
         let last = self.counted.lock()[usize::from(is_ipv6)].replace(count);
-        // Less than before: somebody set it to 0.
+        // Less than before: it was reset.
         Ok(last.map_or(0, |last| count.checked_sub(last).unwrap_or(count)))
     }
 

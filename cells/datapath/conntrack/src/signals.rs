@@ -103,7 +103,7 @@ pub(crate) async fn handle(
             heard.push(signal);
         }
         for signal in &heard {
-            metrics.signal(*signal);
+            metrics.signal(signal.kind.name(), signal.is_ipv6);
         }
         let start = Instant::now();
         cx.health.ok("Handling signals");

@@ -227,7 +227,7 @@ mod tests {
 
         fs::write(&path, "nonMasqueradeCIDRs: [10.0.0.0/8, nonsense]").unwrap();
         world
-            .until("told", |text, ipv4, ipv6| {
+            .until("rejected", |text, ipv4, ipv6| {
                 text.contains("`nonsense`") && text.contains("stay as they were") && (ipv4, ipv6) == (2, 2)
             })
             .await;

@@ -12,7 +12,7 @@ use skep_datapath_maps::{MapOwner, Maps, packet_map_sizes};
 
 use skep_endpoint_hooks::{EndpointHooks, HookError};
 
-use crate::{PacketDatapath, PacketSettings, direct_routes, overlay, reconciler};
+use crate::{PacketDatapath, PacketSettings, direct_routes, reconciler, tunnel_routes};
 
 /// Loads the packet programs, attaches them to the interfaces of the node, and makes `cilium_host` and `cilium_net`.
 ///
@@ -26,7 +26,7 @@ pub fn cell() -> Cell {
         .provide(datapath)
         .provide(hooks)
         .run(reconciler::start)
-        .run(overlay::start)
+        .run(tunnel_routes::start)
         .run(direct_routes::start)
 }
 

@@ -8,10 +8,35 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::{sync::broadcast, time::Instant};
 
-use crate::observer::Action;
-
 /// Events that a slow follower may be behind.
 const FOLLOWER: usize = 1024;
+
+/// A kind of write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// An entry was to be inserted or replaced.
+    Update,
+    /// An entry was to be deleted.
+    Delete,
+}
+
+impl Action {
+    /// Its name in metrics and events.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Update => "update",
+            Self::Delete => "delete",
+        }
+    }
+
+    /// What remains to be done if it failed.
+    pub const fn desired(self) -> &'static str {
+        match self {
+            Self::Update => "to-be-inserted",
+            Self::Delete => "to-be-deleted",
+        }
+    }
+}
 
 /// How many events of a map are kept, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,12 +27,12 @@ mod sizes;
 mod store;
 pub mod transaction;
 
-pub use buffer::{BufferError, BufferSettings, EventBuffer, MapEvent};
+pub use buffer::{Action, BufferError, BufferSettings, EventBuffer, MapEvent};
 pub use cell::{cell, in_memory_cell};
 pub use config::{Config, EventConfig};
 pub use ip::{IpEither, IpPair};
 pub use maps::{Maps, OpenMap};
-pub use observer::{Action, FailedEntry};
+pub use observer::FailedEntry;
 pub use owner::MapOwner;
 pub use sizes::{lb_map_sizes, packet_map_sizes};
 pub use store::{FieldNames, PinCheck};

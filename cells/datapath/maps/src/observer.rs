@@ -13,7 +13,7 @@ use skep_bpf_sys::{
 use skep_metrics::{CounterVec, GaugeVec, Metrics};
 use tokio::time::Instant;
 
-use crate::buffer::{BufferSize, EventBuffer};
+use crate::buffer::{Action, BufferSize, EventBuffer};
 
 /// Most failed entries of a map that are remembered.
 const MOST_FAILED: usize = 4096;
@@ -53,33 +53,6 @@ impl MapMetrics {
 
 fn short_name(name: &str) -> &str {
     name.strip_prefix("cilium_").unwrap_or(name)
-}
-
-/// A kind of write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
-    /// An entry was to be inserted or replaced.
-    Update,
-    /// An entry was to be deleted.
-    Delete,
-}
-
-impl Action {
-    /// Its name in metrics and events.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Update => "update",
-            Self::Delete => "delete",
-        }
-    }
-
-    /// What remains to be done if it failed.
-    pub const fn desired(self) -> &'static str {
-        match self {
-            Self::Update => "to-be-inserted",
-            Self::Delete => "to-be-deleted",
-        }
-    }
 }
 
 /// A write that failed, and was not repeated with success.

@@ -40,7 +40,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// How long programs go on with replaced maps before they are switched to the new ones regardless.
 const WRITTEN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Tells when the maps hold all services that were known at start.
+/// Reports when the maps hold all services that were known at start.
 ///
 /// Only asked when maps had to be replaced: programs that work with the old ones go on with them until the
 /// new ones are as good.

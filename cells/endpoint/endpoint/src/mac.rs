@@ -15,6 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// assert_eq!(mac.to_string(), "6a:0b:00:11:22:33");
 /// assert_eq!("".parse::<Mac>()?, Mac::default());
 /// assert!("6a:0b".parse::<Mac>().is_err());
+/// assert!("+a:0b:00:11:22:33".parse::<Mac>().is_err());
 /// # Ok::<(), skep_endpoint::MacError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,9 +48,11 @@ impl FromStr for Mac {
         let failed = || MacError {
             text: text.to_owned(),
         };
-        let byte = |part: &str| match part.len() {
-            1 | 2 => u8::from_str_radix(part, 16).map_err(|_| failed()),
-            _ => Err(failed()),
+        let byte = |part: &str| {
+            // A sign would be parsed as well.
+            let is_byte = part.len() <= 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+            let byte = u8::from_str_radix(part, 16).ok();
+            byte.filter(|_| is_byte).ok_or_else(failed)
         };
         let bytes: Vec<u8> = text.split(':').map(byte).collect::<Result<_, _>>()?;
         bytes.try_into().map(Self).map_err(|_| failed())

@@ -7,7 +7,7 @@
 //! | type | what it is |
 //! |---|---|
 //! | [`NumericIdentity`] | the number, with its [`Scope`] |
-//! | [`MaxConnectedClusters`], [`IdentityRange`] | which numbers a cluster of a mesh allocates |
+//! | [`MaxConnectedClusters`], [`IdentityRange`] | which ids a cluster of a mesh allocates |
 //! | [`Reserved`], [`ReservedLabels`] | reserved identities, and sets of their labels |
 //! | [`Label`], [`Labels`] | labels as identities have them, and their texts |
 //! | [`AllocationMode`] | where a cluster has its identities |
@@ -24,6 +24,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod clusters;
 mod label;
 mod labels;
 mod mode;
@@ -31,9 +32,10 @@ mod numeric;
 mod range;
 mod reserved;
 
+pub use clusters::{MaxConnectedClusters, UnsupportedMax};
 pub use label::{Label, LabelError, LabelSource};
 pub use labels::Labels;
 pub use mode::{AllocationMode, UnknownMode};
 pub use numeric::{NumericIdentity, ParseIdentityError, Scope};
-pub use range::{IdentityRange, MaxConnectedClusters, RangeError, UnsupportedMax};
+pub use range::{IdentityRange, RangeError};
 pub use reserved::{Reserved, ReservedLabels};

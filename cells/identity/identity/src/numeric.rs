@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The numbers of identities.
+//! The ids of identities: numeric identities.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::range::MaxConnectedClusters;
+use crate::clusters::MaxConnectedClusters;
 
-/// Where an identity is valid: the upper byte of its number.
+/// Where an identity is valid: the upper byte of its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// In all clusters of a mesh.

@@ -1,31 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Which numbers the clusters of a mesh allocate.
+//! Which ids the clusters of a mesh allocate.
 
 use std::fmt;
 
+use crate::clusters::MaxConnectedClusters;
 use crate::numeric::NumericIdentity;
 
-/// Bits of the numbers of the global scope.
-const BITS: u32 = 24;
-
-/// How many clusters a mesh may have: all clusters of a mesh agree on it, and it never changes. It decides which of the 24
-/// bits of an identity are the id of its cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum MaxConnectedClusters {
-    /// 255, of 65,536 identities each.
-    #[default]
-    Max255,
-    /// 511, of 32,768 identities each.
-    Max511,
-}
-
-/// A number of clusters is not supported: fix `max-connected-clusters`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unsupported number of clusters {0}: it must be 255 or 511")]
-pub struct UnsupportedMax(pub u32);
-
-/// A cluster has no numbers, as its id does not fit into the bits for it: fix `cluster-id` or `max-connected-clusters`.
+/// A cluster has no ids to allocate, as its own id does not fit into the bits for it: fix `cluster-id` or `max-connected-clusters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cluster id {cluster_id} is larger than max-connected-clusters, {max}")]
 pub struct RangeError {
@@ -35,34 +17,7 @@ pub struct RangeError {
     pub max: u32,
 }
 
-impl MaxConnectedClusters {
-    /// The number, which is also the largest cluster id.
-    pub const fn get(self) -> u32 {
-        match self {
-            Self::Max255 => 255,
-            Self::Max511 => 511,
-        }
-    }
-
-    /// How many bits of an identity are below the cluster id.
-    pub const fn identity_bits(self) -> u32 {
-        BITS - self.get().count_ones()
-    }
-}
-
-impl TryFrom<u32> for MaxConnectedClusters {
-    type Error = UnsupportedMax;
-
-    fn try_from(max: u32) -> Result<Self, UnsupportedMax> {
-        match max {
-            255 => Ok(Self::Max255),
-            511 => Ok(Self::Max511),
-            other => Err(UnsupportedMax(other)),
-        }
-    }
-}
-
-/// The numbers that a cluster may allocate.
+/// The ids that a cluster may allocate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdentityRange {
     first: NumericIdentity,
@@ -70,10 +25,10 @@ pub struct IdentityRange {
 }
 
 impl IdentityRange {
-    /// No numbers.
+    /// No ids.
     pub const EMPTY: Self = Self::between(NumericIdentity::new(1), NumericIdentity::UNKNOWN);
 
-    /// The numbers of a cluster. Cluster 0, which is part of no mesh, begins at 256.
+    /// The ids of a cluster. Cluster 0, which is part of no mesh, begins at 256.
     ///
     /// ```
     /// use skep_identity::{IdentityRange, MaxConnectedClusters};
@@ -98,12 +53,12 @@ impl IdentityRange {
         })
     }
 
-    /// The numbers from one to another; none if `last` is smaller.
+    /// The ids from one to another; none if `last` is smaller.
     pub const fn between(first: NumericIdentity, last: NumericIdentity) -> Self {
         Self { first, last }
     }
 
-    /// How many numbers there are.
+    /// How many ids there are.
     pub const fn size(&self) -> usize {
         (self.last.get() as usize + 1).saturating_sub(self.first.get() as usize)
     }
@@ -118,7 +73,7 @@ impl IdentityRange {
         self.last
     }
 
-    /// Whether a number is one of them.
+    /// Whether an id is one of them.
     pub fn contains(&self, identity: NumericIdentity) -> bool {
         (self.first..=self.last).contains(&identity)
     }
@@ -160,15 +115,10 @@ mod tests {
             error.to_string(),
             "cluster id 256 is larger than max-connected-clusters, 255"
         );
-        let error = MaxConnectedClusters::try_from(300).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "unsupported number of clusters 300: it must be 255 or 511"
-        );
     }
 
     #[test]
-    fn numbers_of_ranges_are_counted() {
+    fn ids_of_ranges_are_counted() {
         let between =
             |first, last| IdentityRange::between(NumericIdentity::new(first), NumericIdentity::new(last));
 

@@ -83,7 +83,7 @@ impl Publisher {
     }
 
     /// As [`follow`](Self::follow), where the claims of a row follow from it alone: a change takes as long as its row does,
-    /// however many others there are. `key` tells rows apart.
+    /// however many others there are. `key` identifies a row.
     ///
     /// # Errors
     ///

@@ -24,13 +24,15 @@
 #[cfg(feature = "hive")]
 mod config;
 mod filter;
+mod pattern;
 mod prefix_file;
 
 use skep_identity::{Label, LabelSource, Labels};
 
 #[cfg(feature = "hive")]
 pub use config::LabelConfig;
-pub use filter::{FilterError, LabelFilter, PatternError};
+pub use filter::{FilterError, LabelFilter};
+pub use pattern::PatternError;
 pub use prefix_file::PrefixFileError;
 
 /// What comes before the keys of labels of a namespace.

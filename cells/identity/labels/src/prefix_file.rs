@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::filter::Pattern;
+use crate::pattern::Pattern;
 
 /// The only version of the form.
 const VERSION: u64 = 1;

@@ -25,7 +25,7 @@ use crate::table::{Rows, TrackedObject};
 use crate::tracker::Tracker;
 
 /// A client over objects that scripts add.
-/// Needs: [`Db`]. Gives: `Arc<dyn Client>`, [`FakeClient`], the table `k8s-object-tracker`, the `k8s/` commands.
+/// Requires: [`Db`]. Provides: `Arc<dyn Client>`, [`FakeClient`], the table `k8s-object-tracker`, the `k8s/` commands.
 pub fn fake_client_cell() -> Cell {
     Cell::module("k8s-fake-client", "Fake Kubernetes client")
         .provide(FakeClient::new)
@@ -47,7 +47,7 @@ fn fake_commands(fake: Arc<FakeClient>) -> Members<CommandHandle> {
 }
 
 /// An API server that listens while the hive runs.
-/// Needs: [`Db`]. Gives: [`ApiServer`] and [`Listening`].
+/// Requires: [`Db`]. Provides: [`ApiServer`] and [`Listening`].
 pub fn server_cell() -> Cell {
     Cell::module("k8s-apiserver", "Embedded Kubernetes API server")
         .config::<ApiServerConfig>()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Failures as the API tells them: a `Status` object with code, reason, message and details.
+//! Failures as the API reports them: a `Status` object with code, reason, message and details.
 
 use serde_json::{Value, json};
 
@@ -344,7 +344,7 @@ impl ApiError {
         error
     }
 
-    /// The `Status` object that tells this failure to clients.
+    /// The `Status` object that reports this failure to clients.
     pub fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status",

@@ -219,7 +219,7 @@ impl Log {
         })
     }
 
-    /// Follows what comes after now; what is known up to `revision` is not told again.
+    /// Follows what comes after now; what is known up to `revision` is not reported again.
     pub(crate) fn follow_from_now(self: &Arc<Self>, revision: u64) -> Cursor {
         let state = self.state.lock();
         let known = state.events.partition_point(|e| e.revision <= revision);
@@ -281,7 +281,7 @@ impl Cursor {
         let _ = self.wake.changed().await;
     }
 
-    /// The revision of the last change that was told.
+    /// The revision of the last change that was reported.
     pub(crate) fn after(&self) -> u64 {
         self.after
     }

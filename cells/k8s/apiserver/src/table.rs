@@ -19,7 +19,7 @@ const WRITER: &str = "k8s-fake-client";
 pub struct TrackedObject {
     /// `<domain>;<group>/<version>, Resource=<plural>;<namespace>/<name>`.
     pub id: CompactString,
-    /// The object was deleted; the row tells watchers.
+    /// The object was deleted; the row is for watchers.
     pub deleted: bool,
     /// Go type of the object, such as `*v1.Service`.
     pub type_name: CompactString,

@@ -2,6 +2,7 @@
 
 //! CiliumNetworkPolicy and CiliumClusterwideNetworkPolicy, whose schemas are the same.
 
+mod fqdn;
 mod peers;
 mod ports;
 
@@ -11,9 +12,10 @@ use crate::object::{kind, object, words};
 use crate::patterns;
 use crate::shared::LabelSelector;
 
+pub use fqdn::FqdnSelector;
 pub use peers::{
-    AwsGroup, CidrRule, EgressDenyRule, EgressRule, Entity, FqdnSelector, IngressDenyRule, IngressRule,
-    KubernetesService, KubernetesServiceSelector, PeerGroup, PeerService,
+    AwsGroup, CidrRule, EgressDenyRule, EgressRule, Entity, IngressDenyRule, IngressRule, KubernetesService,
+    KubernetesServiceSelector, PeerGroup, PeerService,
 };
 pub use ports::{
     HeaderMatch, HttpRule, IcmpField, IcmpRule, IcmpType, IpFamily, L7Rules, Listener, ListenerConfig,

@@ -26,7 +26,7 @@ use crate::backend::{
 use crate::types::{Header, KeyValue, LeaseId, Revision};
 use store::Store;
 
-/// Revisions that are kept unless told otherwise.
+/// Revisions that are kept by default.
 const HISTORY: usize = 10_000;
 
 /// A store in memory. Clones are the same store.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: answers health checks of external load balancers on node ports.
-//! Needs: the load balancer's [`Writer`]. Gives nothing; feature `testing` adds script commands.
+//! Requires: the load balancer's [`Writer`]. Provides nothing; feature `testing` adds script commands.
 
 use std::sync::Arc;
 

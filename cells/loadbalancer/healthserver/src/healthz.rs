@@ -2,7 +2,7 @@
 
 //! Cell `kube-proxy-healthz`: answers load balancers that ask every node for the health of its kube-proxy.
 //!
-//! Needs the load balancer's tables. Asks [`NodeHealth`], if something provides it, whether this node should get traffic.
+//! Requires the load balancer's tables. Asks [`NodeHealth`], if something provides it, whether this node should get traffic.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

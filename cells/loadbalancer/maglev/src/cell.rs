@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: the settings of lookup tables. Gives: [`Maglev`]. Needs nothing.
+//! Cell: the settings of lookup tables. Provides: [`Maglev`]. Requires nothing.
 
 use crate::{Config, Maglev};
 use hive::{Cell, Cfg};

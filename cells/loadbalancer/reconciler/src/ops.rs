@@ -67,7 +67,7 @@ pub struct Ops {
     pub(super) freed: Capacity,
     // Backend entries whose deletion failed.
     lingering: Vec<BackendKey>,
-    // Whether slots of frontends that failed may name backend entries that are nobody's.
+    // Whether slots of frontends that failed may name backend entries without an owner.
     has_named: bool,
     // Backends whose entry could not be written.
     unwritten: Vec<L3n4Addr>,

@@ -42,7 +42,7 @@ pub fn cell() -> Cell {
     .run(start)
 }
 
-/// Whether sockets of a network namespace can be told by its cookie.
+/// Whether the kernel has cookies of network namespaces, by which their sockets are matched.
 #[derive(Debug, Clone, Copy, hive::Value)]
 struct CanSkip(bool);
 

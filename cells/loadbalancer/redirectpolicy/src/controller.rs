@@ -43,7 +43,7 @@ pub(crate) struct Controller {
     pub(crate) skips: RwTable<SkipRedirects>,
     /// Whether IPv4 and IPv6 addresses are used.
     pub(crate) families: (bool, bool),
-    /// Whether the kernel tells namespaces apart, which skipping needs.
+    /// Whether the kernel has cookies of network namespaces, which skipping requires.
     pub(crate) can_skip: bool,
     pub(crate) initializer: InitGuard,
     pub(crate) rejected: Rejected,
@@ -398,7 +398,7 @@ impl Round<'_> {
         }
     }
 
-    /// Redirects the frontends of a service that the policy is about, if there are pods, and lets go of the others. Gives
+    /// Redirects the frontends of a service that the policy is about, if there are pods, and releases the others. Returns
     /// the redirected ones.
     fn redirect_service(
         &mut self,

@@ -71,7 +71,7 @@ impl Sync {
         }
     }
 
-    /// Writes what is missing, then removes what is not asked for; statuses tell how it went. Gives the number of
+    /// Writes what is missing, then removes what is not asked for; statuses say how it went. Returns the number of
     /// entries asked for.
     pub(crate) fn round(&self, snapshot: &Snapshot) -> Result<usize, SyncError> {
         let rows: Vec<Obj<SkipRedirects>> = self.table.all(snapshot).cloned().collect();

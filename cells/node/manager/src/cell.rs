@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use hive::{Cell, Cfg, Jobs, Params, SpawnError};
+use hive::{Cell, Cfg, Jobs, Params};
 use skep_datapath_config::{AddressFamilies, TunnelConfig};
 use skep_ipcache::{Config, Source, Writer};
 use skep_k8s_client::Client;
@@ -14,6 +14,7 @@ use skep_node::{LocalNode, LocalNodeStore, NodeName};
 use statedb::{Db, Table};
 
 use crate::apiserver::ApiServers;
+use crate::error::StartError;
 use crate::ids;
 use crate::k8s::Watch;
 use crate::manager::NodeManager;
@@ -44,17 +45,6 @@ pub fn cell() -> Cell {
 
 fn read_only(manager: NodeManager) -> Table<Node> {
     manager.table()
-}
-
-/// Why sources cannot be followed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
-    /// A source is registered twice.
-    #[error(transparent)]
-    Table(#[from] statedb::Error),
-    /// The module has stopped.
-    #[error(transparent)]
-    Job(#[from] SpawnError),
 }
 
 #[derive(Params)]

@@ -13,8 +13,8 @@ use skep_ipcache::{Claim, Owner, Prefix, Publisher, ResourceId, Source, Writer};
 use skep_node::{LocalNodeStore, NodeAddress, NodeName};
 use statedb::{Db, ReadTxn, Table};
 
-use crate::cell::StartError;
 use crate::claims::View;
+use crate::error::StartError;
 use crate::local::local_key;
 
 /// Kind of the resources that claim for devices.

@@ -18,6 +18,9 @@ const COALESCE: Duration = Duration::from_millis(500);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(100);
 
+/// The rate is looked at again after this time, however low it is.
+const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
+
 /// Failures in a row after which a slice is reported as failed for good. It is written again all the same.
 const TRANSIENT: u32 = 15;
 
@@ -151,7 +154,10 @@ impl Bucket {
         self.fill();
         // Nanoseconds of rounding are no reason to wait.
         let missing = 1.0 - 1e-6 - self.tokens;
-        (missing > 0.0).then(|| self.filled + Duration::from_secs_f64(missing / self.limit.limit + 1e-6))
+        (missing > 0.0).then(|| {
+            let wait = Duration::try_from_secs_f64(missing / self.limit.limit + 1e-6);
+            self.filled + wait.map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT))
+        })
     }
 
     /// Counts a write.
@@ -237,5 +243,17 @@ mod tests {
         }
 
         assert!((69..=70).contains(&writes), "{writes}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rate_of_next_to_nothing_is_a_long_wait() {
+        let mut bucket = Bucket::new(RateLimit {
+            nodes: 0,
+            limit: f64::MIN_POSITIVE,
+            burst: 1,
+        });
+        bucket.take();
+
+        assert_eq!(bucket.wait(), Some(Instant::now() + LONGEST_WAIT));
     }
 }

@@ -29,13 +29,8 @@ use statedb::{Db, Snapshot, Table};
 use tokio::time::Instant;
 
 use crate::failure::{GcError, Rejected, delete};
+use crate::objects::HEARTBEAT;
 use crate::tables::{EndpointRow, IdentityRow, Reference, SliceRow};
-
-/// The annotation of an identity that was found unused: when.
-pub const HEARTBEAT: &str = "io.cilium.heartbeat";
-
-/// Signs of life older than this many timeouts are forgotten.
-const FORGET: u32 = 10;
 
 /// When identities are judged: CiliumIdentities, and those in the key-value store.
 #[derive(Debug, Clone, hive::Config)]
@@ -297,7 +292,11 @@ impl Collector {
         let mut silent = Vec::new();
         {
             let mut signs = self.signs.lock();
-            signs.retain(|_, sign| now.duration_since(*sign) < timeout.saturating_mul(FORGET));
+            signs.retain(|name, _| {
+                self.identities
+                    .get(&snapshot, IdentityRow::BY_NAME.key(name))
+                    .is_some()
+            });
             for row in self.identities.all(&snapshot) {
                 let name = &row.metadata.name;
                 // A name that is no number is of no identity in use.
@@ -305,8 +304,9 @@ impl Collector {
                 if is_used {
                     signs.insert(name.clone(), now);
                 }
-                let sign = signs.get(name);
-                if sign.is_some_and(|sign| now.duration_since(*sign) < timeout) {
+                // One that is seen for the first time shows life, also if `observe` has not come to it yet.
+                let sign = *signs.entry(name.clone()).or_insert(now);
+                if now.duration_since(sign) < timeout {
                     counts.alive += 1;
                 } else {
                     silent.push((row.metadata.clone(), row.is_marked));
@@ -399,5 +399,58 @@ impl Collector {
                 .await?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_k8s_apiserver::testing::TestCluster;
+    use statedb::RwTable;
+
+    use super::*;
+
+    /// What marked them may have been another process: a restart forgets its signs of life, and must not take identities for
+    /// silent whose changes `observe` has not seen yet.
+    #[tokio::test]
+    async fn the_first_pass_of_a_process_deletes_no_marked_identity() {
+        let cluster = TestCluster::new();
+        let definition = skep_k8s_crds::definitions::cilium_identity();
+        skep_k8s_crds::register_all(&**cluster.client(), &[definition])
+            .await
+            .unwrap();
+        let identity = serde_json::json!({
+            "metadata": { "name": "1000", "annotations": { HEARTBEAT: "2026-06-01T10:00:00Z" } },
+            "security-labels": { "k8s:app": "cart" },
+        });
+        cluster.create(&CiliumIdentity::kind(), identity).await;
+        let object = cluster.get(&CiliumIdentity::kind(), "", "1000").await;
+        let object: CiliumIdentity = serde_json::from_value(object).unwrap();
+        let db = Db::new();
+        let identities = RwTable::builder("cilium-identities")
+            .primary(IdentityRow::BY_NAME)
+            .build(&db)
+            .unwrap();
+        let endpoints: RwTable<EndpointRow> = RwTable::builder("cilium-endpoints")
+            .primary(EndpointRow::BY_NAME)
+            .build(&db)
+            .unwrap();
+        let mut txn = db.write(&[&identities]);
+        identities.insert(&mut txn, IdentityRow::new(&object)).unwrap();
+        txn.commit();
+        let collector = Collector {
+            users: Users::Endpoints(endpoints.reader()),
+            client: cluster.client().clone(),
+            db,
+            identities: identities.reader(),
+            signs: Mutex::default(),
+            metrics: Arc::default(),
+            config: <Config as hive::Config>::defaults().unwrap(),
+        };
+
+        let mut counts = Counts::default();
+        collector.pass(&mut counts).await.unwrap();
+
+        assert_eq!((counts.alive, counts.deleted), (1, 0));
+        assert_eq!(cluster.list(&CiliumIdentity::kind()).await.len(), 1);
     }
 }

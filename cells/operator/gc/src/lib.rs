@@ -25,6 +25,7 @@ pub mod tables;
 pub mod taints;
 
 pub use failure::GcError;
+pub use objects::HEARTBEAT;
 
 #[cfg(test)]
 mod tests;

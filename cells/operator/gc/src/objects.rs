@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Objects with the fields that only this crate judges by: owners and annotations.
+//! Objects with the fields that only this crate judges by, and what it writes into objects.
 //!
-//! They are types of their own, so that the compact types of the agents do not grow.
+//! The types are separate ones, so that the compact types of the agents do not grow.
 
 use serde::{Deserialize, Serialize};
 use skep_k8s_types::resource;
 use skep_k8s_types::slim::Metadata;
+
+/// The annotation of an identity that was found unused: when.
+pub const HEARTBEAT: &str = "io.cilium.heartbeat";
+
+/// Reason of the condition `NetworkUnavailable` of a node with an agent.
+pub(crate) const REASON: &str = "CiliumIsUp";
 
 /// `cilium.io/v2/CiliumNode`, its metadata.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

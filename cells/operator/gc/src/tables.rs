@@ -15,7 +15,7 @@ use skep_k8s_types::slim::{
 };
 use statedb::{Db, Index, Row, RwTable, Table};
 
-use crate::objects::CiliumNode;
+use crate::objects::{CiliumNode, HEARTBEAT, REASON};
 
 hive::catalogue!(cell);
 
@@ -276,7 +276,7 @@ impl NodeRow {
         let is_up = node.status.conditions.iter().any(|condition| {
             condition.kind == "NetworkUnavailable"
                 && condition.status == "False"
-                && condition.reason == crate::taints::REASON
+                && condition.reason == REASON
         });
         Self {
             name: node.metadata.name.clone(),
@@ -309,13 +309,10 @@ pub(crate) struct IdentityRow {
 impl IdentityRow {
     pub(crate) const BY_NAME: Index<Self, str> = Index::new("name", |row, keys| keys.add(&row.metadata.name));
 
-    fn new(identity: &CiliumIdentity) -> Self {
+    pub(crate) fn new(identity: &CiliumIdentity) -> Self {
         Self {
             metadata: Reference::of(&identity.metadata),
-            is_marked: identity
-                .metadata
-                .annotations
-                .contains_key(crate::identities::HEARTBEAT),
+            is_marked: identity.metadata.annotations.contains_key(HEARTBEAT),
         }
     }
 }

@@ -17,10 +17,8 @@ use skep_k8s_types::slim::{Node, Str, Taint};
 use statedb::{Db, Snapshot, Table};
 
 use crate::agents::AgentRow;
+use crate::objects::REASON;
 use crate::tables::NodeRow;
-
-/// Reason of the condition.
-pub(crate) const REASON: &str = "CiliumIsUp";
 
 /// How long changes are gathered.
 const SETTLE: Duration = Duration::from_millis(50);

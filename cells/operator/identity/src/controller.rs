@@ -18,7 +18,7 @@ use skep_k8s_client::{
 use skep_k8s_types::selector::FieldSelector;
 use skep_k8s_types::slim::{CiliumIdentity, Namespace};
 use skep_k8s_types::{DecodeError, ObjectKey, Resource};
-use skep_operator_gc::identities::HEARTBEAT;
+use skep_operator_gc::HEARTBEAT;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::metrics::IdentityMetrics;
@@ -512,7 +512,7 @@ async fn create(client: Arc<dyn Client>, id: u32, identity: CiliumIdentity) -> D
 fn unmarked(id: u32, result: Result<(), CreateError>) {
     match result {
         Ok(()) => {}
-        // Somebody else was faster.
+        // Another writer was faster.
         Err(CreateError::Api(error)) if error.is_conflict() || error.is_not_found() => {}
         Err(error) => {
             tracing::warn!(id, error = %hive::error_chain(&error), "Cannot remove the mark of an identity");

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use skep_identity::{Label, Labels};
 use skep_k8s_types::resource;
 use skep_k8s_types::slim::{self, CiliumIdentity, Metadata, PodPhase, Str};
-use skep_operator_gc::identities::HEARTBEAT;
+use skep_operator_gc::HEARTBEAT;
 
 /// `v1/Pod`: its labels and its service account.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

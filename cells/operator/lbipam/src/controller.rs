@@ -14,7 +14,8 @@ use hive::{Health, Job, JobCtx, Jobs, Params, SpawnError};
 use jiff::Timestamp;
 use serde_json::Value;
 use skep_k8s_client::{
-    Api, ApiError, Backoff, Client, ObjectEvent, Patch, Subresource, WatcherEvent, WriteOptions, watcher,
+    Api, ApiError, Backoff, Client, ObjectEvent, Patch, Subresource, WatchState, WatcherEvent, WriteOptions,
+    watcher,
 };
 use skep_k8s_types::{ObjectKey, RawObject, Resource};
 use tokio::time::Instant;
@@ -65,10 +66,9 @@ pub(crate) fn start(params: ControllerParams) -> Result<(), SpawnError> {
             metrics: metrics.clone(),
             health: cx.health.clone(),
             services: None,
-            has_pools_list: false,
-            has_services_list: false,
             is_dirty: false,
-            failing: None,
+            pools_watch: WatchState::default(),
+            services_watch: WatchState::default(),
             failures: 0,
             events: Vec::new(),
         };
@@ -94,11 +94,9 @@ struct Controller {
     health: Health,
     /// Events of services; none while there is no pool.
     services: Option<Events<ServiceObject>>,
-    has_pools_list: bool,
-    has_services_list: bool,
     is_dirty: bool,
-    /// What a watch failed with last.
-    failing: Option<Arc<ApiError>>,
+    pools_watch: WatchState,
+    services_watch: WatchState,
     /// Rounds in a row with failed writes.
     failures: u32,
     /// Events that the next pass handles: action, resource, when.
@@ -131,11 +129,11 @@ impl Controller {
             while let Some(event) = self.next(&mut pools, None).now_or_never() {
                 self.handle(event).await;
             }
-            if self.engine.has_pools() && self.has_pools_list && self.services.is_none() {
+            if self.engine.has_pools() && self.pools_watch.is_listed() && self.services.is_none() {
                 let api = Api::<ServiceObject>::all(self.client.clone());
                 self.services = Some(watcher(Arc::new(api), Backoff::default()));
             }
-            if self.is_dirty && self.has_pools_list && self.has_services_list {
+            if self.is_dirty && self.pools_watch.is_listed() && self.services_watch.is_listed() {
                 retry = self.reconcile().await;
             }
             self.report();
@@ -168,16 +166,16 @@ impl Controller {
         let now = Instant::now();
         let mut count = |action, resource| self.events.push((action, resource, now));
         let mut unreadable = Vec::new();
+        match &event {
+            Event::Pool(event) => self.pools_watch.note(event),
+            Event::Service(event) => self.services_watch.note(event),
+            Event::Retry => {}
+        }
         match event {
             Event::Retry => self.is_dirty = true,
-            Event::Pool(WatcherEvent::Failing(error)) | Event::Service(WatcherEvent::Failing(error)) => {
-                self.failing = Some(error);
-            }
-            Event::Pool(WatcherEvent::Working) | Event::Service(WatcherEvent::Working) => self.failing = None,
             Event::Pool(WatcherEvent::Replaced { items, invalid }) => {
                 items.iter().for_each(|_| count("upsert", "pool"));
                 self.engine.replace_pools(items, invalid);
-                self.has_pools_list = true;
                 self.is_dirty = true;
             }
             Event::Pool(WatcherEvent::Object(event)) => {
@@ -188,7 +186,6 @@ impl Controller {
             Event::Service(WatcherEvent::Replaced { items, invalid }) => {
                 items.iter().for_each(|_| count("upsert", "service"));
                 unreadable = self.engine.replace_services(items, invalid);
-                self.has_services_list = true;
                 self.is_dirty = true;
             }
             Event::Service(WatcherEvent::Object(event)) => {
@@ -196,9 +193,7 @@ impl Controller {
                 unreadable.extend(self.engine.apply_service(event));
                 self.is_dirty = true;
             }
-            // Only of lists in pages.
-            Event::Pool(WatcherEvent::InitPage { .. } | WatcherEvent::InitDone)
-            | Event::Service(WatcherEvent::InitPage { .. } | WatcherEvent::InitDone) => {}
+            Event::Pool(_) | Event::Service(_) => {}
         }
         for service in unreadable {
             let addresses = addresses_of(&*self.client, &service).await;
@@ -229,7 +224,7 @@ impl Controller {
             self.failures = 0;
             if !self.engine.has_pools() {
                 self.services = None;
-                self.has_services_list = false;
+                self.services_watch = WatchState::default();
                 self.engine.forget_services();
             }
             return None;
@@ -280,7 +275,8 @@ impl Controller {
 
     fn report(&self) {
         let mut faults = Vec::new();
-        if let Some(error) = &self.failing {
+        let failing = self.pools_watch.failing().or(self.services_watch.failing());
+        if let Some(error) = failing {
             faults.push(format!("Kubernetes API server: {error}"));
         }
         if self.failures > 0 {

@@ -236,7 +236,6 @@ impl Engine {
     }
 
     fn unreadable_service(&mut self, error: &DecodeError) -> Option<ObjectKey> {
-        tracing::warn!(service = %error.object, %error, "Invalid Service; what it has stays in use");
         match self.services.get_mut(&*error.object) {
             Some(entry) => {
                 entry.is_unreadable = true;

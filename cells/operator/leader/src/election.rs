@@ -297,7 +297,7 @@ impl Election {
                         }
                         break;
                     }
-                    // Somebody else holds it, or it changed under our hands: look before trying again.
+                    // Another process holds it, or it has changed: read it before trying again.
                     Ok(Ok(Attempt::Follows { holder })) if self.holder_until().is_some() => {
                         return Lost::Taken { holder };
                     }
@@ -344,7 +344,7 @@ impl Election {
             transitions: record.transitions,
         };
         let written = match self.write(&record).await {
-            // A renewal whose answer was lost, or someone edited the lease: read it again, once.
+            // A renewal whose answer was lost, or another writer: read it again, once.
             Err(error) if error.is(ApiError::is_conflict) => {
                 let lease = self.read().await?;
                 self.observe(lease, Instant::now());

@@ -21,6 +21,7 @@ mod names;
 mod plan;
 mod slices;
 mod state;
+mod view;
 mod write;
 
 use std::collections::BTreeSet;

@@ -248,7 +248,7 @@ impl Controller {
             let cause = hive::error_chain(&error).to_string();
             // The others would not be answered either.
             let is_answered = error.is_answered();
-            // The watch tells when there is one.
+            // The watch reports when there is one.
             let is_final = matches!(error, CopyError::NoOriginal(_));
             if !is_final {
                 tracing::warn!(copy, error = %cause, "Cannot copy a Secret");

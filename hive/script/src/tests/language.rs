@@ -233,7 +233,7 @@ async fn command_that_ignores_the_end_is_dropped() {
         }
     }
     let mut bench = Bench::with_deadline(Duration::from_secs(10))
-        .command(Arc::new(Stuck(Spec::new("stuck", "Wait for ever"))));
+        .command(Arc::new(Stuck(Spec::new("stuck", "Wait without end"))));
 
     assert_eq!(
         bench.run("stuck\n").await.unwrap_err(),

@@ -22,10 +22,11 @@ use skep_e2e::{TestLab, shape};
 use skep_k8s_client::{DeleteOptions, Subresource, WriteOptions};
 use skep_k8s_types::Kind;
 use skep_lab::{
-    command::{self, Shape},
+    command,
     echo::Outcome,
     mesh::Mesh,
     session::{Session, Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish},
+    shape::Shape,
 };
 
 const CLUSTERS: [&str; 2] = ["c1", "c2"];

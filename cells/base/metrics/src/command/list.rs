@@ -12,9 +12,10 @@ use serde::Serialize;
 use super::{Dump, matcher, write_out};
 use crate::dump::{MetricValue, number, serialize_number};
 use crate::metric::{Labels, Value};
-use crate::registry::{Registry, Series, label_text};
+use crate::registry::Registry;
 use crate::render::with_prefix;
 use crate::sampler::{SampledSeries, Sampler};
+use crate::series::{Series, label_text};
 
 /// Multiples of the interval shown of the samples, 1 being the newest.
 const SHOWN: [usize; 4] = [1, 6, 12, 24];

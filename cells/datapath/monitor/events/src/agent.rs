@@ -3,8 +3,8 @@
 //! What happens in the agent.
 
 use crate::{
-    event::MessageType,
     gob::{self, GobError, Stream, Value},
+    message_type::MessageType,
 };
 
 /// Id of the notification's type in streams that are written here.

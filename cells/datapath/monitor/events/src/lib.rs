@@ -30,6 +30,7 @@ pub mod agent;
 pub mod debug;
 pub mod event;
 pub mod gob;
+mod message_type;
 pub mod names;
 pub mod packet;
 pub mod payload;

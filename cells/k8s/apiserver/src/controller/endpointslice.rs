@@ -29,7 +29,7 @@ pub(crate) const MANAGER: &str = "endpointslice-controller.k8s.io";
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Endpoint slices from services and pods.
-/// Needs: `Arc<dyn Client>` that may write. Runs where no controller manager does.
+/// Requires: `Arc<dyn Client>` that may write. Runs where no controller manager does.
 pub fn endpointslice_controller_cell() -> Cell {
     Cell::module("endpointslice-controller", "Makes endpoint slices of services").run(start)
 }
@@ -158,7 +158,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes over what was written before the watch tells it, so that it is not written twice.
+    /// Takes over what was written before the watch reports it, so that it is not written twice.
     fn remember(&self, slice: &Arc<Value>) {
         self.world.lock().remember_slice(slice);
     }

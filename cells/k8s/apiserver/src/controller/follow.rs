@@ -25,11 +25,11 @@ pub(super) enum News {
 /// Watches end after this time, so that one which silently died is noticed.
 const WATCH: Duration = Duration::from_secs(300);
 
-/// Tells `told` what happens to the objects of `kind`, until the client fails.
+/// Calls `report` with what happens to the objects of `kind`, until the client fails.
 pub(super) async fn follow(
     client: &dyn Client,
     kind: &Kind,
-    mut told: impl FnMut(News) + Send,
+    mut report: impl FnMut(News) + Send,
 ) -> Result<(), ApiError> {
     'list: loop {
         let page = client.list(kind, "", &ListOptions::default()).await?;
@@ -37,7 +37,7 @@ pub(super) async fn follow(
         for item in &page.items {
             objects.push(item.to_value()?);
         }
-        told(News::All(objects));
+        report(News::All(objects));
         let mut version = page.resource_version;
         loop {
             let options = WatchOptions {
@@ -55,7 +55,7 @@ pub(super) async fn follow(
                     Ok(RawEvent::Object(change, raw)) => {
                         let value = raw.to_value()?;
                         version = object::resource_version(&value).into();
-                        told(match change {
+                        report(match change {
                             Change::Added | Change::Modified => News::Is(value),
                             Change::Deleted => News::Gone(value),
                         });

@@ -27,7 +27,7 @@ use graph::{Graph, Key, owners};
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Deletes what deleted objects own.
-/// Needs: [`ApiServer`] of the same hive. Runs where no controller manager does.
+/// Requires: [`ApiServer`] of the same hive. Runs where no controller manager does.
 pub fn garbage_collector_cell() -> Cell {
     Cell::module("garbage-collector", "Deletes what deleted objects own").run(start)
 }

@@ -17,7 +17,7 @@ use crate::server::{ApiServer, DeleteOptions, ListOptions, Subresource, WatchKin
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// Deletes the content of namespaces that are deleted.
-/// Needs: [`ApiServer`] of the same hive.
+/// Requires: [`ApiServer`] of the same hive.
 pub fn namespace_controller_cell() -> Cell {
     Cell::module("namespace-controller", "Empties deleted namespaces").run(start)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! OpenAPI documents: what `kubectl explain` shows, and what tells `kubectl apply` that this server checks fields.
+//! OpenAPI documents: what `kubectl explain` shows, and by which `kubectl apply` knows that this server checks fields.
 //!
 //! Strategic merge patch is not listed among the patches: kubectl then computes such patches from the merge keys
 //! that it has built in.

@@ -33,7 +33,7 @@ pub(super) struct Router {
     pub(super) api: ApiServer,
     /// Credential that clients must show; empty: none.
     pub(super) token: String,
-    /// Address that discovery tells.
+    /// Address in discovery documents.
     pub(super) address: String,
     /// Who runs the pods.
     pub(super) pods: Option<Arc<dyn PodRuntime>>,

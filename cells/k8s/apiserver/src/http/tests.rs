@@ -290,6 +290,17 @@ async fn streams_watches_line_by_line_until_the_stop() {
 }
 
 #[tokio::test]
+async fn a_watch_may_be_asked_to_last_longer_than_any_clock() {
+    let router = router("");
+    let path = format!("/api/v1/namespaces?watch=true&timeoutSeconds={}", u64::MAX);
+
+    let mut response = ask(&router, "GET", &path, &[], b"");
+
+    assert_eq!(response.status(), 200);
+    assert!(response.body_mut().frame().await.unwrap().is_ok());
+}
+
+#[tokio::test]
 async fn shows_tables_on_request() {
     let router = router("");
     let accept = [(

@@ -100,7 +100,7 @@ pub(super) fn prune(shape: &Shape, value: &mut Value, last: &Fields, kept: &Fiel
                 if was.own && !still.own {
                     return false;
                 }
-                // What tells the item apart stays as long as the item.
+                // The keys of the item stay as long as the item.
                 if let Merge::Keys(names) = &list.merge {
                     names
                         .iter()

@@ -15,7 +15,7 @@ use crate::tracker::Transaction;
 
 /// What the names of the volumes with tokens start with.
 const VOLUME: &str = "kube-api-access-";
-/// Lifetime of the tokens in pods, in seconds: an hour, told apart from what users ask for.
+/// Lifetime of the tokens in pods, in seconds: an hour, unlike what users ask for.
 const LIFETIME: i64 = 3607;
 /// On the ConfigMap with the certificate.
 const DESCRIPTION: &str = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters.";

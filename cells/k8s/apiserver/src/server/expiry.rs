@@ -21,7 +21,7 @@ type Key = (CompactString, CompactString);
 /// When each event expires.
 #[derive(Debug, Default)]
 pub(super) struct Expiry {
-    /// The events by deadline; the number tells events of one moment apart.
+    /// The events by deadline; the number distinguishes events of one moment.
     due: BTreeMap<(Instant, u64), Key>,
     deadlines: HashMap<Key, (Instant, u64)>,
     count: u64,

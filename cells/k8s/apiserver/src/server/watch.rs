@@ -19,7 +19,7 @@ use crate::object;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::tracker::Tracker;
 
-/// What an event of a watch tells.
+/// Type of an event of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchKind {
     /// The object is there (now).
@@ -50,7 +50,7 @@ impl WatchKind {
 /// An event of a watch.
 #[derive(Clone, Debug)]
 pub struct WatchEvent {
-    /// What it tells.
+    /// Its type.
     pub kind: WatchKind,
     /// The object it is about.
     pub object: Arc<Value>,
@@ -96,7 +96,9 @@ impl ApiServer {
             bookmarks: options.bookmarks.then_some(every),
             next_bookmark: Instant::now() + every,
             tracker: self.tracker().clone(),
-            deadline: options.timeout.map(|timeout| Instant::now() + timeout),
+            deadline: options
+                .timeout
+                .and_then(|timeout| Instant::now().checked_add(timeout)),
             at: 0,
             kind,
         };

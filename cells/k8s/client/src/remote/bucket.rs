@@ -49,7 +49,7 @@ impl TokenBucket {
         if state.tokens >= 0.0 {
             Duration::ZERO
         } else {
-            Duration::from_secs_f64(-state.tokens / self.rate)
+            Duration::try_from_secs_f64(-state.tokens / self.rate).unwrap_or(Duration::MAX)
         }
     }
 
@@ -78,6 +78,15 @@ mod tests {
         }
 
         assert_eq!(times, [0, 0, 0, 100, 200, 300]);
+    }
+
+    #[test]
+    fn a_rate_of_next_to_nothing_is_a_wait_without_end() {
+        let bucket = TokenBucket::new(f64::MIN_POSITIVE, 1);
+        let now = Instant::now();
+
+        assert_eq!(bucket.reserve(now), Duration::ZERO);
+        assert_eq!(bucket.reserve(now), Duration::MAX);
     }
 
     #[tokio::test(start_paused = true)]

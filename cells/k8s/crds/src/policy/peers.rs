@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Authentication;
+use super::fqdn::FqdnSelector;
 use super::ports::{IcmpRule, PortDenyRule, PortRule};
 use crate::object::{object, words};
 use crate::patterns;
@@ -149,18 +150,6 @@ object! {
         /// Networks inside of `cidr` that are left out.
         #[schemars(extend("x-items" = { "format": "cidr" }))]
         pub except: Option<Vec<String>>,
-    }
-
-    /// Names in the DNS.
-    #[derive(Eq)]
-    #[schemars(extend("oneOf" = [{ "required": ["matchName"] }, { "required": ["matchPattern"] }]))]
-    pub struct FqdnSelector {
-        /// One name.
-        #[schemars(extend("maxLength" = 255, "pattern" = patterns::FQDN))]
-        pub match_name: Option<String>,
-        /// Names by a pattern: `*` stands for characters of one label, a leading `**.` for whole labels, `*` alone for all.
-        #[schemars(extend("maxLength" = 255, "pattern" = patterns::FQDN_PATTERN))]
-        pub match_pattern: Option<String>,
     }
 
     /// A group that a cloud provider knows.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::peers::FqdnSelector;
+use super::fqdn::FqdnSelector;
 use crate::object::{object, words};
 use crate::patterns;
 

@@ -65,7 +65,7 @@ impl History {
         let witnesses = self.witnesses.lock().all();
         for witness in &witnesses {
             if let Some(header) = contradicts(store, witness).await? {
-                // The answers that were asked for may have told it already.
+                // The responses that were requested may have had it already.
                 if self.witnesses.lock().all().contains(witness) {
                     self.compare(&header, true);
                 }

@@ -3,7 +3,7 @@
 //! Own writes by which the history of the store is recognized.
 //!
 //! A store that was restored from a snapshot lacks the last writes before its end; others may have written so much since that
-//! its revision tells nothing. But what it has at the revision of such a write is another thing. A store is not stopped and
+//! its revision says nothing. But what it has at the revision of such a write is another thing. A store is not stopped and
 //! restored within [`GAP`], so that the last write before each pause is enough.
 
 use std::collections::VecDeque;
@@ -93,7 +93,7 @@ fn changes(txn: &Txn, response: &TxnResponse) -> Last {
     };
     let revision = response.header.revision;
     let mut last = Last::default();
-    // Locks come and go: the loss of one tells less than that of the write before it.
+    // Locks come and go: the loss of one says less than that of the write before it.
     for (op, response) in ops.iter().zip(&response.responses).filter(|(op, _)| !is_lock(op)) {
         let witness = |range, is_put| Witness {
             range,

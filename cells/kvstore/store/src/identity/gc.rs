@@ -117,7 +117,7 @@ impl IdentityGc {
             let Some(id) = id.filter(|id| range.contains(*id)) else {
                 continue;
             };
-            round.free -= 1;
+            round.free = round.free.saturating_sub(1);
             if used.contains(&id) {
                 round.used += 1;
             } else if self.unused.get(&item.key) == Some(&item.mod_revision) {

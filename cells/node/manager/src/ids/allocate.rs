@@ -16,7 +16,7 @@ use statedb::{Change, Db, InitGuard, RwTable, Snapshot, WriteTxn};
 
 use super::NodeId;
 use super::reconciler::{MapOps, NodeIdMap};
-use crate::cell::StartError;
+use crate::error::StartError;
 use crate::local::local_key;
 use crate::manager::NodeManager;
 use crate::node::{Node, NodeKey};

@@ -8,7 +8,8 @@ use skep_k8s_client::testing::{Fault, Verb};
 use skep_k8s_types::Kind;
 
 use super::world::{ENDPOINTS, IDENTITIES, World, minutes, seconds};
-use crate::identities::{HEARTBEAT, cell};
+use crate::HEARTBEAT;
+use crate::identities::cell;
 
 const SLICES: Kind = Kind::new(
     "cilium.io",

@@ -16,7 +16,8 @@ use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_client::{Client, DeleteOptions, ListOptions, Subresource};
 use skep_k8s_types::slim::CiliumIdentity;
 use skep_k8s_types::{Kind, Resource};
-use skep_operator_gc::identities::{Config as IdentityConfig, HEARTBEAT};
+use skep_operator_gc::HEARTBEAT;
+use skep_operator_gc::identities::Config as IdentityConfig;
 
 use crate::World;
 use crate::cell::job;

@@ -2,7 +2,8 @@
 
 //! The cell against an API server.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use skep_k8s_apiserver::Subresource;
@@ -148,6 +149,35 @@ async fn retries_until_the_api_server_accepts() {
     cluster.client.heal();
 
     cluster.shows("web", "[192.0.2.0] True satisfied: ").await;
+    operator.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_recovers_does_not_hide_one_that_fails() {
+    let cluster = Cluster::new();
+    cluster.pool("blue", block("192.0.2.0/29"));
+    let pool_watches = AtomicUsize::new(0);
+    cluster.client.inject(move |request: &Request| {
+        let fails = match (request.verb, request.plural.as_str()) {
+            (Verb::List, "services") => true,
+            (Verb::Watch, "ciliumloadbalancerippools") => pool_watches.fetch_add(1, Ordering::Relaxed) < 3,
+            _ => false,
+        };
+        fails.then(unavailable)
+    });
+    let operator = cluster.operator(&[]).await;
+    let is_degraded = || {
+        let entries = operator.health().entries();
+        entries.iter().any(|entry| entry.level == hive::Level::Degraded)
+    };
+    cluster.wait(true, |_| is_degraded()).await;
+
+    // The pools are watched again soon; services never.
+    for _ in 0..1200 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(is_degraded(), "services cannot be listed");
+    }
+
     operator.stop().await.unwrap();
 }
 

@@ -4,76 +4,23 @@
 //!
 //! What depends on the answer to a write follows in the next pass: a plan that is carried out leads to one that is empty.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 use skep_clustermesh_types::{ExportPort, ServiceExport};
 use skep_k8s_client::Subresource;
 use skep_k8s_crds::mcs::{EndpointSliceObjects, ExportingCluster, ServiceImportStatus, ServiceImportType};
-use skep_k8s_types::ObjectKey;
-use skep_k8s_types::slim::{Metadata, Str};
+use skep_k8s_types::slim::Metadata;
 
 use super::condition::{self, Desired as DesiredCondition};
 use super::desired::{Desired, is_headless};
 use super::local::local_export;
 use super::merge::{Merged, merge};
 use super::names;
-use super::slices::{self, Copied, SliceCopy};
+use super::slices;
+use super::view::{Action, Plan, Target, View};
 use crate::namespace::NamespaceState;
-use crate::object::{ExportObject, ImportObject, ServiceObject, SliceObject};
-
-/// What is known of a service.
-pub(crate) struct View<'a> {
-    pub(crate) key: &'a ObjectKey,
-    /// Name of the local cluster.
-    pub(crate) cluster: &'a str,
-    pub(crate) namespace: NamespaceState,
-    pub(crate) export: Option<&'a ExportObject>,
-    pub(crate) service: Option<&'a ServiceObject>,
-    pub(crate) import: Option<&'a ImportObject>,
-    pub(crate) derived: Option<&'a ServiceObject>,
-    pub(crate) remotes: &'a [Arc<ServiceExport>],
-    /// Clusters whose exports are not known.
-    pub(crate) unknown: &'a BTreeSet<String>,
-    /// Slices of the Service, but for those of remote clusters.
-    pub(crate) slices: Vec<&'a SliceObject>,
-    /// Slices of the derived Service that were copied.
-    pub(crate) copies: Vec<&'a SliceObject>,
-    /// What was copied, by the name of the copy.
-    pub(crate) copied: &'a BTreeMap<ObjectKey, Copied>,
-    pub(crate) now: Timestamp,
-}
-
-/// Kinds that are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
-    Export,
-    Import,
-    Service,
-    Slice,
-}
-
-/// A write.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Action {
-    Create(Target, Value),
-    Patch(Target, Str, Subresource, Value),
-    /// Deletes an object if it is still this one.
-    Delete(Target, Metadata),
-    Copy(Box<SliceCopy>),
-}
-
-/// What has to be written for a service.
-#[derive(Debug, Default)]
-pub(crate) struct Plan {
-    pub(crate) actions: Vec<Action>,
-    /// What keeps the service from being as desired.
-    pub(crate) fault: Option<String>,
-    /// Clusters are waited for.
-    pub(crate) is_incomplete: bool,
-}
+use crate::object::{ExportObject, ImportObject, ServiceObject};
 
 /// Plans the writes of a service.
 pub(crate) fn plan(view: &View<'_>) -> Plan {

@@ -12,33 +12,8 @@ use skep_k8s_types::{ObjectKey, Resource};
 
 use super::desired::{Desired, is_headless};
 use super::names;
-use super::plan::{Action, Plan, Target, View};
+use super::view::{Action, Plan, SliceCopy, Target, View};
 use crate::object::{ServiceObject, SliceObject};
-
-/// A slice that has to be copied.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SliceCopy {
-    pub(crate) namespace: Str,
-    /// Name of the slice.
-    pub(crate) source: Str,
-    /// Version of the slice.
-    pub(crate) version: Str,
-    /// Name of the copy.
-    pub(crate) target: Str,
-    /// Whether the copy exists.
-    pub(crate) exists: bool,
-    pub(crate) labels: BTreeMap<String, String>,
-    /// Name and id of the derived Service, which owns the copy.
-    pub(crate) owner: (Str, Str),
-}
-
-/// What was copied: nothing has to be done as long as that is what there is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Copied {
-    pub(crate) copy: SliceCopy,
-    /// Version of the copy.
-    pub(crate) version: Str,
-}
 
 /// Plans the copies of all slices of the local Service, and deletes those of slices that are gone.
 pub(crate) fn plan(view: &View<'_>, desired: &Desired<'_>, derived: &ServiceObject, plan: &mut Plan) {

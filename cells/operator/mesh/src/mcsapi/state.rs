@@ -11,8 +11,8 @@ use skep_k8s_types::ObjectKey;
 use skep_k8s_types::slim::{Metadata, Namespace, Str};
 
 use super::names;
-use super::plan::{Plan, Target, View, plan};
-use super::slices::Copied;
+use super::plan::plan;
+use super::view::{Copied, Plan, Target, View};
 use super::write::Written;
 use crate::namespace;
 use crate::object::{ExportObject, ImportObject, ServiceObject, SliceObject};

@@ -9,8 +9,8 @@ use skep_k8s_client::{ApiError, Client, DeleteOptions, Patch, Preconditions, Sub
 use skep_k8s_types::slim::{Metadata, Str};
 use skep_k8s_types::{Kind, ObjectKey, RawObject, Resource};
 
-use super::plan::{Action, Target};
-use super::slices::{Copied, SliceCopy, is_equal};
+use super::slices::is_equal;
+use super::view::{Action, Copied, SliceCopy, Target};
 use crate::object::{ExportObject, ImportObject, ServiceObject, SliceObject};
 use crate::write::WriteError;
 

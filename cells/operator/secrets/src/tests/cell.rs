@@ -146,7 +146,7 @@ async fn secrets_of_policies_are_copied_and_copies_follow_their_originals() {
     let copy = cluster.wait_copy("shop-ca", is_new).await.unwrap();
     assert_eq!(copy["metadata"]["annotations"], Value::Null);
 
-    // Somebody meddles with the copy.
+    // Another writer changes the copy.
     let change = json!({"data": {"tls.crt": "Mw=="}});
     cluster.patch(&Kind::SECRET, TARGET, "shop-ca", change).await;
     cluster.wait_copy("shop-ca", is_new).await;

@@ -48,7 +48,7 @@ impl Node {
     }
 }
 
-/// Name of the newtype struct by which [`Plain`] tells the serializer what it is.
+/// Name of the newtype struct by which the serializer knows [`Plain`].
 const PLAIN: &str = "$hive_script::Plain";
 
 /// A scalar that YAML shows as it is, without quotes. Other formats see a text.
