@@ -33,6 +33,7 @@ fn infrastructure(configuration: Arc<Configuration>) -> Cell {
         skep_metrics::cell(),
         skep_metrics::endpoint::cell(),
         skep_metrics::process::cell(),
+        skep_limiter::cell(),
         skep_shell::cell(),
         skep_api::cell(),
         status::cell(),

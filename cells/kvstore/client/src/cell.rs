@@ -24,9 +24,10 @@ hive::catalogue!(metrics);
 hive::catalogue!(heartbeat_updater);
 
 /// The metrics of clients: every client of a program, that of the own store and those of remote clusters, counts here.
+/// Requires the metrics of limiters, [`skep_limiter::cell`].
 pub fn metrics() -> Cell {
     Cell::module("kvstore-metrics", "Metrics of clients of key-value stores")
-        .provide(skep_metrics::provided::<KvstoreMetrics>)
+        .provide(KvstoreMetrics::provided)
 }
 
 /// Writes the heartbeat, which clients of this and of other clusters watch. One program of a cluster does: the operator, or
