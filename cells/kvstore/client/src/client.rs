@@ -28,6 +28,7 @@ pub use batch::{Adopted, KeyChange, MAX_BATCH};
 pub use driver::Driver;
 pub use lease::LostKeys;
 pub use lock::{Lock, Locked, Unused};
+pub(crate) use status::CONNECTING;
 pub use status::{Connection, Status};
 pub use watcher::{Event, RawEvent, RawWatcher, Watcher};
 
