@@ -50,3 +50,23 @@ fn a_check_that_fails_is_an_exit_status() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "Found 1\n");
     assert_eq!(output.stderr, b"");
 }
+
+#[test]
+fn a_timeout_of_the_wrong_form_is_found_before_the_agent_is_asked() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skep"));
+    command.args([
+        "--shell-sock-path=/nonexistent",
+        "troubleshoot",
+        "clustermesh",
+        "--timeout=soon",
+    ]);
+
+    let output = command.output().expect("the program runs");
+
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        text.contains("'--timeout <TIMEOUT>': expected a duration such as 300ms, 5s or 1h30m"),
+        "{text}"
+    );
+}
