@@ -36,11 +36,11 @@ impl Declared {
 /// does; a set or a function that makes metrics otherwise needs it.
 #[macro_export]
 macro_rules! declare {
-    ($set:ty) => {
-        $crate::__private::inventory::submit! { $crate::__private::Declared::of::<$set>() }
-    };
     (fn $metrics:path) => {
         $crate::__private::inventory::submit! { $crate::__private::Declared::by($metrics) }
+    };
+    ($set:ty) => {
+        $crate::__private::inventory::submit! { $crate::__private::Declared::of::<$set>() }
     };
 }
 

@@ -2,6 +2,7 @@
 
 //! All metrics of a hive.
 
+use std::cmp::Reverse;
 use std::fmt;
 
 use tracing::warn;
@@ -61,11 +62,12 @@ pub struct Registry {
     entries: Vec<Entry>,
 }
 
-/// The known name that shares most words with `name`.
+/// The known name that shares most words with `name`; of several the one whose length is closest.
 pub(crate) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
     let words: Vec<&str> = name.split('_').collect();
     let common = |known: &String| known.split('_').filter(|word| words.contains(word)).count();
-    let best = known.max_by_key(common)?;
+    let differs = |known: &String| known.len().abs_diff(name.len());
+    let best = known.max_by_key(|known| (common(known), Reverse(differs(known))))?;
     (common(&best) * 2 > words.len()).then_some(best)
 }
 
