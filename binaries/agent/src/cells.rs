@@ -33,6 +33,7 @@ fn infrastructure(configuration: Arc<Configuration>) -> Cell {
         skep_metrics::cell(),
         skep_metrics::endpoint::cell(),
         skep_metrics::process::cell(),
+        skep_limiter::cell(),
         skep_shell::cell(),
         skep_api::cell(),
         status::cell(),
@@ -95,6 +96,7 @@ fn datapath() -> Cell {
 #[cfg(test)]
 mod tests {
     use hive::{Hive, Settings, testing};
+    use skep_metrics::Registry;
 
     use super::*;
 
@@ -132,6 +134,22 @@ mod tests {
             .collect();
         assert_eq!(findings, [""; 0]);
         assert_eq!(first.order(), second.order());
+    }
+
+    #[test]
+    fn every_metric_can_be_enabled() {
+        let hive = Hive::new(cells(Arc::default())).root::<Arc<Registry>>();
+        let built = hive
+            .plan(Settings::new())
+            .expect("a plan")
+            .build()
+            .expect("a hive");
+        let registry = built.get::<Arc<Registry>>().expect("it is provided");
+        let all: Vec<String> = registry.all().map(|(name, _)| format!("+{name}")).collect();
+
+        let settings = Settings::new().flag("metrics", all.join(","));
+
+        testing::plan(Hive::new(cells(Arc::default())), settings);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use hive::{Cell, Cfg, Member};
-use hive_script::{Command, CommandError, CommandHandle, Context, Flag, Invocation, Outcome, Spec};
+use hive_script::{Command, CommandError, CommandHandle, Context, Flag, Invocation, Outcome, Output, Spec};
 use skep_clustermesh::ClusterMeshSettings;
 use skep_clustermesh::troubleshoot::RemoteClusters;
 use skep_clustermesh_types::ClusterSettings;
@@ -62,7 +62,17 @@ impl Troubleshoot {
         }
         let clusters = RemoteClusters::select(&self.directory, names, Some(&self.local))
             .map_err(|error| CommandError::chain(&error))?;
-        Ok(clusters.check(limit).await.text)
+        let findings = clusters.check(limit).await;
+        if findings.failed.is_empty() {
+            return Ok(findings.text);
+        }
+        let names = findings.failed.join("`, `");
+        // What was found is printed all the same, and `skep troubleshoot clustermesh` exits with 1.
+        let output = Output {
+            stdout: findings.text,
+            stderr: String::new(),
+        };
+        Err(CommandError::new(format!("checks failed of `{names}`")).with_output(output))
     }
 }
 
@@ -82,7 +92,8 @@ impl Command for Troubleshoot {
 mod tests {
     use super::*;
 
-    async fn check(names: &[&str]) -> Result<String, String> {
+    /// What is printed, and the error.
+    async fn check(names: &[&str]) -> (String, String) {
         let directory = tempfile::tempdir().unwrap();
         for name in ["alder", "birch", "Bad_Name"] {
             let text = "endpoints:\n- http://127.0.0.1:9\n";
@@ -90,14 +101,18 @@ mod tests {
         }
         let command = Troubleshoot::new(directory.path().to_owned(), "birch".to_owned());
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let checked = command.check(&names, Duration::from_secs(5)).await;
-        checked.map_err(|error| error.to_string())
+        let error = command.check(&names, Duration::from_secs(5)).await;
+        match error.expect_err("nothing listens there") {
+            CommandError::WithOutput { output, error } => (output.stdout, error.to_string()),
+            error => (String::new(), error.to_string()),
+        }
     }
 
     #[tokio::test]
     async fn each_remote_cluster_that_is_configured_is_checked() {
-        let text = check(&[]).await.unwrap();
+        let (text, error) = check(&[]).await;
 
+        assert_eq!(error, "checks failed of `Bad_Name`, `alder`");
         assert!(
             text.starts_with("Found 2 remote cluster configurations\n\nRemote cluster \"Bad_Name\":\n"),
             "{text}"
@@ -108,8 +123,9 @@ mod tests {
     /// It was checked as if the mesh used it, and not mentioned by the command of the agent.
     #[tokio::test]
     async fn a_cluster_whose_name_is_invalid_is_a_failure() {
-        let text = check(&["Bad_Name"]).await.unwrap();
+        let (text, error) = check(&["Bad_Name"]).await;
 
+        assert_eq!(error, "checks failed of `Bad_Name`");
         assert!(
             text.contains("❌ Cannot use the configuration: invalid cluster name `Bad_Name`: "),
             "{text}"
@@ -118,7 +134,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_configured_is_an_error() {
-        let error = check(&["maple"]).await.unwrap_err();
+        let (text, error) = check(&["maple"]).await;
+        assert_eq!(text, "");
         assert!(
             error.starts_with("cluster `maple` is not configured in `/"),
             "{error}"

@@ -65,40 +65,40 @@ enum Command {
         #[arg(long, conflicts_with = "brief")]
         all_clusters: bool,
     },
-    /// Services that the agent load-balances.
+    /// List the services that the agent load-balances, or show one.
     #[command(subcommand)]
     Service(ServiceCommand),
-    /// Local redirect policies of the agent.
+    /// List the local redirect policies of the agent.
     #[command(subcommand)]
     Lrp(ListCommand),
-    /// Endpoints of the node: interfaces of pods that the datapath serves.
+    /// List, show and delete endpoints of the node: interfaces of pods that the datapath serves.
     #[command(subcommand)]
     Endpoint(EndpointCommand),
-    /// Security identities that the agent knows.
+    /// List the security identities that the agent knows, or show one.
     #[command(subcommand)]
     Identity(IdentityCommand),
-    /// Addresses and networks, and their identities.
+    /// List addresses and networks with their identities, or show one.
     #[command(subcommand)]
     Ip(IpCommand),
     /// Check connections, step by step.
     #[command(subcommand)]
     Troubleshoot(TroubleshootCommand),
-    /// Remote clusters of the cluster mesh.
+    /// Show remote clusters of the cluster mesh, or connect to one.
     #[command(subcommand)]
     Clustermesh(ClusterMeshCommand),
-    /// Ids of other nodes.
+    /// List the ids of other nodes.
     #[command(subcommand)]
     Nodeid(ListCommand),
-    /// BPF maps, read from where they are pinned.
+    /// List the entries of BPF maps by their purpose, from where they are pinned: needs no agent.
     #[command(subcommand)]
     Bpf(BpfCommand),
-    /// Keys of the key-value store: of that of the agent, or of the one that --kvstore-opt names.
+    /// Read and write keys of the key-value store: that of the agent, or the one that --kvstore-opt names.
     #[cfg(feature = "kvstore")]
     Kvstore(crate::kvstore::KvstoreCommand),
-    /// Any map: from the agent, or without it from where maps are pinned.
+    /// Read any map by its name: from the agent, or without it from where maps are pinned.
     #[command(subcommand)]
     Map(MapCommand),
-    /// The agent's configuration; none of it can be changed through the API.
+    /// Show the agent's configuration, which cannot be changed through the API.
     #[command(args_conflicts_with_subcommands = true)]
     Config {
         #[command(subcommand)]
@@ -112,14 +112,14 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
-    /// Events of programs and of the agent, as they happen.
+    /// Print events of programs and of the agent, as they happen.
     Monitor(MonitorCommand),
     /// Show the agent's cells, hooks and jobs.
     Hive,
-    /// The agent's metrics.
+    /// List the agent's metrics.
     #[command(subcommand)]
     Metrics(MetricsCommand),
-    /// The agent's tables, as JSON.
+    /// Print the agent's tables, as JSON.
     Statedb,
     /// Print the completion script of a shell.
     Completion {
@@ -132,14 +132,14 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum ServiceCommand {
-    /// All services.
+    /// List all services.
     #[command(alias = "ls")]
     List {
         /// Mark the backends that the service prefers.
         #[arg(long)]
         clustermesh_affinity: bool,
     },
-    /// One service.
+    /// Show one service.
     Get {
         /// Its id.
         id: u64,
@@ -148,15 +148,16 @@ enum ServiceCommand {
 
 #[derive(Debug, Subcommand)]
 enum TroubleshootCommand {
-    /// Connections of the agent's node to remote clusters, by the configuration files of the agent.
+    /// Check the connections of the agent to remote clusters, by its configuration files. The exit status is 1 if a check
+    /// fails.
     Clustermesh {
         /// Names of the clusters; all if there are none.
         names: Vec<String>,
         /// How long each check may take.
-        #[arg(long, default_value = "5s")]
-        timeout: String,
+        #[arg(long, default_value = "5s", value_parser = duration)]
+        timeout: Duration,
     },
-    /// Connection to the etcd of the own cluster.
+    /// Check the connection to the etcd of the own cluster. The exit status is 1 if a check fails.
     #[cfg(feature = "kvstore")]
     Kvstore(crate::kvstore::TroubleshootOptions),
 }
@@ -171,14 +172,14 @@ enum ClusterMeshCommand {
 
 #[derive(Debug, Subcommand)]
 enum IpCommand {
-    /// All addresses and networks.
+    /// List all addresses and networks.
     #[command(alias = "ls")]
     List {
         /// With the node that packets are tunnelled to, and the key.
         #[arg(short, long)]
         verbose: bool,
     },
-    /// One address or network.
+    /// Show one address or network.
     Get {
         /// The address or network.
         #[arg(value_parser = address::parse)]
@@ -228,14 +229,14 @@ enum BpfCommand {
 
 #[derive(Debug, Subcommand)]
 enum ListCommand {
-    /// All entries.
+    /// List all entries.
     #[command(alias = "ls")]
     List,
 }
 
 #[derive(Debug, Subcommand)]
 enum MetricsCommand {
-    /// All metrics.
+    /// List all metrics.
     #[command(alias = "ls")]
     List {
         /// Only those whose name and labels match this regular expression.
@@ -246,7 +247,7 @@ enum MetricsCommand {
 
 #[derive(Debug, Subcommand)]
 enum ConfigCommand {
-    /// The value of one key.
+    /// Show the value of one key.
     Get {
         /// The key: the name of a flag of the agent.
         key: String,
@@ -255,7 +256,7 @@ enum ConfigCommand {
 
 #[derive(Debug, Subcommand)]
 enum LbCommand {
-    /// Service entries and the backends that they lead to.
+    /// List service entries and the backends that they lead to.
     #[command(alias = "ls")]
     List {
         /// Service entries as they are in the map.
@@ -284,10 +285,10 @@ enum LbCommand {
 
 #[derive(Debug, Subcommand)]
 enum MaglevCommand {
-    /// All tables.
+    /// List all tables.
     #[command(alias = "ls")]
     List,
-    /// The tables of a service.
+    /// Show the tables of a service.
     Get {
         /// Its id.
         id: u16,
@@ -296,19 +297,19 @@ enum MaglevCommand {
 
 #[derive(Debug, Subcommand)]
 enum MapCommand {
-    /// All maps.
+    /// List all maps.
     #[command(alias = "ls")]
     List {
         /// With their entries.
         #[arg(long)]
         verbose: bool,
     },
-    /// Entries of one map.
+    /// Show the entries of one map.
     Get {
         /// Its name.
         name: String,
     },
-    /// The last writes of one map, if the agent keeps them (bpf-map-event-buffers).
+    /// Show the last writes of one map, if the agent keeps them (bpf-map-event-buffers).
     Events {
         /// Its name.
         name: String,
@@ -413,7 +414,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         Command::Troubleshoot(TroubleshootCommand::Clustermesh { names, timeout }) => {
             let words = [
                 "clustermesh/troubleshoot".to_owned(),
-                format!("--timeout={timeout}"),
+                format!("--timeout={}", skep_duration::format_duration(timeout)),
             ];
             let words: Vec<String> = words.into_iter().chain(names).collect();
             return in_agent(&shell, &words);

@@ -29,15 +29,15 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum IpcacheCommand {
-    /// All entries.
+    /// List all entries.
     #[command(alias = "ls")]
     List,
-    /// The entry that a packet to or from an address has.
+    /// Show the entry that a packet to or from an address has.
     Get {
         /// The address.
         address: IpAddr,
     },
-    /// Addresses and networks with an identity.
+    /// List the addresses and networks with an identity.
     Match {
         /// The identity.
         identity: u32,
@@ -46,14 +46,14 @@ pub(crate) enum IpcacheCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
-    /// The policies of all endpoints.
+    /// List the policies of all endpoints.
     #[command(alias = "ls")]
     List {
         /// Print identities as numbers.
         #[arg(short, long)]
         numeric: bool,
     },
-    /// The policy of an endpoint.
+    /// Show the policy of an endpoint.
     Get {
         /// Id of the endpoint, or name or path of its map.
         #[arg(value_parser = endpoint, required_unless_present = "all", conflicts_with = "all")]

@@ -16,16 +16,16 @@ use crate::{
 /// `ipv4:<address>`, `ipv6:<address>`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum EndpointCommand {
-    /// All endpoints.
+    /// List all endpoints.
     #[command(alias = "ls")]
     List,
-    /// One endpoint, as JSON.
+    /// Show one endpoint, as JSON.
     Get {
         /// Its id, or another name of it.
         #[arg(value_parser = name)]
         id: String,
     },
-    /// The health of one endpoint.
+    /// Show the health of one endpoint.
     Health {
         /// Its id, or another name of it.
         #[arg(value_parser = name)]

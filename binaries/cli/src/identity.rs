@@ -15,7 +15,7 @@ use crate::{
 /// Commands of `skep identity`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum IdentityCommand {
-    /// All identities that the agent knows.
+    /// List all identities that the agent knows.
     #[command(alias = "ls")]
     List {
         /// Only the identities of endpoints of the node, with how many endpoints have each.
@@ -24,7 +24,7 @@ pub(crate) enum IdentityCommand {
         /// Only the identities that have exactly these labels, `source:key=value` each.
         labels: Vec<String>,
     },
-    /// One identity, by its number or its labels.
+    /// Show one identity, by its number or its labels.
     Get {
         /// Its number.
         #[arg(required_unless_present = "label", conflicts_with = "label")]

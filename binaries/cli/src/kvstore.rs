@@ -50,7 +50,7 @@ pub(crate) struct TroubleshootOptions {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// The value of a key.
+    /// Print the value of a key.
     Get {
         /// The key, or with --recursive the beginning of keys.
         key: String,
@@ -58,7 +58,7 @@ enum Verb {
         #[arg(long)]
         recursive: bool,
     },
-    /// Keys without their values.
+    /// List keys without their values.
     #[command(alias = "ls")]
     List {
         /// The beginning of the keys.

@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn metrics_are_in_the_namespace_of_the_program() {
-        let names = server::metric_names(cells(), CHART);
+        let names = server::metric_names(cells, CHART);
 
         assert!(
             names

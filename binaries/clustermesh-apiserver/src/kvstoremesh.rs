@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn metrics_are_in_the_namespace_of_the_program() {
-        let names = server::metric_names(cells(), CHART);
+        let names = server::metric_names(cells, CHART);
 
         assert!(
             names.iter().all(|name| name.starts_with("cilium_kvstoremesh_")),

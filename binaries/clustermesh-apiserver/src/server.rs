@@ -41,6 +41,7 @@ pub(crate) fn infrastructure(namespace: Namespace) -> Cell {
         skep_metrics::process::cell(),
         skep_shell::cell(),
         statedb::cell(),
+        skep_limiter::cell(),
         skep_kvstore::cell::metrics(),
         skep_kvstore::command::cell(),
         skep_kvstore_store::metrics(),
@@ -53,17 +54,24 @@ pub(crate) fn infrastructure(namespace: Namespace) -> Cell {
     ])
 }
 
-/// Full names of the metrics of a program, which is built and not started.
+/// Full names of the metrics of a program, which is built and not started. Each of them can be enabled.
 #[cfg(test)]
-pub(crate) fn metric_names(cells: Vec<Cell>, args: &[&str]) -> Vec<String> {
+pub(crate) fn metric_names(cells: fn() -> Vec<Cell>, args: &[&str]) -> Vec<String> {
     use std::sync::Arc;
 
     use hive::{Hive, Settings};
     use skep_metrics::Registry;
 
-    let hive = Hive::new(cells).root::<Arc<Registry>>();
+    let hive = Hive::new(cells()).root::<Arc<Registry>>();
     let settings = Settings::new().args(args.iter().copied());
-    let built = hive.plan(settings).expect("a plan").build().expect("a hive");
+    let built = hive
+        .plan(settings.clone())
+        .expect("a plan")
+        .build()
+        .expect("a hive");
     let registry = built.get::<Arc<Registry>>().expect("it is provided");
-    registry.all().map(|(name, _)| name.to_owned()).collect()
+    let names: Vec<String> = registry.all().map(|(name, _)| name.to_owned()).collect();
+    let all: Vec<String> = names.iter().map(|name| format!("+{name}")).collect();
+    hive::testing::plan(Hive::new(cells()), settings.flag("metrics", all.join(",")));
+    names
 }

@@ -133,6 +133,9 @@ mod tests {
         let registry = built.get::<Arc<Registry>>().expect("it is provided");
         let names: Vec<&str> = registry.all().map(|(name, _)| name).collect();
 
+        let all: Vec<String> = names.iter().map(|name| format!("+{name}")).collect();
+        let enabled = Settings::new().flag("operator-metrics", all.join(","));
+        hive::testing::plan(Hive::new(cells()), enabled);
         for name in &names {
             let own = name.strip_prefix("cilium_operator_").unwrap_or_default();
             assert!(!own.is_empty() && !own.starts_with("operator_"), "{name}");

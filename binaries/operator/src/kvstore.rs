@@ -13,6 +13,7 @@ pub(crate) fn cells() -> Cell {
     Cell::group([
         skep_clustermesh_types::cell(),
         skep_clustermesh_types::command::cell(),
+        skep_limiter::cell(),
         skep_kvstore::cell::metrics(),
         skep_kvstore::command::cell(),
         skep_kvstore_etcd::cell(),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hive_script::{
-    Command, CommandError, Context, Flag, Invocation, Outcome, Spec, function, shell_commands,
+    Command, CommandError, Context, Flag, Invocation, Outcome, Output, Spec, function, shell_commands,
 };
 use skep_listen::BindError;
 use tempfile::TempDir;
@@ -75,6 +75,13 @@ impl Shell {
                 |_, _| Ok(Outcome::Silent),
             ),
             function(Spec::new("fail", "Fail"), |_, _| Err("it failed".into())),
+            function(Spec::new("check", "Check"), |_, _| {
+                let output = Output {
+                    stdout: "one is bad\n".to_owned(),
+                    stderr: String::new(),
+                };
+                Err(CommandError::new("not all is well").with_output(output))
+            }),
             function(Spec::new("panic", "Panic"), |_, _| panic!("on purpose")),
             Arc::new(Watch(Spec::new("watch", "Wait"), cancelled.clone())),
         ] {
@@ -220,6 +227,10 @@ async fn client_strips_markers_and_returns_errors() {
 
     let (_, result) = shell.run("fail").await;
     assert_eq!(result.unwrap_err().to_string(), "it failed");
+
+    let (text, result) = shell.run("check").await;
+    assert_eq!(text, "one is bad\n");
+    assert_eq!(result.unwrap_err().to_string(), "not all is well");
 }
 
 #[tokio::test]

@@ -81,6 +81,16 @@ fn late(tables: &[Arc<dyn AnyTable>], snapshot: &Snapshot) -> Vec<LateTable> {
 /// # }
 /// ```
 pub async fn wait_initialized(db: &Db, names: Option<&[&str]>, quiet: Duration) -> Result<(), LateTables> {
+    wait_initialized_with(db, names, quiet, |_| {}).await
+}
+
+/// As [`wait_initialized`]; `waiting_for` is called with the tables that are not initialized.
+async fn wait_initialized_with(
+    db: &Db,
+    names: Option<&[&str]>,
+    quiet: Duration,
+    mut waiting_for: impl FnMut(&[LateTable]),
+) -> Result<(), LateTables> {
     let tables: Vec<Arc<dyn AnyTable>> = db
         .tables()
         .into_iter()
@@ -92,6 +102,7 @@ pub async fn wait_initialized(db: &Db, names: Option<&[&str]>, quiet: Duration) 
         if missing.is_empty() {
             return Ok(());
         }
+        waiting_for(&missing);
         let waiting = tables
             .iter()
             .filter(|table| missing.iter().any(|late| late.table == table.name()));

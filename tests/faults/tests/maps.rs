@@ -58,7 +58,7 @@ fn a_full_map_is_the_status_of_what_does_not_fit_until_there_is_room() {
         let table = world
             .frontends_until(|table| !table.contains("Pending") && table.contains("Error"))
             .await?;
-        assert!(table.contains("is full (16 entries)"), "{table}");
+        assert!(table.contains("is full (16 entries, see "), "{table}");
         assert!(table.contains("Done"), "{table}");
         world.served("10.96.0.1:80").await?;
         let health = world

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use hive::config::Faults;
 
+use crate::declared::unknown;
+
 /// Which metrics are enabled.
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
@@ -16,11 +18,14 @@ pub struct Config {
 }
 
 impl Config {
-    /// Names are checked when the metrics are collected: their cells have declared them by then.
+    /// Whether the metrics of these cells are among those that are linked in is found when they are collected.
     fn check(&self, faults: &mut Faults) {
         for change in self.metrics.iter().filter(|change| !change.is_empty()) {
             if !change.starts_with(['+', '-']) {
                 faults.add("metrics", format!("`{change}` must start with + or -"));
+            }
+            if let Some(error) = change.strip_prefix('+').and_then(unknown) {
+                faults.add("metrics", error.to_string());
             }
         }
     }

@@ -18,6 +18,7 @@ extern crate self as skep_metrics;
 mod cell;
 mod command;
 mod config;
+mod declared;
 mod dump;
 #[cfg(feature = "endpoint")]
 pub mod endpoint;
@@ -51,6 +52,13 @@ pub use registry::{Registry, RegistryError, UnknownMetric};
 pub use sampler::{SAMPLES, SampledSeries, SampledValues, Sampler};
 
 hive::catalogue!(cell);
+
+#[doc(hidden)]
+pub mod __private {
+    pub use hive::__private::inventory;
+
+    pub use crate::declared::Declared;
+}
 
 #[cfg(test)]
 mod tests;

@@ -29,6 +29,14 @@ impl Namespace {
     /// Of `clustermesh-apiserver kvstoremesh`.
     pub const KVSTOREMESH: Self = Self("cilium_kvstoremesh");
 
+    /// All of them.
+    pub(crate) const ALL: [Self; 4] = [
+        Self::AGENT,
+        Self::OPERATOR,
+        Self::CLUSTERMESH_APISERVER,
+        Self::KVSTOREMESH,
+    ];
+
     /// The name under which a metric is exported.
     pub fn full_name(self, opts: &Opts) -> String {
         if opts.is_prefixed() {

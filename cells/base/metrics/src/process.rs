@@ -19,6 +19,8 @@ pub fn cell() -> Cell {
     Cell::module("process-metrics", "Metrics of the process").provide(metrics)
 }
 
+crate::declare!(fn metrics);
+
 fn metrics() -> Members<MetricHandle> {
     let read = |name: &str, help: &str, kind, read| -> MetricHandle {
         let opts = Opts::new(format!("process_{name}"), help);

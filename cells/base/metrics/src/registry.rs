@@ -2,6 +2,7 @@
 
 //! All metrics of a hive.
 
+use std::cmp::Reverse;
 use std::fmt;
 
 use tracing::warn;
@@ -62,15 +63,13 @@ pub struct Registry {
     entries: Vec<Entry>,
 }
 
-/// The metric whose name shares most words with `name`.
-fn nearest(name: &str, entries: &[Entry]) -> Option<String> {
+/// The known name that shares most words with `name`; of several the one whose length is closest.
+pub(crate) fn nearest(name: &str, known: impl Iterator<Item = String>) -> Option<String> {
     let words: Vec<&str> = name.split('_').collect();
-    let common = |entry: &Entry| {
-        let own = entry.name.split('_');
-        own.filter(|word| words.contains(word)).count()
-    };
-    let best = entries.iter().max_by_key(|entry| common(entry))?;
-    (common(best) * 2 > words.len()).then(|| best.name.clone())
+    let common = |known: &String| known.split('_').filter(|word| words.contains(word)).count();
+    let differs = |known: &String| known.len().abs_diff(name.len());
+    let best = known.max_by_key(|known| (common(known), Reverse(differs(known))))?;
+    (common(&best) * 2 > words.len()).then_some(best)
 }
 
 impl fmt::Debug for Registry {
@@ -127,7 +126,7 @@ impl Registry {
                 Some(entry) => entry.enabled = enabled,
                 None if enabled => unknown.push(UnknownMetric {
                     name: name.to_owned(),
-                    near: nearest(name, &entries),
+                    near: nearest(name, entries.iter().map(|entry| entry.name.clone())),
                 }),
                 None => warn!(
                     metric = name,

@@ -29,6 +29,8 @@ fn hive() -> Hive {
     Hive::new([statedb::cell(), crate::cell(), metrics])
 }
 
+crate::declare!(fn test_metrics);
+
 fn test_metrics() -> Members<MetricHandle> {
     let gauge = Gauge::new(Opts::unprefixed("test_A", "A gauge"));
     gauge.set(1.0);

@@ -10,6 +10,8 @@ use hive_script::{CommandHandle, Environment, Lifetime, State, default_commands,
 
 use crate::*;
 
+crate::declare!(fn test_metrics);
+
 /// The metrics of the suite `metrics`.
 fn test_metrics() -> Members<MetricHandle> {
     let gauge = Gauge::new(Opts::unprefixed("test_A", "A"));
@@ -234,18 +236,63 @@ fn metric_that_does_not_exist_cannot_be_shown() {
     change("-nope").unwrap();
 }
 
+/// They were found by a constructor, when all other settings were right.
+#[test]
+fn metrics_that_do_not_exist_are_findings_of_the_plan_beside_others() {
+    for (cell, flag, near) in [
+        (cell(), "metrics", "cilium_hive_jobs_runs_total"),
+        (
+            operator_cell(),
+            "operator-metrics",
+            "cilium_operator_hive_jobs_runs_total",
+        ),
+    ] {
+        let misspelt = near.replace("_total", "_totl");
+        let settings = Settings::new()
+            .flag(
+                flag,
+                format!("+nope,+{misspelt},+hive_jobs_runs_totl,+{near},oops"),
+            )
+            .flag("metrics-sampling-interval", "often");
+
+        let report = Hive::new([cell])
+            .plan(settings)
+            .map(drop)
+            .unwrap_err()
+            .to_string();
+
+        for expected in [
+            format!("`--{flag}` (from flag): `+nope`: there is no such metric\n"),
+            format!(
+                "`--{flag}` (from flag): `+{misspelt}`: there is no such metric; did you mean `+{near}`?\n"
+            ),
+            "`+hive_jobs_runs_totl`: there is no such metric; did you mean `+hive_jobs_runs_total`?\n"
+                .to_owned(),
+            format!("`--{flag}` (from flag): `oops` must start with + or -\n"),
+            "`metrics-sampling-interval` (from flag): `often` is not a duration".to_owned(),
+        ] {
+            assert!(report.contains(&expected), "{expected}\n{report}");
+        }
+        assert!(report.contains("5 errors"), "{report}");
+    }
+}
+
 /// Only the first one was named, and the flag was that of agents in every program.
 #[test]
-fn all_metrics_that_do_not_exist_are_named_with_their_flag() {
+fn all_metrics_that_no_cell_of_the_program_has_are_named_with_their_flag() {
     for (cell, flag) in [(cell(), "metrics"), (operator_cell(), "operator-metrics")] {
         let hive = Hive::new([cell]).root::<Arc<Registry>>();
-        let plan = hive.plan(Settings::new().flag(flag, "+nope,+never")).unwrap();
+        let names = "+workqueue_depth,+workqueue_adds_total";
+        let plan = hive.plan(Settings::new().flag(flag, names)).unwrap();
 
         let error = plan.build().map(drop).unwrap_err().to_string();
 
-        let expected =
-            format!("--{flag}: `+nope`: there is no such metric, `+never`: there is no such metric");
-        assert!(error.contains(&expected), "{error}");
+        let start = format!("--{flag}: `+workqueue_depth`: there is no such metric");
+        assert!(error.contains(&start), "{error}");
+        assert!(
+            error.contains("`+workqueue_adds_total`: there is no such metric"),
+            "{error}"
+        );
     }
 }
 

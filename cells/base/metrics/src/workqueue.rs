@@ -84,6 +84,8 @@ impl WorkqueueMetrics {
     }
 }
 
+crate::declare!(WorkqueueMetrics);
+
 impl MetricSet for WorkqueueMetrics {
     fn metrics(&self) -> Vec<MetricHandle> {
         let computed = |name: &str, help: &str, of_ages: fn(f64, f64) -> f64| -> MetricHandle {

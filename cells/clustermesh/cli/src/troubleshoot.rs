@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use skep_clustermesh::troubleshoot::RemoteClusters;
 use skep_kvstore_etcd::ConfigSource;
-use skep_kvstore_etcd::troubleshoot::{Findings, troubleshoot};
+use skep_kvstore_etcd::troubleshoot::troubleshoot;
 use tokio::runtime::Builder;
 
 use crate::line;
@@ -67,7 +67,8 @@ pub enum TroubleshootError {
 /// When nothing can be checked.
 pub fn own(options: &OwnOptions, usual: &str) -> Result<(String, bool), TroubleshootError> {
     let file = options.etcd_config.clone().unwrap_or_else(|| usual.into());
-    run(troubleshoot(&ConfigSource::File(file), options.timeout))
+    let findings = block_on(troubleshoot(&ConfigSource::File(file), options.timeout))?;
+    Ok((findings.text, findings.is_healthy))
 }
 
 /// Checks the etcds of remote clusters. Returns what was found, and whether all is fine.
@@ -78,13 +79,13 @@ pub fn own(options: &OwnOptions, usual: &str) -> Result<(String, bool), Troubles
 pub fn remote(options: &RemoteOptions) -> Result<(String, bool), TroubleshootError> {
     let local = (!options.include_local).then_some(options.local_cluster_name.as_str());
     let clusters = RemoteClusters::select(&options.clustermesh_config, &options.names, local)?;
-    run(clusters.check(options.timeout))
+    let findings = block_on(clusters.check(options.timeout))?;
+    Ok((findings.text, findings.failed.is_empty()))
 }
 
-fn run(check: impl Future<Output = Findings>) -> Result<(String, bool), TroubleshootError> {
+fn block_on<F: Future>(check: F) -> Result<F::Output, TroubleshootError> {
     let runtime = Builder::new_current_thread().enable_all().build();
-    let findings = runtime.map_err(TroubleshootError::Runtime)?.block_on(check);
-    Ok((findings.text, findings.is_healthy))
+    Ok(runtime.map_err(TroubleshootError::Runtime)?.block_on(check))
 }
 
 #[cfg(test)]

@@ -101,9 +101,9 @@ impl Candidate {
                     }
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(error = %error_chain(&error), "Unable to take the lock of the leader: retrying");
+                    // The report is logged, with the error.
                     self.health
-                        .degraded("Unable to take the lock of the leader", &error);
+                        .degraded("Unable to take the lock of the leader, retrying", &error);
                     tokio::time::sleep(RETRY).await;
                 }
             }

@@ -53,13 +53,11 @@ impl<F: Fn() -> Result<(), statedb::Error> + Send + Sync + 'static> Awaited<F> {
     async fn complete(&self, mesh: &ClusterMesh, health: &Health) -> Result<(), statedb::Error> {
         match mesh.wait_synced(self.kinds).await {
             Ok(()) => health.ok(format!("{} are complete", self.what)),
-            Err(error) => {
-                tracing::warn!(
-                    error = hive::error_chain(&error),
-                    "Failed waiting for clustermesh synchronization, expect possible disruption of cross-cluster connections"
-                );
-                health.degraded("Failed waiting for clustermesh synchronization", &error);
-            }
+            // The report is logged, with the error.
+            Err(error) => health.degraded(
+                "Failed waiting for clustermesh synchronization, expect possible disruption of cross-cluster connections",
+                &error,
+            ),
         }
         (self.done)()
     }

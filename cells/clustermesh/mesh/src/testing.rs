@@ -16,6 +16,43 @@ use skep_kvstore::{Backend, Cause, Client, ClientKind, ClientOptions, Lifetime, 
 use crate::connector::Connector;
 use crate::directory::ConfigFile;
 
+/// What this thread logs.
+#[derive(Clone, Debug, Default)]
+pub struct Logged(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Logged {
+    /// Keeps what this thread logs while the second value lives.
+    pub fn start() -> (Self, tracing::subscriber::DefaultGuard) {
+        let logged = Self::default();
+        let writer = logged.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        (logged, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// Warnings that contain a text.
+    pub fn warnings(&self, text: &str) -> Vec<String> {
+        let all = String::from_utf8_lossy(&self.0.lock()).into_owned();
+        let lines = all
+            .lines()
+            .filter(|line| line.contains(" WARN ") && line.contains(text));
+        lines.map(str::to_owned).collect()
+    }
+}
+
 /// Connects to stores by the names of their clusters.
 #[derive(Debug, Default)]
 pub struct StoreConnector {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use skep_clustermesh_types::ClusterName;
 use skep_kvstore_etcd::ConfigSource;
-use skep_kvstore_etcd::troubleshoot::{Findings, troubleshoot, unusable};
+use skep_kvstore_etcd::troubleshoot::{troubleshoot, unusable};
 
 use crate::directory::{MARK, names, read_text};
 
@@ -32,6 +32,15 @@ pub enum TroubleshootError {
         /// Where there is no file of it.
         directory: PathBuf,
     },
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct ClusterFindings {
+    /// What was checked, and how that went.
+    pub text: String,
+    /// Names of the clusters with a check that failed.
+    pub failed: Vec<String>,
 }
 
 /// Remote clusters, by the files of a directory: also of files that the mesh does not use.
@@ -74,10 +83,10 @@ impl RemoteClusters {
     }
 
     /// Checks them one after the other. No check takes longer than `limit`.
-    pub async fn check(&self, limit: Duration) -> Findings {
-        let mut all = Findings {
+    pub async fn check(&self, limit: Duration) -> ClusterFindings {
+        let mut all = ClusterFindings {
             text: format!("Found {} remote cluster configurations\n", self.names.len()),
-            is_healthy: true,
+            failed: Vec::new(),
         };
         for name in &self.names {
             let path = self.directory.join(name);
@@ -88,7 +97,9 @@ impl RemoteClusters {
             };
             all.text
                 .push_str(&format!("\nRemote cluster \"{name}\":\n{}", findings.text));
-            all.is_healthy &= findings.is_healthy;
+            if !findings.is_healthy {
+                all.failed.push(name.clone());
+            }
         }
         all
     }

@@ -34,7 +34,7 @@ fn map_owner(config: Cfg<MasqueradeConfig>, families: Cfg<AddressFamilies>) -> M
 #[derive(Debug, thiserror::Error)]
 enum AgentError {
     /// The file is not in force.
-    #[error("the file is not in force")]
+    #[error("the file of ip-masq-agent-config-path is not in force")]
     File(#[from] FileError),
     /// A map was not written.
     #[error("networks were not written")]

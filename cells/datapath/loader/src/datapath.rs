@@ -91,7 +91,16 @@ pub enum DatapathError {
 }
 
 fn list(errors: &[LinkError]) -> String {
-    let texts: Vec<String> = errors.iter().map(|error| hive::error_chain(error)).collect();
+    let text = |error: &LinkError| {
+        let text = hive::error_chain(error);
+        match error {
+            LinkError::Occupied { .. } => {
+                format!("{text} (detach it, or change bpf-lb-acceleration or devices)")
+            }
+            _ => text,
+        }
+    };
+    let texts: Vec<String> = errors.iter().map(text).collect();
     texts.join("; ")
 }
 

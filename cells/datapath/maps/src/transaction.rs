@@ -128,7 +128,7 @@ pub type Owner = u32;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WriteError {
     /// No room for a new entry. Raise the setting of the map's size, or remove what fills it.
-    #[error("map {} is full ({max} entries)", cause.map())]
+    #[error("map {} is full ({max} entries{})", cause.map(), setting(cause.map()))]
     Full {
         /// Most entries that it holds.
         max: u32,
@@ -138,6 +138,14 @@ pub enum WriteError {
     /// Another reason.
     #[error(transparent)]
     Failed(Arc<MapError>),
+}
+
+/// The setting of the size of a map, if it has one, for a message.
+fn setting(map: &str) -> String {
+    let setting = skep_bpf_maps::find(map).and_then(|family| family.size_setting());
+    setting
+        .map(|setting| format!(", see {setting}"))
+        .unwrap_or_default()
 }
 
 impl WriteError {

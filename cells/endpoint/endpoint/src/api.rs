@@ -3,8 +3,10 @@
 //! `/v1/endpoint`: endpoints are created, shown and deleted, in the form of Cilium's agent API.
 //!
 //! Requests that change something wait for the endpoints of the run before and for the packet programs: 503 if they are not
-//! there in time. Errors are texts.
+//! there in time. Then they, and those that read, wait for their limiter (`api-rate-limit`): 429 after its longest wait. A
+//! deletion of what does not exist does not wait: runtimes repeat them. Errors are texts.
 
+mod limits;
 mod model;
 mod request;
 #[cfg(test)]
@@ -19,7 +21,7 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use hive::{Cell, Member};
+use hive::{Cell, Cfg, Member, Params};
 use skep_api::{Routes, json_list};
 use skep_api_types::{
     Endpoint as Model, EndpointBatchDeleteRequest, EndpointChangeRequest, EndpointHealth, Identity,
@@ -28,11 +30,15 @@ use skep_api_types::{
 use skep_endpoint_hooks::EndpointHooks;
 use skep_identity::NumericIdentity;
 use skep_identity_cache::SecurityIdentity;
+use skep_limiter::{Limiter, LimiterMetrics, NotAdmitted};
 use statedb::{Obj, Table};
 use tokio::time::timeout;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{CreateError, Endpoint, Endpoints, Identifier, WaitError};
+use crate::{CreateError, Endpoint, EndpointSpec, Endpoints, Identifier, WaitError};
+use limits::Limiters;
+
+pub use limits::Config;
 
 hive::catalogue!(cell);
 
@@ -44,7 +50,9 @@ const CHANGE: Duration = Duration::from_secs(30);
 /// Endpoints in the agent's API.
 #[must_use]
 pub fn cell() -> Cell {
-    Cell::module("endpoint-api", "Endpoints in the API of the agent").provide(api)
+    Cell::module("endpoint-api", "Endpoints in the API of the agent")
+        .config::<Config>()
+        .provide(api)
 }
 
 #[derive(Clone)]
@@ -52,13 +60,19 @@ pub(crate) struct Api {
     endpoints: Endpoints,
     hooks: Arc<dyn EndpointHooks>,
     identities: Table<SecurityIdentity>,
+    limiters: Arc<Limiters>,
 }
 
-fn api(
+#[derive(Params)]
+struct ApiParams {
+    config: Cfg<Config>,
     endpoints: Endpoints,
     hooks: Arc<dyn EndpointHooks>,
-    table: Table<SecurityIdentity>,
-) -> Member<Routes> {
+    identities: Table<SecurityIdentity>,
+    metrics: Option<Arc<LimiterMetrics>>,
+}
+
+fn api(params: ApiParams) -> Member<Routes> {
     let routes = OpenApiRouter::new()
         .routes(routes!(list, delete_container))
         .routes(routes!(get, create, delete))
@@ -66,9 +80,10 @@ fn api(
         .routes(routes!(labels))
         .routes(routes!(identities))
         .with_state(Api {
-            endpoints,
-            hooks,
-            identities: table,
+            endpoints: params.endpoints,
+            hooks: params.hooks,
+            identities: params.identities,
+            limiters: Arc::new(Limiters::new(&params.config, params.metrics)),
         });
     Member(Routes::new(routes))
 }
@@ -80,6 +95,8 @@ pub(crate) enum ApiError {
     Invalid(String),
     #[error("no endpoint {0}")]
     NotFound(String),
+    #[error(transparent)]
+    NotAdmitted(#[from] NotAdmitted),
     #[error("the agent is starting: {0}")]
     Starting(&'static str),
     #[error("{0}")]
@@ -97,6 +114,7 @@ impl ApiError {
         match self {
             Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::NotAdmitted(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Starting(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Incomplete { .. } => StatusCode::PARTIAL_CONTENT,
@@ -162,6 +180,19 @@ impl Api {
         self.restored().await?;
         let loaded = timeout(START, self.hooks.loaded()).await;
         loaded.map_err(|_| ApiError::Starting("the packet programs are not loaded yet"))?;
+        limited(
+            &self.limiters.create,
+            self.create_admitted(spec, wanted, body.sync_build_endpoint),
+        )
+        .await
+    }
+
+    async fn create_admitted(
+        &self,
+        spec: EndpointSpec,
+        wanted: Option<u16>,
+        is_awaited: bool,
+    ) -> Result<Obj<Endpoint>, ApiError> {
         // No identity is allocated for labels here yet.
         let row = self.endpoints.create(spec, wanted, Some(NumericIdentity::INIT))?;
         tracing::info!(
@@ -170,7 +201,7 @@ impl Api {
             pod = row.spec.pod_name().unwrap_or_default(),
             "endpoint created"
         );
-        if !body.sync_build_endpoint {
+        if !is_awaited {
             return Ok(row);
         }
         let cause = match timeout(CHANGE, self.endpoints.wait_ready(row.id)).await {
@@ -183,6 +214,10 @@ impl Api {
     }
 
     async fn delete(&self, rows: Vec<Obj<Endpoint>>) -> Result<(), ApiError> {
+        limited(&self.limiters.delete, self.delete_admitted(rows)).await
+    }
+
+    async fn delete_admitted(&self, rows: Vec<Obj<Endpoint>>) -> Result<(), ApiError> {
         for row in &rows {
             self.endpoints.disconnect(row.id)?;
         }
@@ -207,13 +242,30 @@ impl Api {
     }
 }
 
+/// Does what a limiter admits.
+async fn limited<T>(
+    limiter: &Limiter,
+    work: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
+    let request = limiter.acquire().await?;
+    let result = work.await;
+    request.end(result.is_ok());
+    result
+}
+
 /// Lists endpoints.
 #[utoipa::path(get, path = "/endpoint", responses(
-    (status = 200, description = "The endpoints", body = [Model])))]
-async fn list(State(api): State<Api>) -> Response {
-    let snapshot = api.endpoints.db().read();
-    let rows: Vec<Obj<Endpoint>> = api.endpoints.table().all(&snapshot).cloned().collect();
-    json_list(rows, |row, out| serde_json::to_writer(out, &model::endpoint(row)))
+    (status = 200, description = "The endpoints", body = [Model]),
+    (status = 429, description = "There are too many such requests", body = String)))]
+async fn list(State(api): State<Api>) -> Result<Response, ApiError> {
+    limited(&api.limiters.list, async {
+        let snapshot = api.endpoints.db().read();
+        let rows: Vec<Obj<Endpoint>> = api.endpoints.table().all(&snapshot).cloned().collect();
+        Ok(json_list(rows, |row, out| {
+            serde_json::to_writer(out, &model::endpoint(row))
+        }))
+    })
+    .await
 }
 
 /// Deletes the endpoints of a container.
@@ -222,6 +274,7 @@ async fn list(State(api): State<Api>) -> Response {
     (status = 206, description = "Some were not deleted: how many", body = usize),
     (status = 400, description = "No container is named", body = String),
     (status = 404, description = "The container has no endpoint", body = String),
+    (status = 429, description = "There are too many such requests", body = String),
     (status = 503, description = "The agent is starting", body = String)))]
 async fn delete_container(State(api): State<Api>, body: Bytes) -> Result<(), ApiError> {
     let body: EndpointBatchDeleteRequest = request::parse_body(&body)?;
@@ -238,9 +291,13 @@ async fn delete_container(State(api): State<Api>, body: Bytes) -> Result<(), Api
     ("id" = String, Path, description = "Its id, or another name such as pod-name:<namespace>/<name>")), responses(
     (status = 200, description = "The endpoint", body = Model),
     (status = 400, description = "The name is invalid", body = String),
-    (status = 404, description = "No such endpoint", body = String)))]
+    (status = 404, description = "No such endpoint", body = String),
+    (status = 429, description = "There are too many such requests", body = String)))]
 async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<Model>, ApiError> {
-    Ok(Json(model::endpoint(&*api.find_one(&id)?)))
+    limited(&api.limiters.get, async {
+        Ok(Json(model::endpoint(&*api.find_one(&id)?)))
+    })
+    .await
 }
 
 /// Creates an endpoint.
@@ -249,6 +306,7 @@ async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<Mode
     request_body = EndpointChangeRequest, responses(
     (status = 201, description = "The endpoint", body = Model),
     (status = 400, description = "The endpoint is invalid, or another one has what it needs", body = String),
+    (status = 429, description = "There are too many such requests", body = String),
     (status = 500, description = "The endpoint was not made ready, and is deleted", body = String),
     (status = 503, description = "The agent is starting", body = String)))]
 async fn create(
@@ -268,6 +326,7 @@ async fn create(
     (status = 206, description = "Some were not deleted: how many", body = usize),
     (status = 400, description = "The name is invalid", body = String),
     (status = 404, description = "No such endpoint", body = String),
+    (status = 429, description = "There are too many such requests", body = String),
     (status = 503, description = "The agent is starting", body = String)))]
 async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<(), ApiError> {
     api.restored().await?;
@@ -280,9 +339,13 @@ async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<(), Ap
     ("id" = String, Path, description = "Its id, or another name")), responses(
     (status = 200, description = "Its health", body = EndpointHealth),
     (status = 400, description = "The name is invalid", body = String),
-    (status = 404, description = "No such endpoint", body = String)))]
+    (status = 404, description = "No such endpoint", body = String),
+    (status = 429, description = "There are too many such requests", body = String)))]
 async fn health(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<EndpointHealth>, ApiError> {
-    Ok(Json(model::health(&*api.find_one(&id)?)))
+    limited(&api.limiters.get, async {
+        Ok(Json(model::health(&*api.find_one(&id)?)))
+    })
+    .await
 }
 
 /// Returns the labels of an endpoint.
@@ -290,16 +353,19 @@ async fn health(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<E
     ("id" = String, Path, description = "Its id, or another name")), responses(
     (status = 200, description = "Its labels", body = LabelConfiguration),
     (status = 400, description = "The name is invalid", body = String),
-    (status = 404, description = "No such endpoint", body = String)))]
+    (status = 404, description = "No such endpoint", body = String),
+    (status = 429, description = "There are too many such requests", body = String)))]
 async fn labels(
     State(api): State<Api>,
     Path(id): Path<String>,
 ) -> Result<Json<LabelConfiguration>, ApiError> {
-    let row = api.find_one(&id)?;
-    Ok(Json(LabelConfiguration {
-        status: model::labels(&row),
-        ..LabelConfiguration::default()
-    }))
+    limited(&api.limiters.get, async {
+        Ok(Json(LabelConfiguration {
+            status: model::labels(&*api.find_one(&id)?),
+            ..LabelConfiguration::default()
+        }))
+    })
+    .await
 }
 
 /// Lists the identities of endpoints, with how many endpoints have each.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use hive::{Cell, Health, Job, JobCtx, Jobs, SpawnError};
 
-use crate::client::{Client, Connection, Driver};
+use crate::client::{CONNECTING, Client, Connection, Driver, Status};
 use crate::heartbeat;
 use crate::memory::Memory;
 use crate::metrics::KvstoreMetrics;
@@ -24,9 +24,10 @@ hive::catalogue!(metrics);
 hive::catalogue!(heartbeat_updater);
 
 /// The metrics of clients: every client of a program, that of the own store and those of remote clusters, counts here.
+/// Requires the metrics of limiters, [`skep_limiter::cell`].
 pub fn metrics() -> Cell {
     Cell::module("kvstore-metrics", "Metrics of clients of key-value stores")
-        .provide(skep_metrics::provided::<KvstoreMetrics>)
+        .provide(KvstoreMetrics::provided)
 }
 
 /// Writes the heartbeat, which clients of this and of other clusters watch. One program of a cluster does: the operator, or
@@ -93,21 +94,28 @@ async fn report(cx: JobCtx, client: Client, health: Health) {
         let status = client.status();
         let text = status.to_string();
         if last.as_ref() != Some(&text) {
-            match (&status.connection, &status.failure, &status.quorum_error) {
-                (_, Some(error), _) => health.degraded(text.as_str(), error),
-                (Connection::Connected, None, Some(error)) => health.degraded(text.as_str(), error),
-                (Connection::Connected, None, None) => match &status.refusal {
-                    Some(error) => health.degraded(text.as_str(), error),
-                    None => health.ok(text.as_str()),
-                },
-                (Connection::Connecting(Some(error)), None, _) => health.degraded(text.as_str(), error),
-                (Connection::Connecting(None), None, _) => health.starting(text.as_str()),
-                (Connection::Disabled, None, _) => health.ok(text.as_str()),
-            }
+            report_status(&status, &health);
             last = Some(text);
         }
         if cx.until_cancelled(tokio::time::sleep(STATUS)).await.is_none() {
             return;
         }
+    }
+}
+
+/// Reports a status as health.
+pub(crate) fn report_status(status: &Status, health: &Health) {
+    let text = status.to_string();
+    match (&status.connection, &status.failure, &status.quorum_error) {
+        (_, Some(error), _) => health.degraded(text.as_str(), error),
+        (Connection::Connected, None, Some(error)) => health.degraded(text.as_str(), error),
+        (Connection::Connected, None, None) => match &status.refusal {
+            Some(error) => health.degraded(text.as_str(), error),
+            None => health.ok(text.as_str()),
+        },
+        // The text names the cause, too.
+        (Connection::Connecting(Some(error)), None, _) => health.degraded(CONNECTING, error),
+        (Connection::Connecting(None), None, _) => health.starting(text.as_str()),
+        (Connection::Disabled, None, _) => health.ok(text.as_str()),
     }
 }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use skep_limiter::Permit;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -27,6 +28,7 @@ pub use batch::{Adopted, KeyChange, MAX_BATCH};
 pub use driver::Driver;
 pub use lease::LostKeys;
 pub use lock::{Lock, Locked, Unused};
+pub(crate) use status::CONNECTING;
 pub use status::{Connection, Status};
 pub use watcher::{Event, RawEvent, RawWatcher, Watcher};
 
@@ -41,7 +43,7 @@ use crate::options::{ClientKind, ClientOptions, PageSize};
 use crate::types::{Header, Key, KeyValue, LeaseId, Lifetime, Revision};
 use history::{ComparedBackend, History};
 use lease::LeaseManager;
-use limit::Limiter;
+use limit::Limit;
 use lock::{LocalLocks, Unlocks};
 use monitor::Monitor;
 
@@ -75,7 +77,7 @@ struct Inner {
     history: Arc<History>,
     options: ClientOptions,
     is_enabled: bool,
-    limiter: Limiter,
+    limit: Limit,
     leases: LeaseManager,
     lock_leases: LeaseManager,
     locks: LocalLocks,
@@ -113,7 +115,7 @@ impl Client {
         let (unlocks, pending) = Unlocks::new();
         let client = Self {
             inner: Arc::new(Inner {
-                limiter: Limiter::new(options.rate, options.name.clone(), options.recorder.clone()),
+                limit: Limit::new(options.rate, options.name.clone(), options.recorder.clone()),
                 leases: LeaseManager::new(options.lease_ttl, options.keys_per_lease),
                 lock_leases: LeaseManager::new(options.lock_ttl, options.keys_per_lease),
                 locks: LocalLocks::default(),
@@ -148,7 +150,7 @@ impl Client {
 
     /// Ends the bootstrap: from now on the rate limit is that of normal operation.
     pub fn bootstrapped(&self) {
-        self.inner.limiter.bootstrapped();
+        self.inner.limit.bootstrapped();
     }
 
     /// Sets how many nodes share the store: the more, the longer each waits between two checks of it.
@@ -657,8 +659,8 @@ impl Client {
     }
 
     /// Waits for the rate limit.
-    async fn admit(&self) -> limit::Permit<'_> {
-        self.inner.limiter.acquire().await
+    async fn admit(&self) -> Permit<'_> {
+        self.inner.limit.acquire().await
     }
 
     fn record(&self, operation: Operation, if_locked: bool, key: &str, is_success: bool, started: Instant) {

@@ -49,7 +49,7 @@ pub use client::{
 pub use error::{ConnectionError, Error, QuorumError};
 #[cfg(feature = "hive")]
 pub use metrics::KvstoreMetrics;
-pub use operation::{LimiterUsage, Limits, NoRecorder, Operation, OperationRecord, Recorder};
+pub use operation::{NoRecorder, Operation, OperationRecord, Recorder};
 pub use options::{
     ClientKind, ClientOptions, FIRST_PAGE, LEASE_TTL, LOCK_TTL, PAGE_BYTES, PageSize, QPS, RateLimit,
 };

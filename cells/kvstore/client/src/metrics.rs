@@ -2,25 +2,44 @@
 
 //! Metrics of clients, with Cilium's names.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use skep_metrics::{CounterVec, GaugeVec, HistogramVec, MetricHandle, MetricSet, Metrics};
+use hive::Members;
+use skep_limiter::{LimiterMetrics, LimiterUsage, Limits, Parameters, Recorder as _};
+use skep_metrics::{CounterVec, HistogramVec, MetricHandle, MetricSet, Metrics};
 
 use crate::keys;
-use crate::operation::{LimiterUsage, Limits, OperationRecord, Recorder};
+use crate::operation::{OperationRecord, Recorder};
 
 /// What clients of key-value stores do.
 #[derive(Debug, Default)]
 pub struct KvstoreMetrics {
     clients: ClientMetrics,
-    limiters: LimiterMetrics,
+    limiters: Arc<LimiterMetrics>,
 }
 
+impl KvstoreMetrics {
+    /// Metrics of clients; their limiters count in `limiters`, as all of the program do.
+    pub fn new(limiters: Arc<LimiterMetrics>) -> Self {
+        Self {
+            clients: ClientMetrics::default(),
+            limiters,
+        }
+    }
+
+    /// The constructor of the cell.
+    pub(crate) fn provided(limiters: Arc<LimiterMetrics>) -> (Arc<Self>, Members<MetricHandle>) {
+        let metrics = Self::new(limiters);
+        let handles = Members(metrics.metrics());
+        (Arc::new(metrics), handles)
+    }
+}
+
+/// Those of clients; those of limiters are [`LimiterMetrics`].
 impl MetricSet for KvstoreMetrics {
     fn metrics(&self) -> Vec<MetricHandle> {
-        let mut metrics = self.clients.metrics();
-        metrics.extend(self.limiters.metrics());
-        metrics
+        self.clients.metrics()
     }
 }
 
@@ -38,36 +57,11 @@ struct ClientMetrics {
     quorum_errors: CounterVec,
 }
 
-/// The limits of clients: `api_call` is the name of the client.
-#[derive(Debug, Metrics)]
-#[metrics(prefix = "api_limiter", labels = ["api_call", "value"])]
-struct LimiterMetrics {
-    /// Operations that the limits of a client admitted and that have ended.
-    #[metric(name = "processed_requests_total", labels = ["api_call", "outcome"])]
-    processed: CounterVec,
-    /// How long the last ten operations of a client took, on average.
-    #[metric(name = "processing_duration_seconds")]
-    processing: GaugeVec,
-    /// How long the last ten operations of a client waited for its limits, on average.
-    #[metric(name = "wait_duration_seconds")]
-    wait: GaugeVec,
-    /// Operations of a client under way, and the most there may be.
-    #[metric(name = "requests_in_flight")]
-    in_flight: GaugeVec,
-    /// Operations of a client a second at most, and how many may go at once after a pause.
-    #[metric(name = "rate_limit")]
-    rate: GaugeVec,
-}
-
-fn set(family: &GaugeVec, client: &str, value: &str, to: f64) {
-    family.with([client, value]).set(to);
-}
-
 impl Recorder for KvstoreMetrics {
     fn operation(&self, record: &OperationRecord<'_>) {
         let outcome = if record.is_success { "success" } else { "fail" };
-        let processed = &self.limiters.processed;
-        processed.with([record.client, outcome]).inc();
+        // An operation of several requests counts once.
+        self.limiters.processed(record.client, record.is_success);
         self.clients
             .operations
             .with([
@@ -89,25 +83,22 @@ impl Recorder for KvstoreMetrics {
     fn quorum_error(&self, reason: &'static str) {
         self.clients.quorum_errors.with([reason]).inc();
     }
+}
+
+impl skep_limiter::Recorder for KvstoreMetrics {
+    fn made(&self, client: &str, parameters: &Parameters) {
+        self.limiters.made(client, parameters);
+    }
 
     fn limits(&self, client: &str, limits: &Limits) {
-        let limiters = &self.limiters;
-        if let Some(most) = limits.in_flight {
-            set(&limiters.in_flight, client, "limit", f64::from(most));
-        }
-        // 0 is no limit.
-        if limits.rate > 0.0 {
-            set(&limiters.rate, client, "limit", limits.rate);
-            set(&limiters.rate, client, "burst", limits.burst);
-        }
+        self.limiters.limits(client, limits);
     }
 
     fn usage(&self, client: &str, usage: &LimiterUsage) {
-        let limiters = &self.limiters;
-        let processing = usage.mean_processing.as_secs_f64();
-        set(&limiters.processing, client, "mean", processing);
-        set(&limiters.wait, client, "mean", usage.mean_wait.as_secs_f64());
-        let in_flight = f64::from(usage.in_flight);
-        set(&limiters.in_flight, client, "in-flight", in_flight);
+        self.limiters.usage(client, usage);
+    }
+
+    fn processed(&self, client: &str, is_success: bool) {
+        self.limiters.processed(client, is_success);
     }
 }

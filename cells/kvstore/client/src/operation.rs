@@ -119,30 +119,8 @@ pub struct OperationRecord<'a> {
     pub took: Duration,
 }
 
-/// How many operations a client does at most.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
-    /// Operations a second; 0 for no limit.
-    pub rate: f64,
-    /// Operations that may go at once after a pause.
-    pub burst: f64,
-    /// Operations under way; `None` for no limit.
-    pub in_flight: Option<u32>,
-}
-
-/// What a client does within its limits.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LimiterUsage {
-    /// Operations under way.
-    pub in_flight: u32,
-    /// How long the last operations waited, on average.
-    pub mean_wait: Duration,
-    /// How long the last operations took, without their wait, on average.
-    pub mean_processing: Duration,
-}
-
-/// Measures what a client does. All methods return at once.
-pub trait Recorder: fmt::Debug + Send + Sync {
+/// Measures what a client does, and its limiter, which has its name. All methods return at once.
+pub trait Recorder: skep_limiter::Recorder {
     /// An operation has ended.
     fn operation(&self, record: &OperationRecord<'_>) {
         let _ = record;
@@ -157,20 +135,12 @@ pub trait Recorder: fmt::Debug + Send + Sync {
     fn quorum_error(&self, reason: &'static str) {
         let _ = reason;
     }
-
-    /// The limits of the client of that name have been set.
-    fn limits(&self, client: &str, limits: &Limits) {
-        let _ = (client, limits);
-    }
-
-    /// An operation was admitted by the limits of the client of that name, or has ended.
-    fn usage(&self, client: &str, usage: &LimiterUsage) {
-        let _ = (client, usage);
-    }
 }
 
 /// Measures nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRecorder;
+
+impl skep_limiter::Recorder for NoRecorder {}
 
 impl Recorder for NoRecorder {}

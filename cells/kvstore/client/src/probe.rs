@@ -46,10 +46,11 @@ fn status(client: &Client) -> Status {
         Connection::Connected if status.quorum_error.is_some() || status.refusal.is_some() => State::Warning,
         Connection::Connected => State::Ok,
     };
-    Status {
-        state,
-        msg: status.to_string(),
-    }
+    let msg = match &status.connection {
+        Connection::Connecting(Some(_)) => format!("{status} (check setting `kvstore-opt`)"),
+        _ => status.to_string(),
+    };
+    Status { state, msg }
 }
 
 #[cfg(test)]
@@ -73,6 +74,35 @@ mod tests {
         client.wait_connected().await;
 
         assert_eq!(status(&client).state, State::Ok);
+    }
+
+    /// The text was that of a client that has just begun, and the health as well.
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_is_not_reached_is_named_with_its_cause_and_setting() {
+        let store = FaultyBackend::new(Arc::new(Memory::new()));
+        store.partition(true);
+        let (health, reports) = hive::testing::health("kvstore-client");
+        let client = RunningClient::full(store);
+
+        let named = async {
+            while !status(&client).msg.contains("established: no answer within ") {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE * 10, named).await.unwrap();
+
+        let Status { state, msg } = status(&client);
+        assert_eq!(state, State::Warning);
+        assert!(msg.ends_with(" (check setting `kvstore-opt`)"), "{msg}");
+        crate::cell::report_status(&client.status(), &health);
+        let report = reports.get("kvstore-client").unwrap();
+        assert_eq!(report.level, hive::Level::Degraded);
+        assert_eq!(
+            report.message,
+            crate::client::CONNECTING,
+            "the error has the cause"
+        );
+        assert!(report.error.unwrap().contains("no answer within "));
     }
 
     /// Of a store that is full from the start, and of one that becomes full.

@@ -13,6 +13,7 @@ fn hive() -> Hive {
     Hive::new([
         skep_kvstore_etcd::cell(),
         skep_kvstore::cell::metrics(),
+        skep_limiter::cell(),
         skep_kvstore::cell::heartbeat_updater(),
     ])
     .root::<Client>()

@@ -254,7 +254,7 @@ fn full_map_is_an_error_of_the_frontend_until_there_is_room() {
 
     assert_eq!(
         refused.to_string(),
-        "map cilium_lb4_services_v2 is full (3 entries)"
+        "map cilium_lb4_services_v2 is full (3 entries, see bpf-lb-service-map-max)"
     );
     assert_eq!(dump(&maps).lines().count(), 4);
     assert!(dump(&maps).contains("SVC: ID=2 ADDR=10.50.0.2:80/TCP SLOT=0"));

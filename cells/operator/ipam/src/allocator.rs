@@ -146,6 +146,8 @@ pub struct PrefixAllocator {
     networks: Vec<Network>,
     /// Prefixes in use by their first address; they do not overlap.
     held: BTreeMap<u128, Held>,
+    /// Whether networks or prefixes in use have changed since that was asked for.
+    has_changed: bool,
 }
 
 impl PrefixAllocator {
@@ -159,6 +161,7 @@ impl PrefixAllocator {
             mask_size,
             networks: Vec::new(),
             held: BTreeMap::new(),
+            has_changed: true,
         };
         allocator.set_networks(networks)?;
         Ok(allocator)
@@ -197,6 +200,7 @@ impl PrefixAllocator {
             });
         }
         self.networks = new;
+        self.has_changed = true;
         Ok(())
     }
 
@@ -226,6 +230,11 @@ impl PrefixAllocator {
     /// Prefixes in use, by address, with their owners.
     pub fn held(&self) -> impl Iterator<Item = (&IpNet, &str)> {
         self.held.values().map(|held| (&held.prefix, &*held.owner))
+    }
+
+    /// Whether networks or prefixes in use have changed since the last call; true for a new allocator.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 
     /// How many prefixes can be allocated.
@@ -324,6 +333,7 @@ impl PrefixAllocator {
             return false;
         }
         self.held.remove(&start);
+        self.has_changed = true;
         let mask = self.mask_size;
         let bits = self.family.bits();
         for network in &mut self.networks {
@@ -342,6 +352,7 @@ impl PrefixAllocator {
             owner: owner.into(),
         };
         self.held.insert(bounds(&prefix).0, held);
+        self.has_changed = true;
     }
 
     fn overlapping(&self, prefix: &IpNet) -> Option<&Held> {

@@ -153,6 +153,12 @@ impl ClusterPool {
         std::mem::take(&mut self.has_released)
     }
 
+    /// Whether the pools have changed since the last call.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        let allocators = self.pools.values_mut();
+        allocators.fold(false, |changed, pool| pool.take_changed() | changed)
+    }
+
     fn claim(&mut self, node: &str, spec: &[String]) -> Claim {
         let mut claim = Claim::default();
         let mut wanted: Vec<IpNet> = Vec::with_capacity(spec.len());

@@ -38,6 +38,10 @@ impl NodeAllocator for ClusterPool {
         Vec::new()
     }
 
+    fn take_changed(&mut self) -> bool {
+        Self::take_changed(self)
+    }
+
     fn usage(&self) -> Vec<PoolUsage> {
         let pools = self.pools().map(|(family, pool)| PoolUsage {
             pool: POOL.to_owned(),

@@ -59,7 +59,9 @@ pub(crate) trait NodeAllocator: Send {
     fn failing(&self) -> Option<&str>;
     /// What else is wrong, for health.
     fn faults(&self) -> Vec<String>;
-    /// How much of each pool is in use.
+    /// Whether the pools, or what nodes hold of them, have changed since the last call.
+    fn take_changed(&mut self) -> bool;
+    /// How much of each pool is in use. It looks at every prefix in use.
     fn usage(&self) -> Vec<PoolUsage>;
     /// Names of the nodes that hold networks.
     fn holders(&self) -> Vec<String>;
@@ -110,6 +112,8 @@ pub(crate) struct NodePool<A> {
     /// Nodes that cannot be decoded, so that what they hold is not known.
     unreadable: BTreeSet<String>,
     is_listed: bool,
+    /// Whether the usage of pools was recorded since the start.
+    is_usage_recorded: bool,
     next_round: Instant,
     failing: Option<String>,
 }
@@ -141,6 +145,7 @@ impl<A: NodeAllocator> NodePool<A> {
             due: BTreeMap::new(),
             unreadable: BTreeSet::new(),
             is_listed: false,
+            is_usage_recorded: false,
             next_round: Instant::now(),
             failing: None,
         }
@@ -388,7 +393,7 @@ impl<A: NodeAllocator> NodePool<A> {
         }
     }
 
-    fn record(&self) {
+    fn record(&mut self) {
         if !self.is_listed || !self.pool.is_ready() {
             return;
         }
@@ -396,7 +401,10 @@ impl<A: NodeAllocator> NodePool<A> {
         let in_deficit = self.unreadable.len() + failed.count();
         self.recorder
             .nodes(self.known.len() + self.unreadable.len(), in_deficit);
-        self.recorder.pools(&self.pool.usage());
+        // There are many events of nodes, and few of them change a pool.
+        if self.pool.take_changed() | !std::mem::replace(&mut self.is_usage_recorded, true) {
+            self.recorder.pools(&self.pool.usage());
+        }
     }
 
     fn report(&self) {

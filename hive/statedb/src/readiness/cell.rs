@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Readiness, ReadyGuard, Shutdown, SpawnError};
 use parking_lot::Mutex;
 
-use super::wait_initialized;
+use super::{LateTable, list, wait_initialized_with};
 use crate::Db;
 
 /// How long to wait for tables.
@@ -37,13 +37,23 @@ fn wait_in_background(
     let guard: Arc<Mutex<Option<ReadyGuard>>> = Arc::new(Mutex::new(Some(readiness.guard("tables"))));
     jobs.spawn(Job::once("wait", move |cx: JobCtx| {
         let (config, db, shutdown, guard) = (config.clone(), db.clone(), shutdown.clone(), guard.clone());
+        let readiness = readiness.clone();
         async move {
+            // The status of the program says what it waits for.
+            let mut last = Vec::new();
+            let waiting = |late: &[LateTable]| {
+                if late != last.as_slice() {
+                    *guard.lock() = Some(readiness.guard(&list(late)));
+                    cx.health.starting(format!("Waiting for {}", list(late)));
+                    last = late.to_vec();
+                }
+            };
             let quiet = Some(config.k8s_sync_timeout)
                 .filter(|quiet| !quiet.is_zero())
                 .unwrap_or(Duration::MAX);
             let waited = tokio::select! {
                 () = cx.token.cancelled() => return,
-                waited = wait_initialized(&db, None, quiet) => waited,
+                waited = wait_initialized_with(&db, None, quiet, waiting) => waited,
             };
             match waited {
                 Ok(()) => {
@@ -73,6 +83,26 @@ mod tests {
         *held.lock() = Some(tables.test1.register_initializer(&mut txn, "source")?);
         txn.commit();
         Ok(())
+    }
+
+    #[tokio::test]
+    async fn the_program_says_which_tables_it_waits_for() {
+        let late = Cell::module("late", "Is never initialized")
+            .provide(Db::new)
+            .provide(Arc::<Mutex<Option<InitGuard>>>::default)
+            .provide(Arc::<Readiness>::new)
+            .run(never_initialized);
+        let hive = Hive::new([late, cell()]).root::<Arc<Readiness>>();
+        let running = hive::testing::start_with(hive, Settings::new()).await;
+        let readiness: Arc<Readiness> = running.get().unwrap();
+
+        while readiness.pending() != ["tables-initialized: test1 (waits for source)"] {
+            tokio::task::yield_now().await;
+        }
+
+        let entry = running.health().get("tables-initialized.job-wait").unwrap();
+        assert_eq!(entry.message, "Waiting for test1 (waits for source)");
+        hive::testing::stop(running).await;
     }
 
     #[tokio::test]

@@ -504,10 +504,14 @@ where
             return;
         }
         self.reported = None;
-        let errors = self.retries.errors(ERRORS_SHOWN).into_iter().map(str::to_owned);
+        let errors = self.retries.errors(ERRORS_SHOWN).into_iter();
+        let errors = errors.map(|(text, count)| match count {
+            1 => text.to_owned(),
+            count => format!("{text} ({count} objects)"),
+        });
         let mut errors: Vec<String> = errors.chain(prune_error).collect();
         errors.truncate(ERRORS_SHOWN);
-        health.degraded(&format!("{failing} error(s)"), &errors.join("\n"));
+        health.degraded(&format!("{failing} error(s)"), &errors.join("; "));
     }
 }
 

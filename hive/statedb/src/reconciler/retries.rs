@@ -132,15 +132,23 @@ impl<T> Retries<T> {
         self.revisions.first().map(|(revision, _)| *revision)
     }
 
-    /// Texts of up to `most` errors, oldest change first.
-    pub(super) fn errors(&self, most: usize) -> Vec<&str> {
-        let mut retries: Vec<&Retry<T>> = self.by_key.values().collect();
-        if retries.len() > most {
-            retries.select_nth_unstable_by_key(most, |retry| (retry.revision, retry.number));
-            retries.truncate(most);
+    /// Texts of up to `most` different errors, that of the oldest change first, with the number of objects that have it.
+    pub(super) fn errors(&self, most: usize) -> Vec<(&str, usize)> {
+        let mut by_text: HashMap<&str, ((Revision, u64), usize), foldhash::fast::RandomState> =
+            HashMap::default();
+        for retry in self.by_key.values() {
+            let age = (retry.revision, retry.number);
+            let (first, count) = by_text.entry(&retry.error).or_insert((age, 0));
+            *first = age.min(*first);
+            *count += 1;
         }
-        retries.sort_by_key(|retry| (retry.revision, retry.number));
-        retries.into_iter().map(|retry| &*retry.error).collect()
+        let mut errors: Vec<_> = by_text.into_iter().collect();
+        errors.sort_unstable_by_key(|(_, (first, _))| *first);
+        errors.truncate(most);
+        errors
+            .into_iter()
+            .map(|(text, (_, count))| (text, count))
+            .collect()
     }
 }
 
@@ -208,7 +216,7 @@ mod tests {
         assert_eq!(retries.pop(later).unwrap().0, KeyBuf::of("b"));
         assert!(retries.pop(later).is_none());
         assert_eq!((retries.len(), retries.next_due()), (2, None));
-        assert_eq!(retries.errors(10), ["second", "first"]);
-        assert_eq!(retries.errors(1), ["second"]);
+        assert_eq!(retries.errors(10), [("second", 1), ("first", 1)]);
+        assert_eq!(retries.errors(1), [("second", 1)]);
     }
 }

@@ -58,6 +58,8 @@ struct Inner {
     content: BTreeMap<u64, u64>,
     faulty: BTreeSet<u64>,
     all_faulty: bool,
+    /// Whether all updates fail for the same reason.
+    full: bool,
     prune_faulty: bool,
     retriable: Vec<u64>,
     history: Vec<(String, Instant)>,
@@ -92,6 +94,9 @@ impl Ops<Thing> for Target {
         let meanwhile = self.0.lock().meanwhile.take();
         if let Some(meanwhile) = meanwhile {
             meanwhile();
+        }
+        if self.0.lock().full {
+            return Err("no room".into());
         }
         let fails = self.fails(thing.id);
         if !fails {
@@ -387,6 +392,18 @@ async fn failures_are_retried_with_growing_pauses() {
     let count = world.target.history().len();
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(world.target.history().len(), count);
+}
+
+/// A map that is full was named once for each object that found no room.
+#[tokio::test(start_paused = true)]
+async fn an_error_of_several_objects_is_named_once() {
+    let world = World::started(config());
+    world.target.0.lock().full = true;
+
+    let revision = world.put(&[thing(1, 10), thing(2, 20), thing(3, 30)]);
+    world.handle.wait_until_reconciled(revision).await;
+
+    assert_eq!(world.health.last(), "3 error(s): no room (3 objects)");
 }
 
 #[tokio::test(start_paused = true)]

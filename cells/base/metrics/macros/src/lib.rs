@@ -59,6 +59,8 @@ fn derive(input: &DeriveInput) -> Result<TokenStream> {
             }
         }
 
+        ::skep_metrics::declare!(#name);
+
         #[automatically_derived]
         impl ::core::default::Default for #name {
             fn default() -> Self {

@@ -168,6 +168,14 @@ impl World {
         Self::start_hive(place, hive, args).await
     }
 
+    /// A program that reaches the own store by `via`, with its health in a table, as programs have it: what is degraded is
+    /// logged.
+    pub(crate) async fn start_with_logged_health(place: Place, via: Arc<dyn Backend>) -> Self {
+        let hive = hive(via, Some(place.connector.clone()));
+        let hive = hive.with(Cell::group([statedb::cell(), skep_health::cell()]));
+        Self::start_hive(place, hive, &[]).await
+    }
+
     /// A program that reaches remote clusters in real etcds.
     pub(crate) async fn start_etcd(place: Place) -> Self {
         let hive = hive(place.local.clone(), None);

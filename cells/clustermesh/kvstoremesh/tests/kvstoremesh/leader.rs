@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use skep_clustermesh::testing::Logged;
 use skep_clustermesh_types::Kind;
 use skep_kvstore::memory::Memory;
 use skep_kvstore::{Backend, testing::FaultyBackend};
@@ -95,6 +96,32 @@ async fn a_store_that_cannot_be_reached_is_no_other_leader() {
     faulty.partition(false);
     world.readiness.wait().await;
     world.stop().await;
+}
+
+/// There were two lines an attempt: one of the election, and one of its health.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_cannot_be_taken_is_one_warning_an_attempt_with_its_cause() {
+    let (logged, _logging) = Logged::start();
+    let (local, place) = Place::in_memory();
+    let leader = World::start_at(place.clone(), &[]).await;
+    leader.readiness.wait().await;
+    let faulty = FaultyBackend::new(Arc::new(local));
+    let second = World::start_with_logged_health(place, faulty.clone()).await;
+    sleep(Duration::from_secs(5)).await;
+
+    // The attempt under way ends after ten seconds, and the next one fails.
+    faulty.fill(true);
+    sleep(Duration::from_secs(6)).await;
+
+    let warnings = logged.warnings("kvstoremesh-election");
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    for part in ["Unable to take the lock of the leader, retrying", "no space left"] {
+        assert!(warnings[0].contains(part), "{part}: {warnings:#?}");
+    }
+    faulty.fill(false);
+    second.readiness.wait().await;
+    second.stop().await;
+    leader.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

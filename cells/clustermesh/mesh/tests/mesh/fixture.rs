@@ -116,8 +116,8 @@ impl World {
     }
 
     /// A mesh whose health is a table, as in programs: what is degraded is logged.
-    pub(crate) async fn start_with_logged_health() -> Self {
-        Self::build(&[], |_| {}, true, Some(skep_health::cell())).await
+    pub(crate) async fn start_with_logged_health(args: &[&str], fill: impl FnOnce(&Path)) -> Self {
+        Self::build(args, fill, true, Some(skep_health::cell())).await
     }
 
     async fn build(args: &[&str], fill: impl FnOnce(&Path), is_fake: bool, health: Option<Cell>) -> Self {
@@ -275,44 +275,6 @@ fn hive(
     .root::<Arc<ClusterMesh>>()
     .root::<Arc<ClusterMeshMetrics>>()
     .root::<Writer>()
-}
-
-/// What this thread logs.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Logged(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Logged {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Logged {
-    /// Keeps what this thread logs while the second value lives.
-    pub(crate) fn start() -> (Self, tracing::subscriber::DefaultGuard) {
-        let logged = Self::default();
-        let writer = logged.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_writer(move || writer.clone())
-            .finish();
-        (logged, tracing::subscriber::set_default(subscriber))
-    }
-
-    /// Warnings of the job of a cluster.
-    pub(crate) fn warnings(&self, cluster: &str) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().clone()).expect("it is a text");
-        let job = format!("remote-etcd/{cluster}");
-        let lines = text
-            .lines()
-            .filter(|line| line.contains(" WARN ") && line.contains(&job));
-        lines.map(str::to_owned).collect()
-    }
 }
 
 /// Waits until something is true.

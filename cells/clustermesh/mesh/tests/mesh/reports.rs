@@ -2,9 +2,13 @@
 
 //! Metrics and health.
 
-use skep_clustermesh_types::{Kind, keys};
+use std::time::Duration;
 
-use crate::fixture::{Logged, World, eventually, ip, metric, node};
+use skep_clustermesh::testing::{Logged, write_file};
+use skep_clustermesh_types::{Kind, keys};
+use tokio::time::sleep;
+
+use crate::fixture::{World, eventually, ip, metric, node};
 
 #[tokio::test(start_paused = true)]
 async fn metrics_have_the_names_and_labels_of_cilium() {
@@ -105,7 +109,7 @@ async fn each_cluster_has_a_health_of_its_own() {
 #[tokio::test(start_paused = true)]
 async fn each_failed_attempt_is_one_warning_with_its_cause() {
     let (logged, _logging) = Logged::start();
-    let world = World::start_with_logged_health().await;
+    let world = World::start_with_logged_health(&[], |_| {}).await;
     let alder = world.cluster("alder", 7).await;
     alder.delete_key(&keys::cluster_config("alder")).await;
     world.join("alder");
@@ -121,12 +125,37 @@ async fn each_failed_attempt_is_one_warning_with_its_cause() {
         ("alder", "remote cluster configuration required but not found"),
         ("cedar", "invalid configuration file: no store for `cedar`"),
     ] {
-        let warnings = logged.warnings(name);
+        let warnings = logged.warnings(&format!("remote-etcd/{name}"));
         assert_eq!(warnings.len() as u64, failures(name), "{warnings:#?}");
         for warning in &warnings {
             assert!(warning.contains("Unable to read a remote cluster"), "{warning}");
             assert!(warning.contains(cause), "{warning}");
         }
+    }
+    world.stop().await;
+}
+
+/// There were two lines: one of the job, and one of its health.
+#[tokio::test(start_paused = true)]
+async fn clusters_that_do_not_become_complete_are_one_warning_with_its_cause() {
+    let (logged, _logging) = Logged::start();
+    let args = ["--clustermesh-sync-timeout=50s"];
+    let world = World::start_with_logged_health(&args, |folder| write_file(folder, "alder", "alder")).await;
+
+    sleep(Duration::from_secs(60)).await;
+
+    let warnings = logged.warnings("alder");
+    let warnings: Vec<&String> = warnings
+        .iter()
+        .filter(|line| !line.contains("remote-etcd/"))
+        .collect();
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    for part in [
+        "expect possible disruption of cross-cluster connections",
+        "50s",
+        "clustermesh-services",
+    ] {
+        assert!(warnings[0].contains(part), "{part}: {warnings:#?}");
     }
     world.stop().await;
 }

@@ -367,7 +367,7 @@ fn the_xdp_program_of_another_is_named_and_the_rest_is_attached() {
         agent.until("degraded", |agent| agent.health().1.is_some()).await;
         let error = agent.health().1.unwrap();
         assert!(
-            error.contains("interface eth0 has an XDP program already: guard"),
+            error.contains("interface eth0 has an XDP program already: guard (detach it, or change bpf-lb-acceleration or devices)"),
             "{error}"
         );
         assert_eq!(at("eth0", InterfaceHook::Ingress).len(), 1);

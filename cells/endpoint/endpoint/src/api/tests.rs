@@ -2,7 +2,11 @@
 
 //! Requests over the agent's socket.
 
+use std::{sync::Arc, time::Duration};
+
 use serde_json::{Value, json};
+use skep_limiter::LimiterMetrics;
+use skep_metrics::{MetricSet as _, Registry, exposition};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::UnixStream,
@@ -11,9 +15,21 @@ use tokio::{
 use crate::tests::hive::Bench;
 
 async fn start() -> Bench {
+    start_with(&[]).await
+}
+
+/// With parameters of limiters.
+async fn start_with(limits: &[(&str, &str)]) -> Bench {
+    let limits = limits
+        .iter()
+        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+    let config = super::Config {
+        api_rate_limit: limits.collect(),
+    };
     let bench = Bench::start(vec![
         skep_api::cell(),
-        super::cell(),
+        skep_limiter::cell(),
+        super::cell().config_value(config),
         skep_identity_cache::cell(),
         skep_identity_cache::api::cell(),
     ])
@@ -295,5 +311,102 @@ async fn identities_are_listed_with_how_many_endpoints_have_them() {
     }
     let (status, _) = ask(&bench, "GET", "identity", json!({"labels": 1})).await;
     assert_eq!(status, 400);
+    hive::testing::stop(bench.running).await;
+}
+
+#[tokio::test]
+async fn too_many_requests_are_refused_by_the_name_of_their_limiter() {
+    let once = "rate-limit:1/h,rate-burst:1,skip-initial:0,max-wait-duration:20ms,auto-adjust:false";
+    let bench = start_with(&[
+        ("endpoint-create", &once.replace("rate-burst:1", "rate-burst:2")),
+        ("endpoint-get", once),
+        ("endpoint-list", once),
+        ("endpoint-delete", once),
+    ])
+    .await;
+    let refused = |limiter: &str| {
+        let text = format!("limiter `{limiter}`: not admitted within 20ms (max-wait-duration)");
+        (429, json!(text))
+    };
+    let (status, made) = ask(&bench, "PUT", "endpoint/0", request(7)).await;
+    assert_eq!(status, 201);
+    let (status, other) = ask(&bench, "PUT", "endpoint/0", request(8)).await;
+    assert_eq!(status, 201);
+    let (seven, eight) = (
+        format!("endpoint/{}", made["id"]),
+        format!("endpoint/{}", other["id"]),
+    );
+
+    assert_eq!(
+        ask(&bench, "PUT", "endpoint/0", request(9)).await,
+        refused("endpoint-create")
+    );
+    assert_eq!(ask(&bench, "GET", &seven, Value::Null).await.0, 200);
+    for path in [
+        seven.clone(),
+        format!("{seven}/healthz"),
+        format!("{seven}/labels"),
+    ] {
+        assert_eq!(
+            ask(&bench, "GET", &path, Value::Null).await,
+            refused("endpoint-get")
+        );
+    }
+    assert_eq!(ask(&bench, "GET", "endpoint", Value::Null).await.0, 200);
+    assert_eq!(
+        ask(&bench, "GET", "endpoint", Value::Null).await,
+        refused("endpoint-list")
+    );
+
+    // What does not exist waits for nothing, and takes no token.
+    for _ in 0..3 {
+        assert_eq!(ask(&bench, "DELETE", "endpoint/4711", Value::Null).await.0, 404);
+    }
+    assert_eq!(ask(&bench, "DELETE", &seven, Value::Null).await.0, 200);
+    assert_eq!(ask(&bench, "DELETE", &seven, Value::Null).await.0, 404);
+    assert_eq!(
+        ask(&bench, "DELETE", &eight, Value::Null).await,
+        refused("endpoint-delete")
+    );
+    let body = json!({"container-id": "container8"});
+    assert_eq!(
+        ask(&bench, "DELETE", "endpoint", body).await,
+        refused("endpoint-delete")
+    );
+    assert_eq!(bench.endpoints().table().len(&bench.endpoints().db().read()), 1);
+
+    let metrics: Arc<LimiterMetrics> = bench.running.get().unwrap();
+    let shown = exposition(&Registry::new(metrics.metrics(), &[]).unwrap());
+    for line in [
+        "{api_call=\"endpoint-create\",outcome=\"success\"} 2",
+        "{api_call=\"endpoint-create\",outcome=\"fail\"} 1",
+        "{api_call=\"endpoint-get\",outcome=\"fail\"} 3",
+        "{api_call=\"endpoint-delete\",outcome=\"success\"} 1",
+    ] {
+        assert!(
+            shown.contains(&format!("cilium_api_limiter_processed_requests_total{line}\n")),
+            "{shown}"
+        );
+    }
+    hive::testing::stop(bench.running).await;
+}
+
+/// With Cilium's defaults, which allow one endpoint in two seconds: they adjust to what is much faster than estimated.
+#[tokio::test]
+async fn many_endpoints_are_created_with_the_defaults() {
+    let bench = start().await;
+    let started = std::time::Instant::now();
+
+    for number in 10..60 {
+        bench.plug(number);
+        let (status, answer) = ask(&bench, "PUT", "endpoint/0", request(number)).await;
+        assert_eq!(status, 201, "{answer}");
+    }
+
+    assert!(
+        started.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        started.elapsed()
+    );
     hive::testing::stop(bench.running).await;
 }

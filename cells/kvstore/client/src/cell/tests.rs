@@ -11,7 +11,7 @@ use crate::keys;
 use crate::types::{Key, Lifetime};
 
 fn hive() -> Hive {
-    Hive::new([memory(), metrics(), heartbeat_updater()])
+    Hive::new([memory(), metrics(), skep_limiter::cell(), heartbeat_updater()])
         .root::<Client>()
         .root::<Memory>()
         .root::<Arc<KvstoreMetrics>>()
@@ -73,7 +73,8 @@ async fn the_heartbeat_is_written_at_once_each_minute_and_when_its_lease_ends() 
 
 #[tokio::test(start_paused = true)]
 async fn the_limits_of_a_client_are_shown() {
-    let metrics = Arc::new(KvstoreMetrics::default());
+    let limiters = Arc::new(skep_limiter::LimiterMetrics::default());
+    let metrics = Arc::new(KvstoreMetrics::new(limiters.clone()));
     let mut options = ClientOptions::new("etcd-birch", ClientKind::Mesh);
     options.rate = RateLimit {
         qps: 2,
@@ -83,7 +84,7 @@ async fn the_limits_of_a_client_are_shown() {
     options.recorder = metrics.clone();
     let (client, _driver) = Client::new(Arc::new(Memory::new()), options);
     let shows = |lines: &[&str]| {
-        let registry = Registry::new(metrics.metrics(), &[]).expect("the names differ");
+        let registry = Registry::new(limiters.metrics(), &[]).expect("the names differ");
         let text = exposition(&registry);
         for line in lines {
             let line = line.replace('@', "{api_call=\"etcd-birch\",");

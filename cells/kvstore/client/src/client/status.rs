@@ -10,6 +10,9 @@ use crate::backend::{BackendError, EndpointStatus};
 use crate::error::{ConnectionError, Error, QuorumError};
 use crate::options::ClientKind;
 
+/// What is said of a client that has not reached its store.
+pub(crate) const CONNECTING: &str = "Waiting for initial connection to be established";
+
 /// How far a client is.
 #[derive(Clone, Debug)]
 pub enum Connection {
@@ -120,11 +123,11 @@ impl fmt::Display for Status {
         match &self.connection {
             Connection::Disabled => return f.write_str("Disabled"),
             Connection::Connecting(error) => {
-                f.write_str("Waiting for initial connection to be established")?;
-                return match error.as_ref().and_then(Error::backend) {
-                    Some(refusal @ BackendError::NoSpace) => write!(f, ": {refusal}"),
-                    _ => Ok(()),
-                };
+                f.write_str(CONNECTING)?;
+                let error = error.as_ref().and_then(Error::backend);
+                let first = error.map(|error| error as &dyn std::error::Error);
+                let mut causes = std::iter::successors(first, |cause| (*cause).source());
+                return causes.try_for_each(|cause| write!(f, ": {cause}"));
             }
             Connection::Connected => {}
         }

@@ -359,7 +359,7 @@ impl Machine {
         // One token for the whole list. No place is held while the consumer looks at the page.
         let permit = match header {
             None => self.client.admit().await,
-            Some(_) => self.client.inner.limiter.place().await,
+            Some(_) => self.client.inner.limit.place().await,
         };
         let started = Instant::now();
         let result = self

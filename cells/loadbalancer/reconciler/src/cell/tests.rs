@@ -196,7 +196,7 @@ async fn full_map_shows_in_the_status_and_recovers() {
 
     assert_eq!(
         error.as_deref(),
-        Some("map cilium_lb4_services_v2 is full (6 entries)")
+        Some("map cilium_lb4_services_v2 is full (6 entries, see bpf-lb-service-map-max)")
     );
     running.stop().await.unwrap();
 }

@@ -92,6 +92,7 @@ async fn pools_that_are_gone_are_not_shown() {
     });
     server.add_pool("blue", spec.clone()).await;
     server.add_pool("green", spec).await;
+    let white = json!({ "ipv4": { "cidrs": ["10.10.0.0/22"], "maskSize": 24 } });
     server.add("n1", &[]).await;
     server
         .change("n1", |object| {
@@ -114,5 +115,20 @@ async fn pools_that_are_gone_are_not_shown() {
     server.add("n2", &[]).await;
     let text = wait(&server, &running, &["nodes{category=\"total\"} 2"]).await;
     assert!(!text.contains("green") && text.contains("blue"), "{text}");
+    server.add_pool("white", white).await;
+    wait(
+        &server,
+        &running,
+        &["pool_cidrs_available{family=\"ipv4\",pool=\"white\"} 4"],
+    )
+    .await;
+    let white = json!({ "ipv4": { "cidrs": ["10.10.0.0/21"], "maskSize": 24 } });
+    server.change_pool("white", white).await;
+    wait(
+        &server,
+        &running,
+        &["pool_cidrs_available{family=\"ipv4\",pool=\"white\"} 8"],
+    )
+    .await;
     hive::testing::stop(running).await;
 }

@@ -261,6 +261,10 @@ impl NodeAllocator for MultiPoolNodes {
             .collect()
     }
 
+    fn take_changed(&mut self) -> bool {
+        self.pools.lock().take_changed()
+    }
+
     fn usage(&self) -> Vec<PoolUsage> {
         self.pools.lock().usage()
     }

@@ -114,6 +114,8 @@ pub struct MultiPool {
     pools: BTreeMap<String, Pool>,
     nodes: BTreeMap<String, BTreeMap<String, Holding>>,
     has_released: bool,
+    /// Whether a pool was removed.
+    has_removed: bool,
 }
 
 impl Pool {
@@ -165,6 +167,7 @@ impl MultiPool {
     pub fn remove_pool(&mut self, name: &str) {
         if let Some(pool) = self.pools.get_mut(name) {
             pool.set(None).expect("no network means no fault");
+            self.has_removed = true;
         }
         self.drop_unused(name);
     }
@@ -309,6 +312,15 @@ impl MultiPool {
     /// Whether a network was released since the last call.
     pub(crate) fn take_released(&mut self) -> bool {
         std::mem::take(&mut self.has_released)
+    }
+
+    /// Whether the pools have changed since the last call.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        let pools = self.pools.values_mut();
+        let allocators = pools.flat_map(|pool| pool.allocators.values_mut());
+        allocators.fold(std::mem::take(&mut self.has_removed), |changed, allocator| {
+            allocator.take_changed() | changed
+        })
     }
 
     fn release(&mut self, name: &str, prefix: &IpNet, node: &str) {
