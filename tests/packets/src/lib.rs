@@ -7,6 +7,8 @@ mod compare;
 mod difference;
 pub mod measure;
 pub mod node;
+mod options;
+mod ports;
 mod run;
 mod vectors;
 mod world;
@@ -78,4 +80,17 @@ pub enum Error {
     /// What holds the node of one file.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+impl Error {
+    /// What went wrong, with its causes, on one line.
+    pub fn told(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        text
+    }
 }

@@ -10,6 +10,8 @@ use std::{
 };
 
 use serde::{Deserialize, Deserializer, de};
+use serde_json::Value;
+use skep_bpf_programs::testing::run::SkBuff;
 
 use crate::Error;
 
@@ -55,10 +57,13 @@ pub(crate) struct Endpoint {
     pub(crate) ipv6: Option<Ipv6Addr>,
 }
 
-/// An address or a network of both families, as text.
+/// An address or a network of both families, as text; empty where the node has only the other family.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Pair {
+    #[serde(deserialize_with = "nullable")]
     pub(crate) ipv4: String,
+    #[serde(deserialize_with = "nullable")]
     pub(crate) ipv6: String,
 }
 
@@ -67,20 +72,25 @@ pub(crate) struct Pair {
 pub(crate) struct Neighbour {
     #[serde(flatten)]
     pub(crate) addresses: Pair,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     pub(crate) mac: Mac,
 }
 
 /// Addresses and routes of the node.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Addresses {
+    #[serde(deserialize_with = "nullable")]
     pub(crate) node: Pair,
+    #[serde(deserialize_with = "nullable")]
     pub(crate) router: Pair,
+    #[serde(deserialize_with = "nullable")]
     pub(crate) native_routing_cidr: Pair,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) remote_node: Neighbour,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) client: Neighbour,
+    #[serde(deserialize_with = "nullable")]
     pub(crate) routes: Vec<String>,
 }
 
@@ -113,6 +123,9 @@ pub(crate) struct Facts {
     pub(crate) maps: BTreeMap<String, Vec<Entry>>,
     #[serde(default)]
     pub(crate) load_time_config: BTreeMap<String, LoadTime>,
+    /// The agent's settings, by their keys with underscores.
+    #[serde(default)]
+    pub(crate) agent_options: BTreeMap<String, Value>,
 }
 
 impl Facts {
@@ -132,7 +145,9 @@ impl Facts {
         self.endpoints.extend(other.endpoints);
         self.maps.extend(other.maps);
         self.load_time_config.extend(other.load_time_config);
-        if !other.addresses.node.ipv4.is_empty() {
+        self.agent_options.extend(other.agent_options);
+        let node = &other.addresses.node;
+        if !node.ipv4.is_empty() || !node.ipv6.is_empty() {
             self.addresses = other.addresses;
         }
     }
@@ -144,6 +159,15 @@ impl Facts {
             .any(|object| object.starts_with("bpf_xdp "))
     }
 
+    /// Packets to endpoints pass a program at their interfaces.
+    pub(crate) fn has_endpoint_routes(&self) -> bool {
+        let mut objects = self.load_time_config.values();
+        objects.any(|object| {
+            let value = object.variables.get("__config_enable_endpoint_routes");
+            value.is_some_and(|value| value.0.first() == Some(&1))
+        })
+    }
+
     /// A value that an object was given.
     pub(crate) fn variable(&self, object: &str, name: &str) -> Option<&[u8]> {
         let object = self.load_time_config.get(object)?;
@@ -153,14 +177,14 @@ impl Facts {
 
 /// Marks and the like.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub(crate) struct Context {
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) mark: u32,
-    #[serde(default)]
     pub(crate) cb: Option<[u32; 5]>,
-    #[serde(default)]
-    pub(crate) ingress_ifindex: u32,
-    #[serde(default)]
+    /// None where it follows from the hook.
+    pub(crate) ingress_ifindex: Option<u32>,
+    #[serde(deserialize_with = "nullable")]
     pub(crate) priority: u32,
 }
 
@@ -169,14 +193,14 @@ pub(crate) struct Context {
 pub(crate) struct Change {
     pub(crate) map: String,
     pub(crate) op: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     pub(crate) key: Hex,
     #[serde(default)]
     pub(crate) value: Option<Hex>,
     #[serde(default)]
-    pub(crate) key_fields: serde_json::Value,
+    pub(crate) key_fields: Value,
     #[serde(default)]
-    pub(crate) delta: serde_json::Value,
+    pub(crate) delta: Value,
 }
 
 /// An entry that the recorder changed.
@@ -184,10 +208,10 @@ pub(crate) struct Change {
 pub(crate) struct Write {
     pub(crate) map: String,
     pub(crate) key: Hex,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     pub(crate) value: Hex,
     #[serde(default)]
-    pub(crate) value_fields: Option<serde_json::Value>,
+    pub(crate) value_fields: Option<Value>,
 }
 
 /// A counter that moved.
@@ -205,36 +229,68 @@ pub(crate) struct Event {
 }
 
 /// A packet, or what the recorder did instead.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Step {
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) note: String,
     pub(crate) program: Option<String>,
-    #[serde(default)]
-    pub(crate) ifindex: u32,
-    #[serde(default)]
+    /// Name of the interface; of a pod its own.
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) dev: String,
+    pub(crate) ifindex: Option<u32>,
+    #[serde(deserialize_with = "nullable")]
     pub(crate) ctx_in: Context,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) packet_in: Hex,
-    #[serde(default, deserialize_with = "packet_out")]
+    #[serde(deserialize_with = "packet_out")]
     pub(crate) packet_out: Option<Hex>,
     pub(crate) ret: Option<u32>,
-    #[serde(default)]
-    pub(crate) ctx_out: Context,
-    #[serde(default)]
+    /// None where it was not recorded.
+    pub(crate) ctx_out: Option<Context>,
     pub(crate) metadata_out: Option<Hex>,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) map_changes: Vec<Change>,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) metrics: Vec<Metric>,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) events: Vec<Event>,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) now_monotonic_s: u64,
     pub(crate) user_space_write: Option<Write>,
     pub(crate) user_space_delete: Option<Write>,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) live_only: bool,
+}
+
+impl Step {
+    /// What the program was told of the packet, at an interface of this index.
+    pub(crate) fn context(&self, ifindex: u32) -> SkBuff {
+        let program = self.program.as_deref().unwrap_or_default();
+        let ingress = if is_ingress(program) { ifindex } else { 0 };
+        SkBuff {
+            mark: self.ctx_in.mark,
+            ifindex,
+            ingress_ifindex: self.ctx_in.ingress_ifindex.unwrap_or(ingress),
+            cb: self.ctx_in.cb.unwrap_or_default(),
+            priority: self.ctx_in.priority,
+        }
+    }
+}
+
+/// The program sees packets that arrive at an interface.
+fn is_ingress(program: &str) -> bool {
+    !matches!(
+        program,
+        "cil_to_netdev" | "cil_from_host" | "cil_to_container" | "cil_to_overlay"
+    )
+}
+
+/// `null` is as if the field were missing.
+fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// `same` is none.
@@ -253,6 +309,16 @@ fn packet_out<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Hex>,
 pub(crate) struct Scenario {
     pub(crate) name: String,
     pub(crate) steps: Vec<Step>,
+}
+
+impl Scenario {
+    /// The clock when a step was recorded that has no packet: that of the packet before it, or after it.
+    pub(crate) fn time_at(&self, index: usize) -> Option<u64> {
+        let (before, after) = self.steps.split_at_checked(index)?;
+        let steps = before.iter().rev().chain(after);
+        let mut times = steps.map(|step| step.now_monotonic_s);
+        times.find(|now| *now != 0)
+    }
 }
 
 /// Where the facts are.
