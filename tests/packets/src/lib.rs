@@ -49,6 +49,10 @@ pub enum Error {
     #[error("the facts have no {what}")]
     Facts { what: String },
 
+    /// An entry of another layout.
+    #[error("{map} has no entries with a key of {key} and a value of {value} bytes")]
+    Entry { map: String, key: usize, value: usize },
+
     /// The interfaces could not be made.
     #[error("cannot make {what}")]
     Network {

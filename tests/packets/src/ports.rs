@@ -18,7 +18,7 @@ fn transport(packet: &[u8], ip: usize) -> Option<(u8, usize)> {
         4 => {
             let fragment = u16::from_be_bytes([*packet.get(ip + 6)?, *packet.get(ip + 7)?]) & 0x1fff;
             let at = ip + usize::from(packet[ip] & 0xf) * 4;
-            (fragment == 0).then_some((packet[ip + 9], at))
+            (fragment == 0).then_some((*packet.get(ip + 9)?, at))
         }
         6 => {
             let (mut next, mut at) = (*packet.get(ip + 6)?, ip + 40);

@@ -127,6 +127,12 @@ fn run(world: &World, scenario: &Scenario) -> Result<Outcome, Error> {
         };
         break;
     }
+    if let Some(error) = &scenario.broken
+        && matches!(outcome, Outcome::Passed | Outcome::NotCompared)
+    {
+        let step = scenario.steps.len() + 1;
+        outcome = Outcome::Failed(format!("step {step} is no step of this format: {error}"));
+    }
     for (map, entries) in changed {
         world.reset(&map, &entries)?;
     }

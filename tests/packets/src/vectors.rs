@@ -15,15 +15,20 @@ use skep_bpf_programs::testing::run::SkBuff;
 
 use crate::Error;
 
-/// Bytes, written as hexadecimal digits.
+/// Bytes, written as hexadecimal digits; blanks and colons between them mean nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Hex(pub(crate) Vec<u8>);
 
 impl<'de> Deserialize<'de> for Hex {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        hex::decode(&text).map(Hex).map_err(de::Error::custom)
+        bytes(&text).map(Hex).map_err(de::Error::custom)
     }
+}
+
+fn bytes(text: &str) -> Result<Vec<u8>, hex::FromHexError> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    hex::decode(digits.replace(|c: char| c == ':' || c.is_whitespace(), ""))
 }
 
 /// A MAC address, written with colons.
@@ -33,7 +38,7 @@ pub(crate) struct Mac(pub(crate) [u8; 6]);
 impl<'de> Deserialize<'de> for Mac {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let bytes = hex::decode(text.replace(':', "")).map_err(de::Error::custom)?;
+        let bytes = bytes(&text).map_err(de::Error::custom)?;
         bytes
             .try_into()
             .map(Mac)
@@ -298,7 +303,7 @@ fn packet_out<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Hex>,
     match Option::<String>::deserialize(deserializer)? {
         None => Ok(None),
         Some(text) if text == "same" => Ok(None),
-        Some(text) => hex::decode(&text)
+        Some(text) => bytes(&text)
             .map(|bytes| Some(Hex(bytes)))
             .map_err(de::Error::custom),
     }
@@ -306,9 +311,33 @@ fn packet_out<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Hex>,
 
 /// Packets in a row, from empty maps on.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(from = "AnyScenario")]
 pub(crate) struct Scenario {
     pub(crate) name: String,
     pub(crate) steps: Vec<Step>,
+    /// Why the step behind these is none.
+    pub(crate) broken: Option<String>,
+}
+
+/// A scenario whose steps were not read yet.
+#[derive(Deserialize)]
+struct AnyScenario {
+    name: String,
+    steps: Vec<Value>,
+}
+
+impl From<AnyScenario> for Scenario {
+    /// A step that is broken is the error of its scenario, and not of the file.
+    fn from(any: AnyScenario) -> Self {
+        let read: Result<Vec<Step>, _> = any.steps.iter().map(Step::deserialize).collect();
+        let broken = read.err().map(|error| error.to_string());
+        let steps = any.steps.iter().map_while(|step| Step::deserialize(step).ok());
+        Self {
+            name: any.name,
+            steps: steps.collect(),
+            broken,
+        }
+    }
 }
 
 impl Scenario {
@@ -376,7 +405,7 @@ impl Group {
             .see
             .split(|c: char| c.is_whitespace() || c == ';' || c == ',');
         let named: Vec<&str> = words.filter(|word| word.ends_with(".json")).collect();
-        let is = |file: &PathBuf, name: &str| file.file_name().is_some_and(|own| own == name);
+        let is = |file: &PathBuf, name: &str| file.file_name() == Path::new(name).file_name();
         let folders: Vec<&Path> = std::iter::once(path)
             .chain(given.iter().map(PathBuf::as_path))
             .map(|file| file.parent().unwrap_or(Path::new("")))

@@ -426,7 +426,17 @@ pub(crate) fn small() -> MapSizes {
         .with(skep_bpf_maps::node::NEIGHBOURS_MAX, 1024)
 }
 
+/// Writes an entry, or several in a row.
 pub(crate) fn write(map: &KernelMap, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    let entries = key.len() / map.info().key_size as usize;
+    let sizes = (entries * map.info().key_size as usize, entries * map.value_len());
+    if entries == 0 || (key.len(), value.len()) != sizes {
+        return Err(Error::Entry {
+            map: map.name().to_owned(),
+            key: key.len(),
+            value: value.len(),
+        });
+    }
     match map.update(key, value).pop() {
         None => Ok(()),
         Some(failure) => Err(Error::Kernel {
