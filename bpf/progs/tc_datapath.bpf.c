@@ -39,13 +39,13 @@ int cil_from_container(CTX *ctx)
 	switch (type) {
 	case bpf_htons(ETH_P_IP):
 		if (!options.ipv4)
-			return TC_ACT_OK;
+			goto unsupported;
 		work->v4.sender = *sender;
 		verdict = send4(ctx, &work->v4);
 		break;
 	case bpf_htons(ETH_P_IPV6):
 		if (!options.ipv6)
-			return TC_ACT_OK;
+			goto unsupported;
 		work->v6.sender = *sender;
 		verdict = send6(ctx, &work->v6);
 		break;
@@ -53,6 +53,8 @@ int cil_from_container(CTX *ctx)
 		verdict = answer_arp(ctx, sender);
 		break;
 	default:
+	unsupported:
+		/* No policy knows it. */
 		verdict = FAIL(path, DROP_UNSUPPORTED_L3);
 	}
 	return finish(ctx, path, after_family(ctx, work, verdict));
@@ -92,17 +94,19 @@ int cil_to_container(CTX *ctx)
 	switch (type) {
 	case bpf_htons(ETH_P_IP):
 		if (!options.ipv4)
-			return TC_ACT_OK;
+			goto unsupported;
 		verdict = to_endpoint4(ctx, &work->v4, delivery_of_mark(mark));
 		break;
 	case bpf_htons(ETH_P_IPV6):
 		if (!options.ipv6)
-			return TC_ACT_OK;
+			goto unsupported;
 		verdict = to_endpoint6(ctx, &work->v6, delivery_of_mark(mark));
 		break;
 	case bpf_htons(ETH_P_ARP):
 		return TC_ACT_OK;
 	default:
+	unsupported:
+		/* No policy knows it. */
 		verdict = FAIL(path, DROP_UNSUPPORTED_L3);
 	}
 	return finish(ctx, path, verdict);

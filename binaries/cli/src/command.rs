@@ -13,7 +13,7 @@ use skep_shell::Remote;
 use crate::{
     address,
     agent::{Agent, AgentError},
-    datapath::{self, IpcacheCommand, PolicyCommand},
+    datapath::{self, CounterCommand, IpcacheCommand, LxcCommand, PolicyCommand},
     endpoint::{self, EndpointCommand},
     flows::{self, ConnectionCommand, FlowsError, TranslationCommand},
     identity::{self, IdentityCommand},
@@ -89,7 +89,7 @@ enum Command {
     /// List the ids of other nodes.
     #[command(subcommand)]
     Nodeid(ListCommand),
-    /// List the entries of BPF maps by their purpose, from where they are pinned: needs no agent.
+    /// List and change the entries of BPF maps by their purpose, where they are pinned: needs no agent.
     #[command(subcommand)]
     Bpf(BpfCommand),
     /// Read and write keys of the key-value store: that of the agent, or the one that --kvstore-opt names.
@@ -197,7 +197,7 @@ enum BpfCommand {
     Ipcache(IpcacheCommand),
     /// Endpoints and addresses of the node.
     #[command(subcommand)]
-    Endpoint(ListCommand),
+    Endpoint(LxcCommand),
     /// Policies of endpoints.
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -221,7 +221,7 @@ enum BpfCommand {
     Socknat(ListCommand),
     /// Counters of the BPF programs.
     #[command(subcommand)]
-    Metrics(ListCommand),
+    Metrics(CounterCommand),
     /// Rate limits of events.
     #[command(subcommand)]
     Ratelimit(ListCommand),
@@ -581,8 +581,8 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format, out: &mut dyn Writ
         BpfCommand::Ipcache(command) => {
             return Ok(out.write_all(datapath::ipcache(pinned, command, format)?.as_bytes())?);
         }
-        BpfCommand::Endpoint(ListCommand::List) => {
-            return Ok(out.write_all(datapath::endpoints(pinned, format)?.as_bytes())?);
+        BpfCommand::Endpoint(command) => {
+            return Ok(out.write_all(datapath::endpoints(pinned, command, format)?.as_bytes())?);
         }
         BpfCommand::Policy(command) => {
             return Ok(out.write_all(datapath::policy(pinned, command, format)?.as_bytes())?);
@@ -593,8 +593,8 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format, out: &mut dyn Writ
         BpfCommand::Frag(ListCommand::List) => {
             return Ok(out.write_all(datapath::fragments(pinned, format)?.as_bytes())?);
         }
-        BpfCommand::Metrics(ListCommand::List) => {
-            return Ok(out.write_all(datapath::metrics(pinned, format)?.as_bytes())?);
+        BpfCommand::Metrics(command) => {
+            return Ok(out.write_all(datapath::metrics(pinned, command, format)?.as_bytes())?);
         }
         BpfCommand::Nodeid(ListCommand::List) => (pinned.entries(NODE_IDS.name)?, ["IP ADDRESS", "NODE ID"]),
         BpfCommand::Socknat(ListCommand::List) => (pinned.sockets()?, ["BACKEND -> COOKIE", "FRONTEND"]),

@@ -23,6 +23,7 @@ use skep_identity::{NumericIdentity, Reserved};
 use skep_monitor_events::names;
 
 use crate::{
+    edit::{self, IpcacheDelete, IpcacheUpdate},
     maps::{Entry, MapsError, Pinned},
     print::{self, Format},
 };
@@ -42,6 +43,31 @@ pub(crate) enum IpcacheCommand {
         /// The identity.
         identity: u32,
     },
+    /// Write an entry, for debugging: the agent may write it again.
+    Update(IpcacheUpdate),
+    /// Delete an entry, for debugging: the agent may write it again.
+    Delete(IpcacheDelete),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LxcCommand {
+    /// All entries.
+    #[command(alias = "ls")]
+    List,
+    /// Delete the entry of an address, for debugging: packets to it are not delivered any more.
+    Delete {
+        /// The address.
+        address: IpAddr,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CounterCommand {
+    /// All entries.
+    #[command(alias = "ls")]
+    List,
+    /// Count from 0 again.
+    Flush,
 }
 
 #[derive(Debug, Subcommand)]
@@ -93,6 +119,14 @@ pub(crate) fn ipcache(
             .filter(|(_, value)| value.identity == *identity)
             .map(|(key, value)| entry(key, value))
             .collect(),
+        IpcacheCommand::Update(update) => {
+            edit::update_ipcache(pinned, update)?;
+            return Ok(String::new());
+        }
+        IpcacheCommand::Delete(delete) => {
+            edit::delete_ipcache(pinned, delete)?;
+            return Ok(String::new());
+        }
     };
     Ok(print::entries(&entries, IPCACHE_TITLES, format))
 }
@@ -125,8 +159,12 @@ fn prefix_around(key: &IpcacheKey, address: IpAddr) -> Option<u8> {
     is_inside.then_some(bits)
 }
 
-/// `skep bpf endpoint list`.
-pub(crate) fn endpoints(pinned: &Pinned, format: Format) -> Result<String, MapsError> {
+/// `skep bpf endpoint`.
+pub(crate) fn endpoints(pinned: &Pinned, command: &LxcCommand, format: Format) -> Result<String, MapsError> {
+    if let LxcCommand::Delete { address } = command {
+        edit::delete_endpoint(pinned, *address)?;
+        return Ok(String::new());
+    }
     let entries = pinned.entries(LXC.name)?;
     Ok(print::entries(
         &entries,
@@ -178,8 +216,15 @@ struct Counter {
     file: String,
 }
 
-/// `skep bpf metrics list`.
-pub(crate) fn metrics(pinned: &Pinned, format: Format) -> Result<String, MapsError> {
+/// `skep bpf metrics`.
+pub(crate) fn metrics(
+    pinned: &Pinned,
+    command: &CounterCommand,
+    format: Format,
+) -> Result<String, MapsError> {
+    if let CounterCommand::Flush = command {
+        return edit::flush_metrics(pinned);
+    }
     let map: PerCpuMap<MetricsKey, MetricsValue> = pinned.open_per_cpu(METRICS.name)?;
     let mut entries = map.entries()?;
     entries.sort_by_key(|(key, _)| *key);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The `skep` command: asks the agent over its sockets, and reads pinned maps.
+//! The `skep` command: asks the agent over its sockets, reads and changes pinned maps.
 
 mod address;
 mod agent;
 mod command;
 mod datapath;
 mod duration;
+mod edit;
 mod endpoint;
 mod flows;
 mod identity;

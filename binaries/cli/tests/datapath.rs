@@ -14,8 +14,9 @@ use skep_bpf_maps::{
     ip_masq::{IP_MASQ4, IP_MASQ6, IpMasqKey4, IpMasqKey6},
     node::{IPCACHE, IpcacheKey, IpcacheValue},
     policy::{POLICIES, POLICY_STATS, PolicyEntry, PolicyKey, PolicyStats},
+    text::Text,
 };
-use skep_bpf_sys::{RawMap, map::possible_cpus, testing::Node};
+use skep_bpf_sys::{MapError, RawMap, map::possible_cpus, testing::Node};
 use zerocopy::{FromZeros, IntoBytes};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -91,6 +92,17 @@ fn counters_are_sums_with_their_source() {
             serde_json::json!({"reason": 133, "description": "Policy denied", "direction": "INGRESS", "packets": packets,
                 "bytes": bytes, "line": 1831, "file": "bpf_lxc.c"})
         );
+
+        let path = node.store().path(METRICS.name).display().to_string();
+        assert_eq!(
+            skep(node, &["metrics", "flush"])?,
+            format!("Flushed 2 entries from {path}\n")
+        );
+        let (is_ok, text, errors) = output(node, &["metrics", "list"])?;
+        assert!(
+            is_ok && text.is_empty() && errors == "No entries found.\n",
+            "{errors}"
+        );
         Ok(())
     });
 }
@@ -136,6 +148,72 @@ fn addresses_have_the_identity_of_the_longest_network() {
             !is_ok && errors.contains("map cilium_ipcache_v2 has no entry for 2001:db8::1"),
             "{errors}"
         );
+        Ok(())
+    });
+}
+
+#[test]
+fn addresses_are_updated_and_deleted() {
+    with_node("cli-ipcache-update", |node| {
+        let map = node.store().open_or_create(&IPCACHE.spec(&MapSizes::default()))?;
+        let update = |words: &[&str]| skep(node, &[&["ipcache", "update"], words].concat());
+
+        assert_eq!(update(&["10.0.2.8", "--identity", "52311"])?, "");
+        update(&[
+            "10.9.9.9/8",
+            "--identity=300",
+            "--tunnelendpoint=192.168.5.12",
+            "--encryptkey=3",
+            "--skiptunnel",
+        ])?;
+        update(&["fd00::/64", "--identity=7", "--tunnelendpoint=fd00:30::2"])?;
+        update(&["10.0.2.8", "--identity=52312", "--clusterid=5"])?;
+
+        let key =
+            |network: &str, bits| -> Outcome<IpcacheKey> { Ok(IpcacheKey::prefix(network.parse()?, bits)) };
+        assert_eq!(
+            map.lookup(&key("10.0.2.8", 32)?)?,
+            Some(IpcacheValue::new(52_311))
+        );
+        let tunnelled = map.lookup(&key("10.0.0.0", 8)?)?.unwrap();
+        assert_eq!(
+            tunnelled.text(),
+            "identity=300 encryptkey=3 tunnelendpoint=192.168.5.12 flags=skiptunnel,hastunnel"
+        );
+        let of_ipv6 = map.lookup(&key("fd00::", 64)?)?.unwrap();
+        assert_eq!(
+            of_ipv6.text(),
+            "identity=7 encryptkey=0 tunnelendpoint=fd00:30::2 flags=hastunnel,ipv6tunnel"
+        );
+        let of_cluster = IpcacheKey {
+            cluster_id: 5,
+            ..key("10.0.2.8", 32)?
+        };
+        assert_eq!(map.lookup(&of_cluster)?, Some(IpcacheValue::new(52_312)));
+
+        // A lookup would find the network around an address.
+        let has =
+            |wanted: IpcacheKey| Ok::<_, MapError>(map.entries()?.iter().any(|(key, _)| *key == wanted));
+        assert_eq!(skep(node, &["ipcache", "delete", "10.0.2.8"])?, "");
+        assert!(!has(key("10.0.2.8", 32)?)? && has(of_cluster)?);
+        skep(node, &["ipcache", "delete", "10.0.2.8", "--clusterid=5"])?;
+        assert!(!has(of_cluster)? && has(key("10.0.0.0", 8)?)?);
+
+        for (words, error) in [
+            (
+                &["delete", "10.0.2.8"][..],
+                "map cilium_ipcache_v2 has no entry for 10.0.2.8/32",
+            ),
+            (&["update", "10.0.2.8"], "--identity"),
+            (
+                &["update", "10.0.2.8/33", "--identity=1"],
+                "neither an address nor a network",
+            ),
+            (&["update", "10.0.2.8", "--identity=x"], "invalid value 'x'"),
+        ] {
+            let (is_ok, text, errors) = output(node, &[&["ipcache"], words].concat())?;
+            assert!(!is_ok && text.is_empty() && errors.contains(error), "{errors}");
+        }
         Ok(())
     });
 }
@@ -266,6 +344,14 @@ fn endpoints_and_fragments_are_listed() {
         assert!(
             text.contains("UDP 10.0.1.7 -> 10.0.1.8 id=0x") && text.contains("4000 -> 53"),
             "{text}"
+        );
+
+        assert_eq!(skep(node, &["endpoint", "delete", "10.0.1.7"])?, "");
+        assert_eq!(lines(&skep(node, &["endpoint", "list"])?).len(), 1);
+        let (is_ok, _, errors) = output(node, &["endpoint", "delete", "10.0.1.7"])?;
+        assert!(
+            !is_ok && errors.contains("map cilium_lxc has no entry for 10.0.1.7"),
+            "{errors}"
         );
         Ok(())
     });

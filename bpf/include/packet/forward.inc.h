@@ -124,6 +124,31 @@ GLOBAL int AF_FN(translate_error)(CTX *ctx, struct AF_FN(work) * work, __u32 out
 	return AF_FN(rewrite_address)(ctx, packet, SOURCE, to.address);
 }
 
+/* An ICMP error that a router sends about a packet of its receiver, whose flow conntrack knows. The
+ * flow passed the policies: so does the error, whoever the router is.
+ */
+GLOBAL int AF_FN(is_about_flow)(CTX *ctx, struct AF_FN(work) * work)
+{
+	const struct ct_entry *entry;
+	struct AF_FN(packet) * inner;
+
+	work = OWN_WORK(work);
+	if (!work)
+		return 0;
+	inner = &work->inner;
+	if (!work->packet.related || !AF_FN(parse_inner)(ctx, &work->packet, inner) ||
+	    !AF_SAME(inner->saddr, work->packet.daddr))
+		return 0;
+	AF_FN(ct_forward)(inner, &work->flow, CT_EGRESS);
+	entry = AF_FN(ct_find)(&work->flow);
+	if (!entry || ct_is_expired(entry, work->path.now)) {
+		/* A reply. */
+		AF_FN(ct_reverse)(inner, &work->flow, CT_EGRESS);
+		entry = AF_FN(ct_find)(&work->flow);
+	}
+	return entry && !ct_is_expired(entry, work->path.now);
+}
+
 /* The receiver's side: connection tracking, policy, translation back. Returns 0 to hand it over, or
  * less: a drop reason.
  */
@@ -179,6 +204,10 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 		AF_FN(ask)(work, path->destination, path->source_identity, POLICY_INGRESS,
 			   facts && (facts->flags & ENDPOINT_OPEN_INGRESS));
 		denied = AF_FN(passes_policies)(packet) ? 0 : policy_check(ctx, path, question);
+		if (denied && packet->related && AF_FN(is_about_flow)(ctx, work)) {
+			path->reason = CT_RESULT_RELATED;
+			goto accepted;
+		}
 		if (denied && AF_SAME(packet->saddr, packet->daddr)) {
 			denied = 0;
 		} else if (denied || result == CT_RESULT_NEW) {

@@ -9,114 +9,14 @@ use std::{
 
 use skep_bpf_maps::Family;
 
-use crate::{difference::is_xdp, vectors::Step};
+use crate::{
+    difference::is_xdp,
+    ports::{Ports, ports_at},
+    vectors::Step,
+};
 
 /// Seconds by which times may be off: clocks tick between two calls.
 const TOLERANCE: i64 = 2;
-
-/// Offset of the L4 header behind an Ethernet header, if it is TCP, UDP or SCTP over IP without extensions.
-fn ports_at(frame: &[u8]) -> Option<usize> {
-    let (proto, at) = match frame.get(12..14)? {
-        [0x08, 0x00] => (frame.get(23)?, 14 + usize::from(frame.get(14)? & 0xf) * 4),
-        [0x86, 0xdd] => (frame.get(20)?, 54),
-        _ => return None,
-    };
-    matches!(proto, 6 | 17).then_some(at)
-}
-
-/// Source ports that were chosen at random when the scenario was recorded, and those that were chosen here.
-#[derive(Debug, Default)]
-pub(crate) struct Ports(BTreeMap<u16, u16>);
-
-impl Ports {
-    /// Learns what became of ports from the translations that a step made.
-    pub(crate) fn learn(&mut self, step: &Step, after: &Maps) {
-        for change in &step.map_changes {
-            let family = change.map.as_str();
-            let (key_ports, value_port) = match family {
-                "cilium_snat_v4_external" => (8, 36),
-                "cilium_snat_v6_external" => (32, 48),
-                _ => continue,
-            };
-            let (Some(value), key) = (&change.value, &change.key.0) else {
-                continue;
-            };
-            if change.op != "add" || key.last() != Some(&0) {
-                continue;
-            }
-            let port =
-                |bytes: &[u8], at: usize| Some(u16::from_be_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]));
-            let (Some(theirs), Some(original)) = (port(&value.0, value_port), port(key, key_ports + 2))
-            else {
-                continue;
-            };
-            let ours = after
-                .get(family)
-                .and_then(|entries| entries.get(key))
-                .and_then(|value| port(value, value_port));
-            if let Some(ours) = ours.filter(|ours| *ours != theirs && theirs != original) {
-                self.0.insert(theirs, ours);
-            }
-        }
-    }
-
-    /// The bytes with ports as they are here; `at` are offsets of ports.
-    fn replace(&self, bytes: &mut [u8], at: &[usize]) {
-        for at in at {
-            if let Some([high, low]) = bytes.get(*at..*at + 2)
-                && let Some(ours) = self.0.get(&u16::from_be_bytes([*high, *low]))
-            {
-                bytes[*at..*at + 2].copy_from_slice(&ours.to_be_bytes());
-            }
-        }
-    }
-
-    /// The packet with ports as they are here, and the checksum that goes with them.
-    pub(crate) fn packet(&self, frame: &[u8]) -> Vec<u8> {
-        let mut frame = frame.to_vec();
-        let Some(at) = ports_at(&frame) else { return frame };
-        if self.0.is_empty() || frame.len() < at + 8 {
-            return frame;
-        }
-        let before: Vec<u8> = frame[at..at + 4].to_vec();
-        self.replace(&mut frame, &[at, at + 2]);
-        let proto = if frame[12] == 0x08 { frame[23] } else { frame[20] };
-        let checksum = at + if proto == 6 { 16 } else { 6 };
-        if frame.len() < checksum + 2 {
-            return frame;
-        }
-        let mut sum = u32::from(!u16::from_be_bytes([frame[checksum], frame[checksum + 1]]));
-        for n in [0, 2] {
-            sum += u32::from(!u16::from_be_bytes([before[n], before[n + 1]]));
-            sum += u32::from(u16::from_be_bytes([frame[at + n], frame[at + n + 1]]));
-        }
-        while sum >> 16 != 0 {
-            sum = (sum & 0xffff) + (sum >> 16);
-        }
-        frame[checksum..checksum + 2].copy_from_slice(&(!(sum as u16)).to_be_bytes());
-        frame
-    }
-
-    fn key(&self, map: &str, key: &[u8]) -> Vec<u8> {
-        let mut key = key.to_vec();
-        match map {
-            "cilium_snat_v4_external" => self.replace(&mut key, &[8, 10]),
-            "cilium_snat_v6_external" => self.replace(&mut key, &[32, 34]),
-            _ => {}
-        }
-        key
-    }
-
-    fn value(&self, map: &str, value: &[u8]) -> Vec<u8> {
-        let mut value = value.to_vec();
-        match map {
-            "cilium_snat_v4_external" => self.replace(&mut value, &[36]),
-            "cilium_snat_v6_external" => self.replace(&mut value, &[48]),
-            _ => {}
-        }
-        value
-    }
-}
 
 /// Entries of maps.
 pub(crate) type Maps = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
@@ -218,18 +118,19 @@ pub(crate) fn differences(step: &Step, input: &[u8], done: &Done, ports: &Ports)
             frame_text(&packet)
         ));
     }
-    if step.ctx_out.mark != done.mark {
-        lines.push(format!(
-            "mark {:#x} instead of {:#x}",
-            done.mark, step.ctx_out.mark
-        ));
+    if let Some(context) = &step.ctx_out
+        && !is_xdp(step)
+        && context.mark != done.mark
+    {
+        lines.push(format!("mark {:#x} instead of {:#x}", done.mark, context.mark));
     }
-    let metadata = step.metadata_out.as_ref().map(|metadata| &*metadata.0);
-    if metadata.unwrap_or_default() != done.metadata {
+    if let Some(metadata) = &step.metadata_out
+        && metadata.0 != done.metadata
+    {
         lines.push(format!(
             "metadata {} instead of {}",
             hex::encode(&done.metadata),
-            hex::encode(metadata.unwrap_or_default())
+            hex::encode(&metadata.0)
         ));
     }
     entries(step, done, ports, &mut lines);

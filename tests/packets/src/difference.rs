@@ -15,7 +15,7 @@ pub(crate) struct Difference {
     applies: fn(&Step, &[u8], &Done) -> bool,
 }
 
-const ALL: [Difference; 7] = [
+const ALL: [Difference; 8] = [
     Difference {
         name: "expired-entries",
         applies: |_, input, done| {
@@ -36,9 +36,10 @@ const ALL: [Difference; 7] = [
     },
     Difference {
         name: "hop-limit-of-errors",
-        applies: |step, _, done| {
+        applies: |step, input, done| {
             let theirs = step.packet_out.as_ref().map(|packet| &*packet.0);
-            is_time_exceeded(theirs.unwrap_or_default()) && is_time_exceeded(&done.packet)
+            let is_answer = is_time_exceeded(theirs.unwrap_or_default()) && is_time_exceeded(&done.packet);
+            is_answer && !is_time_exceeded(input)
         },
     },
     Difference {
@@ -67,6 +68,15 @@ const ALL: [Difference; 7] = [
     Difference {
         name: "packet-too-big",
         applies: |_, input, done| done.verdict != SHOT && is_icmp6(input) && input.get(54) == Some(&2),
+    },
+    Difference {
+        name: "errors-of-routers",
+        applies: |step, input, done| {
+            let theirs = step.events.iter().rev().find_map(|event| event.hex.0.get(..2));
+            let is_error =
+                is_icmp4_error(input) || is_icmp6(input) && matches!(input.get(54), Some(1 | 3 | 4));
+            matches!(theirs, Some([1, 133 | 181])) && is_error && done.verdict != SHOT
+        },
     },
     Difference {
         name: "unresolved-neighbour",
@@ -198,6 +208,14 @@ fn sum(bytes: &[u8]) -> u32 {
         u32::from(u16::from_be_bytes([high, low]))
     });
     words.fold(0, |sum, word| (sum + word) % 0xffff)
+}
+
+/// "Unreachable", "time exceeded" or "parameter problem" over IPv4.
+fn is_icmp4_error(frame: &[u8]) -> bool {
+    let header = usize::from(frame.get(14).copied().unwrap_or_default() & 0xf) * 4;
+    frame.get(12..14) == Some(&[0x08, 0x00])
+        && frame.get(23) == Some(&1)
+        && matches!(frame.get(14 + header), Some(3 | 11 | 12))
 }
 
 /// Without extension headers.

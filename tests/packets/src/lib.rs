@@ -7,6 +7,8 @@ mod compare;
 mod difference;
 pub mod measure;
 pub mod node;
+mod options;
+mod ports;
 mod run;
 mod vectors;
 mod world;
@@ -47,6 +49,10 @@ pub enum Error {
     #[error("the facts have no {what}")]
     Facts { what: String },
 
+    /// An entry of another layout.
+    #[error("{map} has no entries with a key of {key} and a value of {value} bytes")]
+    Entry { map: String, key: usize, value: usize },
+
     /// The interfaces could not be made.
     #[error("cannot make {what}")]
     Network {
@@ -78,4 +84,17 @@ pub enum Error {
     /// What holds the node of one file.
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+impl Error {
+    /// What went wrong, with its causes, on one line.
+    pub fn told(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        text
+    }
 }

@@ -2,10 +2,7 @@
 
 //! Runs recorded packets: `run-packets [--facts FILE] FILE...`.
 
-use std::{
-    path::{Path, PathBuf},
-    process::ExitCode,
-};
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 use run_packets::{Error, Outcome, run_file};
@@ -38,7 +35,7 @@ fn main() -> ExitCode {
             // `*.json` of a folder has both.
             Err(Error::FactsAlone { .. }) => continue,
             Err(error) => {
-                println!("FAIL {}", told(file, &error));
+                println!("FAIL {}: {}", file.display(), error.told());
                 failed += 1;
                 continue;
             }
@@ -59,15 +56,4 @@ fn main() -> ExitCode {
     }
     println!("{passed} passed, {failed} failed, {different} different");
     ExitCode::from(u8::from(failed > 0))
-}
-
-/// The error of a file, with its causes, on one line.
-fn told(file: &Path, error: &Error) -> String {
-    let mut text = format!("{}: {error}", file.display());
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }

@@ -16,7 +16,7 @@ use std::{
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use skep_bpf_programs::{
     DirectReturn, DsrDispatch, NodeOptions, Tunnel, TunnelProtocol,
-    testing::run::{FromTunnel, SkBuff, empty_tc, empty_xdp, run_tc, run_xdp},
+    testing::run::{FromTunnel, empty_tc, empty_xdp, run_tc, run_xdp},
 };
 use skep_bpf_sys::testing::Node;
 
@@ -26,8 +26,9 @@ pub use self::{
 };
 use crate::{
     Error,
+    options::options,
     vectors::{Facts, Group, Scenario, Step},
-    world::{World, options},
+    world::World,
 };
 
 /// How packets come to other nodes, and back.
@@ -485,16 +486,11 @@ impl Runner<'_> {
 
     fn run(&self, program: &Program<'_>, frame: &[u8]) -> Result<u64, Error> {
         let step = self.step;
+        let ifindex = step.ifindex.unwrap_or_default();
         let duration = if self.is_xdp {
-            run_xdp(program.fd(), frame, step.ifindex, 1)?.duration
+            run_xdp(program.fd(), frame, ifindex, 1)?.duration
         } else {
-            let context = SkBuff {
-                mark: step.ctx_in.mark,
-                ifindex: step.ifindex,
-                ingress_ifindex: step.ctx_in.ingress_ifindex,
-                ..SkBuff::default()
-            };
-            run_tc(program.fd(), frame, &context, 1)?.duration
+            run_tc(program.fd(), frame, &step.context(ifindex), 1)?.duration
         };
         Ok(duration.as_nanos() as u64)
     }

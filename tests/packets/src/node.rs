@@ -13,8 +13,9 @@ use skep_bpf_sys::{KernelMap, MapStore, RawMap as _, testing::Node};
 pub use crate::world::Called;
 use crate::{
     Error,
+    options::options,
     vectors::Facts,
-    world::{World, content, options, small, write},
+    world::{World, content, small, write},
 };
 
 /// The programs on a node.

@@ -8,14 +8,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::Value;
-use skep_bpf_programs::testing::run::SkBuff;
 use skep_bpf_sys::{RawMap as _, testing::Node};
 
 use crate::{
     Error,
-    compare::{Done, Maps, Ports, differences, times},
+    compare::{Done, Maps, differences, times},
     difference::{self, Difference},
+    options::missing,
+    ports::Ports,
     vectors::{Facts, Group, Scenario, Step, Write},
     world::{FLOW_MAPS, World, content, now},
 };
@@ -95,74 +95,92 @@ pub fn run_file(path: &Path, facts: &[PathBuf], only: &str) -> Result<Vec<Report
     })
 }
 
+/// Runs a scenario, and makes undone what it changed. What cannot be done in a step fails the scenario alone.
 fn run(world: &World, scenario: &Scenario) -> Result<Outcome, Error> {
     world.forget_flows()?;
-    let mut ports = Ports::default();
-    let mut changed = Vec::new();
-    let mut outcome = Outcome::NotCompared;
     world.know_neighbours(&scenario.name, false)?;
+    let mut changed = BTreeMap::new();
+    let mut outcome = Outcome::NotCompared;
+    let mut ports = Ports::default();
     for (index, step) in scenario.steps.iter().enumerate() {
-        if let Some(write) = &step.user_space_write {
-            change(world, write, true)?;
-            changed.push(write.map.clone());
-        }
-        if let Some(delete) = &step.user_space_delete {
-            change(world, delete, false)?;
-            changed.push(delete.map.clone());
-        }
-        // Files of format 1 say this in words alone.
-        if step.note.contains("entry deleted by user space") {
-            world.forget_fragments()?;
-        }
-        let Some(program) = step
-            .program
-            .as_deref()
-            .filter(|_| !step.live_only && step.ret.is_some())
-        else {
-            continue;
+        let ended = run_step(world, scenario, index, &mut ports, &mut changed);
+        let program = step.program.as_deref().unwrap_or("user space");
+        let note = match &*step.note {
+            "" => String::new(),
+            note => format!(" ({note})"),
         };
-        if world.program(program).is_none() {
-            outcome = Outcome::Failed(format!("step {}: there is no program {program}", index + 1));
-            break;
-        }
-        match run_step(world, program, step, &mut ports)? {
-            None => outcome = Outcome::Passed,
-            Some(Ended::Different(name, lines)) => {
-                outcome = Outcome::Different {
-                    step: index + 1,
-                    name,
-                    lines,
-                };
-                break;
+        let failed =
+            |lines: String| Outcome::Failed(format!("step {} {program}{note}\n    {lines}", index + 1));
+        outcome = match ended {
+            Ok(Ended::Nothing) => continue,
+            Ok(Ended::Same) => {
+                outcome = Outcome::Passed;
+                continue;
             }
-            Some(Ended::Failed(lines)) => {
-                let note = if step.note.is_empty() {
-                    String::new()
-                } else {
-                    format!(" ({})", step.note)
-                };
-                outcome = Outcome::Failed(format!(
-                    "step {} {program}{note}\n    {}",
-                    index + 1,
-                    lines.join("\n    ")
-                ));
-                break;
-            }
-        }
+            Ok(Ended::Different(name, lines)) => Outcome::Different {
+                step: index + 1,
+                name,
+                lines,
+            },
+            Ok(Ended::Failed(lines)) => failed(lines.join("\n    ")),
+            Err(error) => failed(error.told()),
+        };
+        break;
     }
-    for map in changed {
-        world.restore(&map)?;
+    if let Some(error) = &scenario.broken
+        && matches!(outcome, Outcome::Passed | Outcome::NotCompared)
+    {
+        let step = scenario.steps.len() + 1;
+        outcome = Outcome::Failed(format!("step {step} is no step of this format: {error}"));
+    }
+    for (map, entries) in changed {
+        world.reset(&map, &entries)?;
     }
     world.know_neighbours(&scenario.name, true)?;
     Ok(outcome)
 }
 
 enum Ended {
+    /// No packet that could be compared.
+    Nothing,
+    Same,
     Different(&'static str, Vec<String>),
     Failed(Vec<String>),
 }
 
-fn run_step(world: &World, program: &str, step: &Step, ports: &mut Ports) -> Result<Option<Ended>, Error> {
+fn run_step(
+    world: &World,
+    scenario: &Scenario,
+    index: usize,
+    ports: &mut Ports,
+    changed: &mut BTreeMap<String, Content>,
+) -> Result<Ended, Error> {
+    let Some(step) = scenario.steps.get(index) else {
+        return Ok(Ended::Nothing);
+    };
+    let writes = [(&step.user_space_write, true), (&step.user_space_delete, false)];
+    for (write, is_write) in writes {
+        let Some(write) = write else { continue };
+        if !changed.contains_key(&write.map)
+            && let Some(map) = world.map(&write.map)
+        {
+            changed.insert(write.map.clone(), content(map)?);
+        }
+        let key = ports.key(&write.map, &write.key.0);
+        let value = is_write.then(|| ports.value(&write.map, &moved_to_now(write, scenario.time_at(index))));
+        world.change(&write.map, &key, value.as_deref())?;
+    }
+    // Files of format 1 say this in words alone.
+    if step.note.contains("entry deleted by user space") {
+        world.forget_fragments()?;
+    }
+    match step.program.as_deref() {
+        Some(program) if !step.live_only && step.ret.is_some() => run_packet(world, program, step, ports),
+        _ => Ok(Ended::Nothing),
+    }
+}
+
+fn run_packet(world: &World, program: &str, step: &Step, ports: &mut Ports) -> Result<Ended, Error> {
     let input = ports.packet(&step.packet_in.0);
     let mut last = Vec::new();
     for _ in 0..ATTEMPTS {
@@ -170,31 +188,29 @@ fn run_step(world: &World, program: &str, step: &Step, ports: &mut Ports) -> Res
         ports.learn(step, &done.after);
         last = differences(step, &input, &done, ports);
         if last.is_empty() {
-            return Ok(None);
+            return Ok(Ended::Same);
         }
         if let Some(Difference { name, .. }) = difference::of(step, &input, &done) {
-            return Ok(Some(Ended::Different(name, last)));
+            return Ok(Ended::Different(name, last));
         }
         put_back(world, &done)?;
     }
-    Ok(Some(Ended::Failed(last)))
+    Ok(Ended::Failed(last))
 }
 
 fn run_once(world: &World, program: &str, step: &Step, input: &[u8]) -> Result<Done, Error> {
-    let before = snapshot(world)?;
-    world.take_events()?;
-    let context = SkBuff {
-        mark: step.ctx_in.mark,
-        ifindex: step.ifindex,
-        ingress_ifindex: step.ctx_in.ingress_ifindex,
-        cb: step.ctx_in.cb.unwrap_or_default(),
-        priority: step.ctx_in.priority,
+    let ifindex = match step.ifindex {
+        Some(index) => index,
+        None => world
+            .index(&step.dev)
+            .ok_or_else(|| missing(format!("device {}", step.dev)))?,
     };
+    let mut before = snapshot(world, step)?;
+    world.take_events()?;
     let now = now();
-    let ran = world.run(program, input, &context)?;
+    let ran = world.run(program, input, &step.context(ifindex))?;
     let events = world.take_events()?;
-    let mut after = snapshot(world)?;
-    let mut before = before;
+    let mut after = snapshot(world, step)?;
     let metrics = moved(
         &before.remove("cilium_metrics").unwrap_or_default(),
         &after.remove("cilium_metrics").unwrap_or_default(),
@@ -212,8 +228,8 @@ fn run_once(world: &World, program: &str, step: &Step, input: &[u8]) -> Result<D
     })
 }
 
-/// Everything that programs write.
-fn snapshot(world: &World) -> Result<Maps, Error> {
+/// Everything that programs write, and what they wrote in this step when it was recorded.
+fn snapshot(world: &World, step: &Step) -> Result<Maps, Error> {
     let counters = [
         "cilium_metrics",
         "cilium_policystats",
@@ -221,8 +237,11 @@ fn snapshot(world: &World) -> Result<Maps, Error> {
         "cilium_snat_v6_alloc_retries",
     ];
     let mut maps = Maps::new();
-    for name in FLOW_MAPS.into_iter().chain(counters) {
-        if let Some(map) = world.map(name) {
+    let recorded = step.map_changes.iter().map(|change| change.map.as_str());
+    for name in FLOW_MAPS.into_iter().chain(counters).chain(recorded) {
+        if !maps.contains_key(name)
+            && let Some(map) = world.map(name)
+        {
             maps.insert(name.to_owned(), content(map)?);
         }
     }
@@ -278,41 +297,39 @@ fn put_back(world: &World, done: &Done) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the recorder did to an entry; times are as far from now as they were from then.
-fn change(world: &World, write: &Write, is_write: bool) -> Result<(), Error> {
-    let Some(map) = world.map(&write.map) else {
-        return Ok(());
-    };
-    if !is_write {
-        map.delete(&write.key.0);
-        return Ok(());
-    }
+/// What the recorder wrote, with times as far from now as they were from then: as the decoded fields say, else from the
+/// clock of the packets around it.
+fn moved_to_now(write: &Write, then: Option<u64>) -> Vec<u8> {
     let mut value = write.value.0.clone();
-    let fields = write.value_fields.as_ref();
-    let distance = |name: &str| fields.and_then(|fields| fields.get(name)).and_then(Value::as_i64);
-    let distances: &[Option<i64>] = if write.map.starts_with("cilium_ct") {
+    let fields = write.value_fields.as_ref().filter(|fields| fields.is_object());
+    let names: &[(&str, i64)] = if write.map.starts_with("cilium_ct") {
         &[
-            distance("lifetime_in_s"),
-            distance("last_tx_report_ago_s").map(|ago| -ago),
-            distance("last_rx_report_ago_s").map(|ago| -ago),
+            ("lifetime_in_s", 1),
+            ("last_tx_report_ago_s", -1),
+            ("last_rx_report_ago_s", -1),
         ]
     } else if write.map.ends_with("_affinity") {
-        &[distance("last_used_ago_s").map(|ago| -ago)]
+        &[("last_used_ago_s", -1)]
     } else {
-        &[]
+        &[("created_ago_s", -1)]
     };
-    let now = i64::try_from(now()).unwrap_or(0);
-    for ((at, width), distance) in times(&write.map).iter().zip(distances) {
-        let time = distance.map_or(0, |distance| now + distance);
-        if let Some(bytes) = value.get_mut(*at..at + width) {
-            bytes.copy_from_slice(&time.to_ne_bytes()[..*width]);
-        }
+    let signed = |seconds: u64| i64::try_from(seconds).unwrap_or(0);
+    for ((at, width), (name, sign)) in times(&write.map).iter().zip(names) {
+        let Some(bytes) = value.get_mut(*at..at + width) else {
+            continue;
+        };
+        let decoded = fields.and_then(|fields| fields.get(*name));
+        let recorded = bytes
+            .iter()
+            .rev()
+            .fold(0, |time, byte| time << 8 | u64::from(*byte));
+        let distance = match (decoded, then) {
+            (Some(decoded), _) => decoded.as_i64().map(|seconds| sign * seconds),
+            (None, Some(then)) if recorded != 0 => Some(signed(recorded) - signed(then)),
+            (None, _) => continue,
+        };
+        let time = distance.map_or(0, |distance| (signed(now()) + distance).max(1));
+        bytes.copy_from_slice(&time.to_ne_bytes()[..*width]);
     }
-    match map.update(&write.key.0, &value).pop() {
-        None => Ok(()),
-        Some(failure) => Err(Error::Kernel {
-            what: format!("write an entry of {}", write.map),
-            source: failure.error,
-        }),
-    }
+    value
 }

@@ -10,18 +10,25 @@ use std::{
 };
 
 use serde::{Deserialize, Deserializer, de};
+use serde_json::Value;
+use skep_bpf_programs::testing::run::SkBuff;
 
 use crate::Error;
 
-/// Bytes, written as hexadecimal digits.
+/// Bytes, written as hexadecimal digits; blanks and colons between them mean nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Hex(pub(crate) Vec<u8>);
 
 impl<'de> Deserialize<'de> for Hex {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        hex::decode(&text).map(Hex).map_err(de::Error::custom)
+        bytes(&text).map(Hex).map_err(de::Error::custom)
     }
+}
+
+fn bytes(text: &str) -> Result<Vec<u8>, hex::FromHexError> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    hex::decode(digits.replace(|c: char| c == ':' || c.is_whitespace(), ""))
 }
 
 /// A MAC address, written with colons.
@@ -31,7 +38,7 @@ pub(crate) struct Mac(pub(crate) [u8; 6]);
 impl<'de> Deserialize<'de> for Mac {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let bytes = hex::decode(text.replace(':', "")).map_err(de::Error::custom)?;
+        let bytes = bytes(&text).map_err(de::Error::custom)?;
         bytes
             .try_into()
             .map(Mac)
@@ -55,10 +62,13 @@ pub(crate) struct Endpoint {
     pub(crate) ipv6: Option<Ipv6Addr>,
 }
 
-/// An address or a network of both families, as text.
+/// An address or a network of both families, as text; empty where the node has only the other family.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Pair {
+    #[serde(deserialize_with = "nullable")]
     pub(crate) ipv4: String,
+    #[serde(deserialize_with = "nullable")]
     pub(crate) ipv6: String,
 }
 
@@ -67,20 +77,25 @@ pub(crate) struct Pair {
 pub(crate) struct Neighbour {
     #[serde(flatten)]
     pub(crate) addresses: Pair,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     pub(crate) mac: Mac,
 }
 
 /// Addresses and routes of the node.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Addresses {
+    #[serde(deserialize_with = "nullable")]
     pub(crate) node: Pair,
+    #[serde(deserialize_with = "nullable")]
     pub(crate) router: Pair,
+    #[serde(deserialize_with = "nullable")]
     pub(crate) native_routing_cidr: Pair,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) remote_node: Neighbour,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) client: Neighbour,
+    #[serde(deserialize_with = "nullable")]
     pub(crate) routes: Vec<String>,
 }
 
@@ -113,6 +128,9 @@ pub(crate) struct Facts {
     pub(crate) maps: BTreeMap<String, Vec<Entry>>,
     #[serde(default)]
     pub(crate) load_time_config: BTreeMap<String, LoadTime>,
+    /// The agent's settings, by their keys with underscores.
+    #[serde(default)]
+    pub(crate) agent_options: BTreeMap<String, Value>,
 }
 
 impl Facts {
@@ -132,7 +150,9 @@ impl Facts {
         self.endpoints.extend(other.endpoints);
         self.maps.extend(other.maps);
         self.load_time_config.extend(other.load_time_config);
-        if !other.addresses.node.ipv4.is_empty() {
+        self.agent_options.extend(other.agent_options);
+        let node = &other.addresses.node;
+        if !node.ipv4.is_empty() || !node.ipv6.is_empty() {
             self.addresses = other.addresses;
         }
     }
@@ -144,6 +164,15 @@ impl Facts {
             .any(|object| object.starts_with("bpf_xdp "))
     }
 
+    /// Packets to endpoints pass a program at their interfaces.
+    pub(crate) fn has_endpoint_routes(&self) -> bool {
+        let mut objects = self.load_time_config.values();
+        objects.any(|object| {
+            let value = object.variables.get("__config_enable_endpoint_routes");
+            value.is_some_and(|value| value.0.first() == Some(&1))
+        })
+    }
+
     /// A value that an object was given.
     pub(crate) fn variable(&self, object: &str, name: &str) -> Option<&[u8]> {
         let object = self.load_time_config.get(object)?;
@@ -153,14 +182,14 @@ impl Facts {
 
 /// Marks and the like.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub(crate) struct Context {
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) mark: u32,
-    #[serde(default)]
     pub(crate) cb: Option<[u32; 5]>,
-    #[serde(default)]
-    pub(crate) ingress_ifindex: u32,
-    #[serde(default)]
+    /// None where it follows from the hook.
+    pub(crate) ingress_ifindex: Option<u32>,
+    #[serde(deserialize_with = "nullable")]
     pub(crate) priority: u32,
 }
 
@@ -169,14 +198,14 @@ pub(crate) struct Context {
 pub(crate) struct Change {
     pub(crate) map: String,
     pub(crate) op: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     pub(crate) key: Hex,
     #[serde(default)]
     pub(crate) value: Option<Hex>,
     #[serde(default)]
-    pub(crate) key_fields: serde_json::Value,
+    pub(crate) key_fields: Value,
     #[serde(default)]
-    pub(crate) delta: serde_json::Value,
+    pub(crate) delta: Value,
 }
 
 /// An entry that the recorder changed.
@@ -184,10 +213,10 @@ pub(crate) struct Change {
 pub(crate) struct Write {
     pub(crate) map: String,
     pub(crate) key: Hex,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "nullable")]
     pub(crate) value: Hex,
     #[serde(default)]
-    pub(crate) value_fields: Option<serde_json::Value>,
+    pub(crate) value_fields: Option<Value>,
 }
 
 /// A counter that moved.
@@ -205,36 +234,68 @@ pub(crate) struct Event {
 }
 
 /// A packet, or what the recorder did instead.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub(crate) struct Step {
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) note: String,
     pub(crate) program: Option<String>,
-    #[serde(default)]
-    pub(crate) ifindex: u32,
-    #[serde(default)]
+    /// Name of the interface; of a pod its own.
+    #[serde(deserialize_with = "nullable")]
+    pub(crate) dev: String,
+    pub(crate) ifindex: Option<u32>,
+    #[serde(deserialize_with = "nullable")]
     pub(crate) ctx_in: Context,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) packet_in: Hex,
-    #[serde(default, deserialize_with = "packet_out")]
+    #[serde(deserialize_with = "packet_out")]
     pub(crate) packet_out: Option<Hex>,
     pub(crate) ret: Option<u32>,
-    #[serde(default)]
-    pub(crate) ctx_out: Context,
-    #[serde(default)]
+    /// None where it was not recorded.
+    pub(crate) ctx_out: Option<Context>,
     pub(crate) metadata_out: Option<Hex>,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) map_changes: Vec<Change>,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) metrics: Vec<Metric>,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) events: Vec<Event>,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) now_monotonic_s: u64,
     pub(crate) user_space_write: Option<Write>,
     pub(crate) user_space_delete: Option<Write>,
-    #[serde(default)]
+    #[serde(deserialize_with = "nullable")]
     pub(crate) live_only: bool,
+}
+
+impl Step {
+    /// What the program was told of the packet, at an interface of this index.
+    pub(crate) fn context(&self, ifindex: u32) -> SkBuff {
+        let program = self.program.as_deref().unwrap_or_default();
+        let ingress = if is_ingress(program) { ifindex } else { 0 };
+        SkBuff {
+            mark: self.ctx_in.mark,
+            ifindex,
+            ingress_ifindex: self.ctx_in.ingress_ifindex.unwrap_or(ingress),
+            cb: self.ctx_in.cb.unwrap_or_default(),
+            priority: self.ctx_in.priority,
+        }
+    }
+}
+
+/// The program sees packets that arrive at an interface.
+fn is_ingress(program: &str) -> bool {
+    !matches!(
+        program,
+        "cil_to_netdev" | "cil_from_host" | "cil_to_container" | "cil_to_overlay"
+    )
+}
+
+/// `null` is as if the field were missing.
+fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// `same` is none.
@@ -242,7 +303,7 @@ fn packet_out<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Hex>,
     match Option::<String>::deserialize(deserializer)? {
         None => Ok(None),
         Some(text) if text == "same" => Ok(None),
-        Some(text) => hex::decode(&text)
+        Some(text) => bytes(&text)
             .map(|bytes| Some(Hex(bytes)))
             .map_err(de::Error::custom),
     }
@@ -250,9 +311,43 @@ fn packet_out<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Hex>,
 
 /// Packets in a row, from empty maps on.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(from = "AnyScenario")]
 pub(crate) struct Scenario {
     pub(crate) name: String,
     pub(crate) steps: Vec<Step>,
+    /// Why the step behind these is none.
+    pub(crate) broken: Option<String>,
+}
+
+/// A scenario whose steps were not read yet.
+#[derive(Deserialize)]
+struct AnyScenario {
+    name: String,
+    steps: Vec<Value>,
+}
+
+impl From<AnyScenario> for Scenario {
+    /// A step that is broken is the error of its scenario, and not of the file.
+    fn from(any: AnyScenario) -> Self {
+        let read: Result<Vec<Step>, _> = any.steps.iter().map(Step::deserialize).collect();
+        let broken = read.err().map(|error| error.to_string());
+        let steps = any.steps.iter().map_while(|step| Step::deserialize(step).ok());
+        Self {
+            name: any.name,
+            steps: steps.collect(),
+            broken,
+        }
+    }
+}
+
+impl Scenario {
+    /// The clock when a step was recorded that has no packet: that of the packet before it, or after it.
+    pub(crate) fn time_at(&self, index: usize) -> Option<u64> {
+        let (before, after) = self.steps.split_at_checked(index)?;
+        let steps = before.iter().rev().chain(after);
+        let mut times = steps.map(|step| step.now_monotonic_s);
+        times.find(|now| *now != 0)
+    }
 }
 
 /// Where the facts are.
@@ -310,7 +405,7 @@ impl Group {
             .see
             .split(|c: char| c.is_whitespace() || c == ';' || c == ',');
         let named: Vec<&str> = words.filter(|word| word.ends_with(".json")).collect();
-        let is = |file: &PathBuf, name: &str| file.file_name().is_some_and(|own| own == name);
+        let is = |file: &PathBuf, name: &str| file.file_name() == Path::new(name).file_name();
         let folders: Vec<&Path> = std::iter::once(path)
             .chain(given.iter().map(PathBuf::as_path))
             .map(|file| file.parent().unwrap_or(Path::new("")))

@@ -28,7 +28,7 @@ use skep_bpf_maps::{
     policy::{POLICIES, POLICY_STATIC_BITS, endpoint_of_pin, policy_pin},
 };
 use skep_bpf_programs::{
-    Calls, Counter, LoadError, NodeOptions, PacketOptions, Packets, XDP_PROGRAM,
+    Calls, Counter, LoadError, NodeOptions, Packets, XDP_PROGRAM,
     testing::run::{SkBuff, run_tc, run_xdp},
 };
 use skep_bpf_sys::{KernelMap, MapStore, RawMap, testing::Node};
@@ -36,6 +36,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::{
     Error,
+    options::{Settings, address, missing, network_of, options},
     vectors::{Entry, Facts},
 };
 
@@ -77,12 +78,13 @@ pub(crate) struct World {
     /// Of programs that count what they call.
     counters: Vec<Counter>,
     pub(crate) facts: Facts,
+    /// Endpoints send from their own addresses only.
+    verifies_sources: bool,
+    /// By name. The policies of endpoints live as long as this has them.
     maps: BTreeMap<String, KernelMap>,
     /// `None`: events have no listener.
     events: Option<Rings>,
     signals: Rings,
-    /// Held so that they live as long as the outer map refers to them.
-    _policies: Vec<KernelMap>,
 }
 
 impl World {
@@ -150,10 +152,10 @@ impl World {
         let mut world = Self {
             programs,
             counters,
-            maps: BTreeMap::new(),
+            maps: policies(&store, sizes, &facts)?,
             events: Some(Rings::open(&store, "cilium_events")?),
             signals: Rings::open(&store, "cilium_signals")?,
-            _policies: policies(&store, sizes, &facts)?,
+            verifies_sources: true,
             facts,
             store: store.clone(),
         };
@@ -164,7 +166,9 @@ impl World {
                     .insert(family.name.to_owned(), store.provide(&family.spec(sizes))?);
             }
         }
-        world.write_endpoints(see)?;
+        world.verifies_sources = verifies_sources(&world.facts, see);
+        world.write_devices()?;
+        world.write_endpoints()?;
         let names: Vec<String> = world.facts.maps.keys().cloned().collect();
         for name in names {
             world.restore(&name)?;
@@ -228,7 +232,7 @@ impl World {
     }
 
     /// Writes what the facts say of a map.
-    pub(crate) fn restore(&self, name: &str) -> Result<(), Error> {
+    fn restore(&self, name: &str) -> Result<(), Error> {
         let (Some(entries), Some(map)) = (self.facts.maps.get(name), self.map(name)) else {
             return Ok(());
         };
@@ -236,6 +240,38 @@ impl World {
             write(map, &key.0, &value.0)?;
         }
         Ok(())
+    }
+
+    /// Writes an entry as somebody beside the programs, or deletes it if there is no value.
+    pub(crate) fn change(&self, name: &str, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
+        let map = self.map(name).ok_or_else(|| missing(format!("map {name}")))?;
+        match value {
+            Some(value) => write(map, key, value)?,
+            None => {
+                map.delete(key);
+            }
+        }
+        self.follow(name)
+    }
+
+    /// Makes the content of a map what it was.
+    pub(crate) fn reset(&self, name: &str, entries: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<(), Error> {
+        let map = self.map(name).ok_or_else(|| missing(format!("map {name}")))?;
+        for key in content(map)?.keys().filter(|key| !entries.contains_key(*key)) {
+            map.delete(key);
+        }
+        for (key, value) in entries {
+            write(map, key, value)?;
+        }
+        self.follow(name)
+    }
+
+    /// What programs are told of a policy beside its map.
+    fn follow(&self, name: &str) -> Result<(), Error> {
+        match endpoint_of_pin(name) {
+            Some(_) => self.write_endpoints(),
+            None => Ok(()),
+        }
     }
 
     /// Empties the maps that programs write.
@@ -273,31 +309,45 @@ impl World {
         self.signals.take()
     }
 
+    /// Index of an interface, by its name or that of the pod behind it.
+    pub(crate) fn index(&self, device: &str) -> Option<u32> {
+        let devices = &self.facts.devices;
+        let found = devices
+            .get(device)
+            .or_else(|| devices.get(&format!("lxc of {device}")))?;
+        Some(found.ifindex)
+    }
+
     /// What is kept by interface here was given to each object of programs there.
-    fn write_endpoints(&self, see: &str) -> Result<(), Error> {
-        let text = format!("{see} {}", self.facts.what);
-        let verifies = !text.contains("source IP verification off");
+    fn write_endpoints(&self) -> Result<(), Error> {
+        let has_program = self.facts.has_endpoint_routes();
         for (name, endpoint) in &self.facts.endpoints {
             let Some(device) = self.facts.devices.get(&format!("lxc of {name}")) else {
                 continue;
             };
+            let mut flags = self.open_directions(endpoint.id)?;
+            if self.verifies_sources {
+                flags |= endpoint_flags::VERIFY_SOURCE;
+            }
+            if has_program {
+                flags |= endpoint_flags::EGRESS_PROGRAM;
+            }
             let value = Endpoint {
                 ipv4: endpoint.ipv4.map_or([0; 4], |address| address.octets()),
                 ipv6: endpoint.ipv6.map_or([0; 16], |address| address.octets()),
                 identity: endpoint.identity,
                 id: endpoint.id,
-                flags: self.open_directions(endpoint.id)
-                    | if verifies {
-                        endpoint_flags::VERIFY_SOURCE
-                    } else {
-                        0
-                    },
-                verdicts: self.verdicts(endpoint.id),
+                flags,
+                verdicts: self.verdicts(endpoint.id)?,
                 mac: device.mac.0,
                 ..Endpoint::default()
             };
             self.put("skep_endpoints", device.ifindex, value.as_bytes())?;
         }
+        Ok(())
+    }
+
+    fn write_devices(&self) -> Result<(), Error> {
         for (name, device) in &self.facts.devices {
             if name.starts_with("lxc of ") {
                 continue;
@@ -323,28 +373,45 @@ impl World {
     }
 
     /// Directions that a policy restricts have verdict events: those without an entry that allows everything.
-    fn verdicts(&self, endpoint: u16) -> u8 {
-        u8::from(!self.is_open(endpoint, 0)) | u8::from(!self.is_open(endpoint, 1)) << 1
+    fn verdicts(&self, endpoint: u16) -> Result<u8, Error> {
+        let open = [self.is_open(endpoint, 0)?, self.is_open(endpoint, 1)?];
+        Ok(u8::from(!open[0]) | u8::from(!open[1]) << 1)
     }
 
     /// Directions whose policy need not be looked up.
-    fn open_directions(&self, endpoint: u16) -> u8 {
-        [endpoint_flags::OPEN_INGRESS, endpoint_flags::OPEN_EGRESS]
-            .into_iter()
-            .zip(0..)
-            .filter(|(_, direction)| self.is_open(endpoint, *direction))
-            .fold(0, |flags, (flag, _)| flags | flag)
+    fn open_directions(&self, endpoint: u16) -> Result<u8, Error> {
+        let mut open = 0;
+        for (flag, direction) in [
+            (endpoint_flags::OPEN_INGRESS, 0),
+            (endpoint_flags::OPEN_EGRESS, 1),
+        ] {
+            if self.is_open(endpoint, direction)? {
+                open |= flag;
+            }
+        }
+        Ok(open)
     }
 
     /// Whether the policy has one entry for a direction, which allows everything.
-    fn is_open(&self, endpoint: u16, direction: u8) -> bool {
+    fn is_open(&self, endpoint: u16, direction: u8) -> Result<bool, Error> {
+        let Some(policy) = self.map(&policy_pin(endpoint)) else {
+            return Ok(false);
+        };
         let mut all = POLICY_STATIC_BITS.to_ne_bytes().to_vec();
         all.extend([0, 0, 0, 0, direction, 0, 0, 0]);
-        let entries = self.facts.maps.get(&policy_pin(endpoint));
-        let of_direction = |entry: &&Entry| entry.key.0.get(8).is_some_and(|found| found & 1 == direction);
-        let mut entries = entries.into_iter().flatten().filter(of_direction);
-        entries.next().is_some_and(|entry| entry.key.0 == all) && entries.next().is_none()
+        let entries = content(policy)?;
+        let of_direction = |key: &&Vec<u8>| key.get(8).is_some_and(|found| found & 1 == direction);
+        let mut keys = entries.keys().filter(of_direction);
+        Ok(keys.next() == Some(&all) && keys.next().is_none())
     }
+}
+
+/// A file says in words, or by a setting, where the sources of packets are not verified.
+fn verifies_sources(facts: &Facts, see: &str) -> bool {
+    let text = format!("{see} {}", facts.what);
+    let settings = Settings(facts);
+    let setting = settings.text("source_ip_verification").unwrap_or_default();
+    !text.contains("source IP verification off") && !setting.starts_with("off")
 }
 
 /// Loads the programs of an object.
@@ -359,7 +426,17 @@ pub(crate) fn small() -> MapSizes {
         .with(skep_bpf_maps::node::NEIGHBOURS_MAX, 1024)
 }
 
+/// Writes an entry, or several in a row.
 pub(crate) fn write(map: &KernelMap, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    let entries = key.len() / map.info().key_size as usize;
+    let sizes = (entries * map.info().key_size as usize, entries * map.value_len());
+    if entries == 0 || (key.len(), value.len()) != sizes {
+        return Err(Error::Entry {
+            map: map.name().to_owned(),
+            key: key.len(),
+            value: value.len(),
+        });
+    }
     match map.update(key, value).pop() {
         None => Ok(()),
         Some(failure) => Err(Error::Kernel {
@@ -411,10 +488,14 @@ impl Rings {
     }
 }
 
-/// The policy map of each endpoint.
-fn policies(store: &Arc<MapStore>, sizes: &MapSizes, facts: &Facts) -> Result<Vec<KernelMap>, Error> {
+/// The policy map of each endpoint, by its pin.
+fn policies(
+    store: &Arc<MapStore>,
+    sizes: &MapSizes,
+    facts: &Facts,
+) -> Result<BTreeMap<String, KernelMap>, Error> {
     let outer = store.provide(&POLICIES.spec(sizes))?;
-    let mut made = Vec::new();
+    let mut made = BTreeMap::new();
     for (name, entries) in &facts.maps {
         let Some(id) = endpoint_of_pin(name) else {
             continue;
@@ -428,77 +509,9 @@ fn policies(store: &Arc<MapStore>, sizes: &MapSizes, facts: &Facts) -> Result<Ve
         }
         let descriptor = inner.fd().map_or(-1, |fd| fd.as_raw_fd());
         write(&outer, &u32::from(id).to_ne_bytes(), &descriptor.to_ne_bytes())?;
-        made.push(inner);
+        made.insert(name.clone(), inner);
     }
     Ok(made)
-}
-
-/// What the programs of the facts were loaded with.
-pub(crate) fn options(facts: &Facts, see: &str) -> Result<NodeOptions, Error> {
-    let host = "bpf_host on eth0";
-    let number = |name: &str| {
-        let bytes = facts.variable(host, name).unwrap_or_default();
-        bytes
-            .iter()
-            .rev()
-            .fold(0_u64, |value, byte| value << 8 | u64::from(*byte))
-    };
-    let v4 = |name: &str| {
-        let bytes: Option<[u8; 4]> = facts.variable(host, name).and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or(Ipv4Addr::UNSPECIFIED, Ipv4Addr::from)
-    };
-    let v6 = |name: &str| {
-        let bytes: Option<[u8; 16]> = facts.variable(host, name).and_then(|bytes| bytes.try_into().ok());
-        bytes.map_or(Ipv6Addr::UNSPECIFIED, Ipv6Addr::from)
-    };
-    let endpoint = facts
-        .endpoints
-        .get("host")
-        .ok_or_else(|| missing("endpoint host"))?;
-    let nat_min = number("ephemeral_min") as u16;
-    Ok(NodeOptions {
-        nodeport_range: (
-            number("nodeport_port_min") as u16,
-            number("nodeport_port_max") as u16,
-        ),
-        trace_aggregation: if see.contains("aggregation none") { 0 } else { 3 },
-        packets: PacketOptions {
-            ct_report_flags: 0xff,
-            trace_length: number("trace_payload_len") as u32,
-            cilium_host: number("cilium_host_ifindex") as u32,
-            cilium_net: number("cilium_net_ifindex") as u32,
-            host_endpoint: endpoint.id,
-            loopback4: v4("service_loopback_ipv4"),
-            loopback6: v6("service_loopback_ipv6"),
-            router6: v6("router_ipv6"),
-            nodeport_source4: address(&facts.addresses.node.ipv4)?,
-            nodeport_source6: address(&facts.addresses.node.ipv6)?,
-            native4: Some(network_of(&facts.addresses.native_routing_cidr.ipv4)?),
-            native6: Some(network_of(&facts.addresses.native_routing_cidr.ipv6)?),
-            nat_ports: (nat_min, u16::MAX),
-            masquerade4: true,
-            masquerade6: true,
-            xdp: facts.has_xdp(),
-            masquerade_nodes: number("enable_remote_node_masquerade") != 0,
-            ..PacketOptions::default()
-        },
-        ..NodeOptions::default()
-    })
-}
-
-fn missing(what: impl Into<String>) -> Error {
-    Error::Facts { what: what.into() }
-}
-
-fn address<T: std::str::FromStr>(text: &str) -> Result<T, Error> {
-    text.parse().map_err(|_| missing(format!("address {text}")))
-}
-
-fn network_of<T: std::str::FromStr>(text: &str) -> Result<(T, u8), Error> {
-    let (network, bits) = text
-        .split_once('/')
-        .ok_or_else(|| missing(format!("network {text}")))?;
-    Ok((address(network)?, address(bits)?))
 }
 
 /// Changes the network of the node.
@@ -567,7 +580,7 @@ async fn interfaces(handle: &rtnetlink::Handle, facts: &Facts) -> Result<(), Err
         ("cilium_host", &facts.addresses.router.ipv4, 32),
         ("cilium_host", &facts.addresses.router.ipv6, 128),
     ];
-    for (device, own, bits) in own {
+    for (device, own, bits) in own.into_iter().filter(|(_, own, _)| !own.is_empty()) {
         let own: IpAddr = address(own)?;
         let add = handle.address().add(index(device)?, own, bits);
         add.execute().await.map_err(failed(&own.to_string()))?;

@@ -280,7 +280,7 @@ fn blocks_have_all_layers_or_bytes() {
     trace.header.original_length = 54;
     let text = printed(&["-vv"], &[event(trace.to_bytes())]);
     assert!(text.contains(
-        "CPU 02: MARK 0x5b1e FROM 101 to-endpoint: 54 bytes (40 captured), state new, interface lo, identity host->30511, \
+        "CPU 02: MARK 0x5b1e FROM 101 to-endpoint: 54 bytes (40 captured), state new, interface lo, , identity host->30511, \
          orig-ip 0.0.0.0, to endpoint 812\n"
     ));
     assert!(

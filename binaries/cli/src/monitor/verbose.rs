@@ -48,11 +48,11 @@ pub(super) fn trace(formatter: &Formatter, cpu: &str, event: &TraceNotify<'_>) -
     if event.ifindex != 0 {
         line.push_str(&format!(", interface {}", formatter.interface(event.ifindex)));
     }
-    line.push_str(&identities(
-        formatter,
-        event.source_identity,
-        event.destination_identity,
-    ));
+    let identities = identities(formatter, event.source_identity, event.destination_identity);
+    if !identities.is_empty() {
+        // Cilium's form has two commas here.
+        line.push_str(&format!(", {identities}"));
+    }
     line.push_str(&format!(", orig-ip {}", event.original_source()));
     match (event.point, event.destination) {
         (_, 0) => {}

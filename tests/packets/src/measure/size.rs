@@ -13,8 +13,9 @@ use skep_bpf_sys::testing::Node;
 use super::{Mode, with_mode};
 use crate::{
     Error,
+    options::options,
     vectors::Facts,
-    world::{World, options, small},
+    world::{World, small},
 };
 
 /// A program, loaded with some options.

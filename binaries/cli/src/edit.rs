@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Commands that change pinned maps, for debugging. Nothing is changed in the agent, which may write the same entries again.
+
+use std::net::IpAddr;
+
+use clap::Args;
+use skep_bpf_maps::{
+    endpoint::{LXC, LxcKey, LxcValue},
+    event::METRICS,
+    node::{IPCACHE, IpcacheKey, IpcacheValue, ipcache_flags},
+};
+use skep_bpf_sys::{MapError, RawMap as _};
+
+use crate::maps::{MapsError, Pinned};
+
+/// What `skep bpf ipcache update` writes.
+#[derive(Debug, Args)]
+pub(crate) struct IpcacheUpdate {
+    /// The address or network.
+    #[arg(value_name = "PREFIX", value_parser = prefix)]
+    prefix: Prefix,
+    /// Its identity.
+    #[arg(long)]
+    identity: u32,
+    /// The node to tunnel to.
+    #[arg(long, value_name = "ADDRESS")]
+    tunnelendpoint: Option<IpAddr>,
+    /// Index of the encryption key; 0: packets are not encrypted.
+    #[arg(long, value_name = "INDEX", default_value_t = 0)]
+    encryptkey: u8,
+    /// Packets to it are not encapsulated.
+    #[arg(long)]
+    skiptunnel: bool,
+    /// Cluster of the address, where clusters may have the same addresses.
+    #[arg(long, value_name = "ID", default_value_t = 0)]
+    clusterid: u16,
+}
+
+/// What `skep bpf ipcache delete` deletes.
+#[derive(Debug, Args)]
+pub(crate) struct IpcacheDelete {
+    /// The address or network.
+    #[arg(value_name = "PREFIX", value_parser = prefix)]
+    prefix: Prefix,
+    /// Cluster of the address, where clusters may have the same addresses.
+    #[arg(long, value_name = "ID", default_value_t = 0)]
+    clusterid: u16,
+}
+
+/// An address or a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Prefix {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Prefix {
+    fn key(self, cluster_id: u16) -> IpcacheKey {
+        IpcacheKey {
+            cluster_id,
+            ..IpcacheKey::prefix(self.address, self.bits)
+        }
+    }
+}
+
+/// Reads an address or a network. Bits of the address behind the prefix are cleared: the kernel keeps keys as they are.
+fn prefix(text: &str) -> Result<Prefix, String> {
+    let wrong = || "neither an address nor a network such as 10.0.0.0/8".to_owned();
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().map_err(|_| wrong())?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let bits = bits.map_or(Ok(most), |bits| {
+        bits.parse().ok().filter(|bits| *bits <= most).ok_or_else(wrong)
+    })?;
+    let address = match address {
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            IpAddr::V4((address.to_bits() & mask).into())
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+            IpAddr::V6((address.to_bits() & mask).into())
+        }
+    };
+    Ok(Prefix { address, bits })
+}
+
+/// `skep bpf ipcache update`.
+pub(crate) fn update_ipcache(pinned: &Pinned, update: &IpcacheUpdate) -> Result<(), MapsError> {
+    let mut value = IpcacheValue {
+        encrypt_key: update.encryptkey,
+        ..IpcacheValue::new(update.identity)
+    };
+    if let Some(node) = update.tunnelendpoint {
+        value = value.with_tunnel_endpoint(node);
+    }
+    if update.skiptunnel {
+        value.flags |= ipcache_flags::SKIP_TUNNEL;
+    }
+    let map = pinned.open::<IpcacheKey, IpcacheValue>(IPCACHE.name)?;
+    Ok(map.update(&update.prefix.key(update.clusterid), &value)?)
+}
+
+/// `skep bpf ipcache delete`.
+pub(crate) fn delete_ipcache(pinned: &Pinned, delete: &IpcacheDelete) -> Result<(), MapsError> {
+    let map = pinned.open::<IpcacheKey, IpcacheValue>(IPCACHE.name)?;
+    let Prefix { address, bits } = delete.prefix;
+    deleted(
+        map.delete(&delete.prefix.key(delete.clusterid))?,
+        IPCACHE.name,
+        format!("{address}/{bits}"),
+    )
+}
+
+/// `skep bpf endpoint delete`.
+pub(crate) fn delete_endpoint(pinned: &Pinned, address: IpAddr) -> Result<(), MapsError> {
+    let map = pinned.open::<LxcKey, LxcValue>(LXC.name)?;
+    deleted(map.delete(&LxcKey::new(address))?, LXC.name, address.to_string())
+}
+
+/// An entry that is not there is an error.
+fn deleted(was_there: bool, map: &'static str, key: String) -> Result<(), MapsError> {
+    if was_there {
+        Ok(())
+    } else {
+        Err(MapsError::NoEntry { map, key })
+    }
+}
+
+/// `skep bpf metrics flush`: programs count from 0 again. Returns what it says.
+pub(crate) fn flush_metrics(pinned: &Pinned) -> Result<String, MapsError> {
+    let map = pinned.open_raw(METRICS.name)?;
+    let mut keys = Vec::new();
+    let walked = map.walk(&mut |key, _| keys.extend_from_slice(key));
+    walked.map_err(|source| MapError::Walk {
+        map: METRICS.name.to_owned(),
+        source,
+    })?;
+    let deletion = map.delete(&keys);
+    if let Some(failure) = deletion.failures.into_iter().next() {
+        return Err(MapsError::Map(MapError::Delete {
+            map: METRICS.name.to_owned(),
+            key: failure.index.to_string(),
+            source: failure.error,
+        }));
+    }
+    Ok(format!(
+        "Flushed {} entries from {}\n",
+        deletion.deleted,
+        pinned.path(METRICS.name)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_addresses_and_networks() {
+        let read = |text| prefix(text).map(|prefix| format!("{}/{}", prefix.address, prefix.bits));
+
+        assert_eq!(read("10.0.1.7").unwrap(), "10.0.1.7/32");
+        assert_eq!(read("10.0.1.7/8").unwrap(), "10.0.0.0/8");
+        assert_eq!(read("0.0.0.0/0").unwrap(), "0.0.0.0/0");
+        assert_eq!(read("fd00::1").unwrap(), "fd00::1/128");
+        assert_eq!(read("fd00:1::1/32").unwrap(), "fd00:1::/32");
+        assert_eq!(read("::/0").unwrap(), "::/0");
+        for wrong in [
+            "",
+            "10.0.0.0/33",
+            "fd00::/129",
+            "10.0.0.0/",
+            "shop",
+            "10.0.0.0/-1",
+        ] {
+            assert!(prefix(wrong).is_err(), "{wrong}");
+        }
+    }
+}
