@@ -78,6 +78,16 @@ _Static_assert(sizeof(struct device) == 28, "device layout");
 
 MAP(skep_devices, BPF_MAP_TYPE_HASH, __u32, struct device);
 
+/* A VLAN that an interface of the node carries for another one, which has programs, too. */
+struct vlan_key {
+	__u32 ifindex; /* what carries it */
+	__u16 id;
+	__u16 pad; /* zero */
+};
+_Static_assert(sizeof(struct vlan_key) == 8, "vlan_key layout");
+
+MAP(skep_vlans, BPF_MAP_TYPE_HASH, struct vlan_key, __u8);
+
 #ifdef __bpf__
 #define AF 4
 #include "endpoint.inc.h"

@@ -216,7 +216,7 @@ impl PacketSettings {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use hive::Config;
     use skep_maglev::{HashSeed, TableSize};
 
@@ -229,7 +229,7 @@ mod tests {
         Cfg::fixed(config)
     }
 
-    fn settings() -> PacketSettings {
+    pub(crate) fn settings() -> PacketSettings {
         PacketSettings {
             families: cfg(|_| ()),
             replacement: cfg(|_| ()),
