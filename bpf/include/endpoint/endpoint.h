@@ -61,6 +61,8 @@ _Static_assert(__builtin_offsetof(struct endpoint, mac) == 32, "endpoint.mac");
 #define ENDPOINT_OPEN_EGRESS (1 << 2)
 /* cil_to_container is attached, and decides on what leaves by the interface. */
 #define ENDPOINT_EGRESS_PROGRAM (1 << 3)
+/* The kernel answers its ARP requests. */
+#define ENDPOINT_ARP_PASSTHROUGH (1 << 4)
 
 MAP(skep_endpoints, BPF_MAP_TYPE_HASH, __u32, struct endpoint);
 

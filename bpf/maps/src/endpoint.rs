@@ -131,6 +131,8 @@ pub mod endpoint_flags {
     /// `cil_to_container` is attached, and decides on what leaves by the interface: who sends something there does not ask
     /// the policy.
     pub const EGRESS_PROGRAM: u8 = 1 << 3;
+    /// The kernel answers ARP requests of the endpoint, not the program.
+    pub const ARP_PASSTHROUGH: u8 = 1 << 4;
 }
 
 /// Value of `skep_endpoints`. C twin: `struct endpoint` in `bpf/include/endpoint/endpoint.h`.

@@ -21,8 +21,12 @@ fn saved(world: &World, id: u16) -> (Value, Value) {
 
 /// Whether programs leave the policy to the one at the interface `lxc7`.
 fn is_flagged(world: &World) -> bool {
-    let facts = world.maps.facts.lookup(&107).unwrap().unwrap();
-    facts.flags & endpoint_flags::EGRESS_PROGRAM != 0
+    flags(world) & endpoint_flags::EGRESS_PROGRAM != 0
+}
+
+/// What programs know of the interface `lxc7`.
+fn flags(world: &World) -> u8 {
+    world.maps.facts.lookup(&107).unwrap().unwrap().flags
 }
 
 #[tokio::test]
@@ -125,6 +129,7 @@ fn chained() -> EndpointSpec {
         datapath: DatapathConfiguration {
             external_ipam: true,
             install_endpoint_route: false,
+            require_arp_passthrough: true,
             require_egress_prog: true,
             require_routing: Some(false),
         },
@@ -158,6 +163,7 @@ async fn a_chained_endpoint_has_the_program_and_keeps_the_routes_of_its_plugin()
         let row = agent.endpoints.wait_ready(id).await.unwrap();
 
         assert_eq!(row.spec.datapath, chained().datapath, "as it was requested");
+        assert!(flags(&world) & endpoint_flags::ARP_PASSTHROUGH != 0);
         assert_eq!(world.routes.to(107), ["10.0.1.7"], "{routing:?}");
         agent.delete(id).await;
         assert_eq!(world.routes.to(107), ["10.0.1.7"]);
@@ -173,8 +179,12 @@ async fn what_cilium_has_saved_for_endpoint_routes_is_no_request() {
     agent.end().await;
     let path = world.folder.path().join(format!("state/{id}/ep_config.json"));
     let mut file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    file["DatapathConfiguration"] =
-        json!({"external-ipam": true, "install-endpoint-route": true, "require-egress-prog": true});
+    file["DatapathConfiguration"] = json!({
+        "external-ipam": true,
+        "install-endpoint-route": true,
+        "require-arp-passthrough": true,
+        "require-egress-prog": true
+    });
     std::fs::write(&path, file.to_string()).unwrap();
 
     let agent = world.start();
@@ -182,9 +192,11 @@ async fn what_cilium_has_saved_for_endpoint_routes_is_no_request() {
 
     let requested = DatapathConfiguration {
         external_ipam: true,
+        require_arp_passthrough: true,
         ..DatapathConfiguration::default()
     };
     assert_eq!(row.spec.datapath, requested);
-    assert_eq!(saved(&world, id), (json!({"external-ipam": true}), Value::Null));
+    let expected = json!({"external-ipam": true, "require-arp-passthrough": true});
+    assert_eq!(saved(&world, id), (expected, Value::Null));
     assert!(!is_flagged(&world));
 }
