@@ -36,6 +36,13 @@ static __always_inline void ct_count(CTX *ctx, struct ct_entry *entry)
 	__sync_fetch_and_add(&entry->bytes, packet_length(ctx));
 }
 
+/* Takes back what was counted: another program counts the packet. */
+static __always_inline void ct_uncount(CTX *ctx, struct ct_entry *entry)
+{
+	__sync_fetch_and_add(&entry->packets, -1ULL);
+	__sync_fetch_and_add(&entry->bytes, -(__u64)packet_length(ctx));
+}
+
 #define AF 4
 #include "track.inc.h"
 #undef AF
