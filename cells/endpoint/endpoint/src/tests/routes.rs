@@ -2,9 +2,12 @@
 
 //! Endpoints with routes of their own, and the program for what takes these.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use skep_bpf_maps::endpoint::endpoint_flags;
 use skep_identity::NumericIdentity;
+use statedb::reconciler::StatusKind;
 
 use super::world::{World, spec};
 use crate::{DatapathConfiguration, EndpointRoutes as _, EndpointRouting, EndpointSpec};
@@ -62,6 +65,53 @@ async fn routes_that_vanished_are_restored_by_the_next_agent() {
 
     assert_eq!(world.routes.to(107), ["10.0.1.7", "fd00::7"]);
     world.assert_nothing_dangles();
+}
+
+#[tokio::test]
+async fn routes_are_asked_for_when_they_may_have_changed() {
+    let world = World::with_endpoint_routes();
+    world.plug(7);
+    let agent = world.start();
+    let id = agent.ready(7).await.id;
+    assert_eq!(world.routes.asked(), 1);
+
+    for identity in [300, 301] {
+        agent
+            .endpoints
+            .set_identity(id, NumericIdentity::new(identity))
+            .unwrap();
+        agent.settle().await;
+        assert_eq!(agent.get(id).unwrap().status.kind, StatusKind::Done);
+    }
+    assert_eq!(world.routes.asked(), 1);
+
+    // An attempt that failed says nothing.
+    world.routes.set(107, &[]).unwrap();
+    world.budget.set(2);
+    agent.refresh(id);
+    agent.settle().await;
+    assert!(world.routes.asked() > 1 && world.routes.to(107).is_empty());
+    world.budget.set(usize::MAX);
+    let retried = async {
+        while agent.endpoints.wait_ready(id).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), retried)
+        .await
+        .unwrap();
+    assert_eq!(world.routes.to(107), ["10.0.1.7", "fd00::7"]);
+
+    agent.delete(id).await;
+    world.assert_empty();
+    // The next endpoint of the id has its own.
+    world.plug(8);
+    agent
+        .endpoints
+        .create(spec(8), Some(id), Some(NumericIdentity::INIT))
+        .unwrap();
+    agent.endpoints.wait_ready(id).await.unwrap();
+    assert_eq!(world.routes.to(108).len(), 2);
 }
 
 #[tokio::test]
