@@ -117,7 +117,7 @@ impl PacketSettings {
                 .native6
                 .or(desired.pod_cidr6)
                 .map(|network| (network.network(), network.prefix_len())),
-            nat_ports: (self.node_ports.range.last().saturating_add(1), u16::MAX),
+            nat_ports: self.node_ports.range.snat_ports().into_inner(),
             // Programs of sockets do not translate SCTP.
             services: !sockets_translated || self.sockets.host_only || self.services.sctp,
             dsr: self.direct_return(),
