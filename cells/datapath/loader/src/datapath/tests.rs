@@ -22,7 +22,7 @@ fn device(index: u32, vlan: Option<(u32, u16)>) -> NativeDevice {
 #[test]
 fn maps_have_the_devices_and_the_vlans_that_they_carry_and_no_others() {
     let maps = Maps::in_memory([MapOwner::new(endpoint::OWNER)]).unwrap();
-    let store = Arc::new(MapStore::new("/nowhere"));
+    let store = MapStore::new("/nowhere");
     let datapath = PacketDatapath::new(store, &maps, settings());
     let pair = Pair {
         host: 5,
