@@ -25,6 +25,7 @@ pub fn cell() -> Cell {
         .provide_private(new_table)
         .provide(read_only)
         .run(start)
+        .library() // others may read the table
 }
 
 #[derive(Params)]
