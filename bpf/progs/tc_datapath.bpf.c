@@ -5,6 +5,7 @@
 #include "packet/family.h"
 #include "packet/probe.h"
 #include "packet/to_container.h"
+#include "packet/vlan.h"
 
 const volatile struct node_options options = {};
 
@@ -127,12 +128,9 @@ int cil_from_netdev(CTX *ctx)
 		return TC_ACT_SHOT;
 	path = &work->v4.path;
 	path_begin(path, options.packet.host_endpoint, 0, METRIC_INGRESS, METRIC_FILE_HOST);
+	if (vlan_tagged(ctx))
+		return finish(ctx, path, filter_vlan(ctx, path));
 	COUNT_PACKET(ctx, REASON_PLAINTEXT, METRIC_INGRESS, METRIC_FILE_HOST);
-	if (vlan_tagged(ctx)) {
-		if (vlan_allowed(ctx))
-			return TC_ACT_OK;
-		return finish(ctx, path, FAIL(path, DROP_VLAN));
-	}
 	device = bpf_map_lookup_elem(&skep_devices, &ifindex);
 	if (!device || (device->flags & DEVICE_L3))
 		return TC_ACT_OK;
@@ -180,9 +178,10 @@ int cil_to_netdev(CTX *ctx)
 		   METRIC_FILE_HOST);
 	type = ether_type(ctx);
 	path->ipv6 = type == bpf_htons(ETH_P_IPV6);
+	if (vlan_tagged(ctx))
+		return finish(ctx, path, filter_vlan(ctx, path));
 	/* What the tunnel sends was translated before. */
-	if (mark != MARK_SNAT_DONE && !(options.packet.tunnel && mark == MARK_OVERLAY) &&
-	    !vlan_tagged(ctx))
+	if (mark != MARK_SNAT_DONE && !(options.packet.tunnel && mark == MARK_OVERLAY))
 		device = bpf_map_lookup_elem(&skep_devices, &ifindex);
 	if (device && !(device->flags & DEVICE_L3)) {
 		if (type == bpf_htons(ETH_P_IP) && options.ipv4) {

@@ -76,6 +76,7 @@ fn datapath() -> Cell {
         skep_datapath_loader::cell(),
         skep_ip_masq_agent::cell(),
         skep_conntrack::cell(),
+        skep_nat_stats::cell(),
         skep_monitor::cell(),
         skep_monitor::api::cell(),
         skep_ipcache::cell(),

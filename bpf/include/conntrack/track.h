@@ -36,6 +36,13 @@ static __always_inline void ct_count(CTX *ctx, struct ct_entry *entry)
 	__sync_fetch_and_add(&entry->bytes, packet_length(ctx));
 }
 
+/* Takes back what was counted: another program counts the packet. */
+static __always_inline void ct_uncount(CTX *ctx, struct ct_entry *entry)
+{
+	__sync_fetch_and_add(&entry->packets, -1ULL);
+	__sync_fetch_and_add(&entry->bytes, -(__u64)packet_length(ctx));
+}
+
 /* Which entries of a packet are looked up, in which order. */
 enum ct_scope {
 	CT_REVERSE_FIRST, /* of the flow that it replies to, then of its own */

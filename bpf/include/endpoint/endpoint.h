@@ -61,6 +61,8 @@ _Static_assert(__builtin_offsetof(struct endpoint, mac) == 32, "endpoint.mac");
 #define ENDPOINT_OPEN_EGRESS (1 << 2)
 /* cil_to_container is attached, and decides on what leaves by the interface. */
 #define ENDPOINT_EGRESS_PROGRAM (1 << 3)
+/* The kernel answers its ARP requests. */
+#define ENDPOINT_ARP_PASSTHROUGH (1 << 4)
 
 MAP(skep_endpoints, BPF_MAP_TYPE_HASH, __u32, struct endpoint);
 
@@ -77,6 +79,16 @@ _Static_assert(sizeof(struct device) == 28, "device layout");
 #define DEVICE_L3 (1 << 0) /* packets begin with their IP header */
 
 MAP(skep_devices, BPF_MAP_TYPE_HASH, __u32, struct device);
+
+/* A VLAN that an interface of the node carries for another one, which has programs, too. */
+struct vlan_key {
+	__u32 ifindex; /* what carries it */
+	__u16 id;
+	__u16 pad; /* zero */
+};
+_Static_assert(sizeof(struct vlan_key) == 8, "vlan_key layout");
+
+MAP(skep_vlans, BPF_MAP_TYPE_HASH, struct vlan_key, __u8);
 
 #ifdef __bpf__
 #define AF 4

@@ -42,26 +42,6 @@ static __always_inline __u32 xdp_metadata(CTX *ctx)
 	return (void *)(metadata + 1) > PACKET_BOUND(ctx, data) ? 0 : *metadata;
 }
 
-/* Has a VLAN tag that is not for this interface; some go to the kernel. */
-static __always_inline int vlan_allowed(CTX *ctx)
-{
-	__u16 id = ctx->vlan_tci & 0xfff;
-	int n;
-
-	if (options.packet.vlan_all)
-		return 1;
-	for (n = 0; n < 5; n++) {
-		if (options.packet.vlan_ids[n] == id)
-			return 1;
-	}
-	return 0;
-}
-
-static __always_inline int vlan_tagged(CTX *ctx)
-{
-	return ctx->vlan_present && (ctx->vlan_tci & 0xfff);
-}
-
 #define AF 4
 #include "dsr_host.inc.h"
 #include "host.inc.h"

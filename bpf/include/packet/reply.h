@@ -72,7 +72,8 @@ struct arp {
 };
 _Static_assert(sizeof(struct arp) == 28, "arp layout");
 
-/* The node has every address but the pod's own. Returns a verdict, or less: a drop reason. */
+/* The node has every address but the pod's own, unless the kernel is to answer. Returns a verdict,
+ * or less: a drop reason. */
 static __always_inline int answer_arp(CTX *ctx, const struct endpoint *pod)
 {
 	struct arp *arp = packet_bytes(ctx, L3, sizeof(*arp));
@@ -87,9 +88,9 @@ static __always_inline int answer_arp(CTX *ctx, const struct endpoint *pod)
 	arp = (void *)ethernet + L3;
 	__builtin_memcpy(&target, arp->target, 4);
 	__builtin_memcpy(&sender, arp->sender, 4);
-	if (!options.packet.arp_responder || arp->hardware != bpf_htons(1) ||
-	    arp->protocol != bpf_htons(ETH_P_IP) || arp->operation != bpf_htons(1) ||
-	    target == pod->ipv4)
+	if (!options.packet.arp_responder || (pod->flags & ENDPOINT_ARP_PASSTHROUGH) ||
+	    arp->hardware != bpf_htons(1) || arp->protocol != bpf_htons(ETH_P_IP) ||
+	    arp->operation != bpf_htons(1) || target == pod->ipv4)
 		return TC_ACT_OK;
 	copy_mac(ethernet->destination, ethernet->source);
 	copy_mac(ethernet->source, pod->mac);

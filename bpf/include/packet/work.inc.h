@@ -27,7 +27,8 @@ struct AF_FN(work) {
 	struct translation translation;
 	AF_ADDRESS(chosen); /* backend that the packet outside was for */
 	__u8 is_unpacked;   /* there was a packet outside */
-	__u8 pad[3];
+	__u8 counted;	    /* COUNTED_...: entries of flows, at XDP */
+	__u8 pad[2];
 	/* its flow */
 	struct ct_entry fresh;
 	struct AF_FN(ct_key) flow ALIGNED;

@@ -12,6 +12,11 @@
 /* Verdict: the packet goes on, and is for no service, or was translated. */
 #define XDP_DONE 100
 
+/* Entries that have counted the packet, with `bpf-conntrack-accounting`. */
+#define COUNTED_SERVICE (1 << 0) /* the service's */
+#define COUNTED_REQUEST (1 << 1) /* of the flow to the backend */
+#define COUNTED_ANSWER (1 << 2)	 /* of the flow that it answers */
+
 static __always_inline void tell_tc(CTX *ctx, __u32 what)
 {
 	__u32 *metadata;

@@ -1,6 +1,39 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Services for clients outside at XDP, of one address family. */
 
+/* Remembers that these entries have counted the packet, or that none has. */
+static __always_inline void AF_FN(counted_by)(struct AF_FN(work) * work, __u8 entries)
+{
+	if (options.packet.ct_accounting)
+		work->counted = entries;
+}
+
+/* The tc program counts the packet: its entries forget it. The packet has its source again, and
+ * still the destination that it got here.
+ */
+static __noinline void AF_FN(uncount)(CTX *ctx, struct AF_FN(work) * work)
+{
+	struct AF_FN(ct_key) *flow = &work->flow;
+	struct ct_entry *entry = NULL;
+
+	if (work->counted & COUNTED_SERVICE) {
+		AF_FN(ct_service)(&work->inner, flow);
+		entry = AF_FN(ct_find)(flow);
+		if (entry && entry->rev_nat_index == work->service.rev_nat_index &&
+		    !ct_is_expired(entry, work->path.now))
+			ct_uncount(ctx, entry);
+	}
+	if (work->counted & COUNTED_REQUEST)
+		AF_FN(ct_forward)(&work->packet, flow, CT_EGRESS);
+	else if (work->counted & COUNTED_ANSWER)
+		AF_FN(ct_reverse)(&work->packet, flow, CT_INGRESS);
+	else
+		return;
+	entry = AF_FN(ct_find)(flow);
+	if (entry)
+		ct_uncount(ctx, entry);
+}
+
 /* The way may be known to the kernel alone, or after it asked for a neighbour: the packet goes on
  * as it came, and the tc program does what would have been done here.
  */
@@ -10,8 +43,11 @@ static __noinline int AF_FN(leave_to_tc)(CTX *ctx, struct AF_FN(work) * work)
 	struct AF_FN(packet) *packet = &work->packet;
 	struct path *path = &work->path;
 
-	if (AF_FN(rewrite)(ctx, packet, SOURCE, came->saddr, came->sport) ||
-	    AF_FN(rewrite)(ctx, packet, DESTINATION, came->daddr, came->dport))
+	if (AF_FN(rewrite)(ctx, packet, SOURCE, came->saddr, came->sport))
+		return FAIL(path, DROP_WRITE);
+	if (options.packet.ct_accounting)
+		AF_FN(uncount)(ctx, work);
+	if (AF_FN(rewrite)(ctx, packet, DESTINATION, came->daddr, came->dport))
 		return FAIL(path, DROP_WRITE);
 	return XDP_PASS;
 }
@@ -144,9 +180,10 @@ GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 	work->inner = *packet;
 	__builtin_memset(&work->translation, 0, sizeof(work->translation));
 	error = AF_FN(translate)(ctx, work);
+	AF_FN(counted_by)(work, COUNTED_SERVICE);
 	/* The tc program tells the client. */
 	if (error == DROP_NO_SERVICE)
-		return XDP_PASS;
+		return AF_FN(leave_to_tc)(ctx, work);
 	if (error)
 		return FAIL(path, error);
 	local = AF_FN(lxc_lookup)(packet->daddr);
@@ -158,6 +195,7 @@ GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 		return FAIL(path, DROP_CT_CREATE);
 	if (local)
 		return XDP_DONE;
+	AF_FN(counted_by)(work, COUNTED_SERVICE | COUNTED_REQUEST);
 	AF_FN(learn_neighbour)(ctx, packet);
 	tunnelled = AF_FN(goes_by_tunnel)(ctx, work);
 #if AF == 4
@@ -209,6 +247,11 @@ GLOBAL int AF_FN(nodeport_reply)(CTX *ctx, struct AF_FN(work) * work)
 	/* Pods and processes of the node have what they need in the tc program. */
 	if (!nat || nat->needs_ct)
 		return XDP_DONE;
+#if AF == 6
+	/* The tc program makes it a packet of IPv4. */
+	if (options.packet.nat46x64 && is_embedded(nat->address))
+		return XDP_PASS;
+#endif
 	work->inner = *packet;
 	AF_COPY(packet->daddr, nat->address);
 	packet->dport = nat->port;
@@ -217,11 +260,7 @@ GLOBAL int AF_FN(nodeport_reply)(CTX *ctx, struct AF_FN(work) * work)
 	packet->dport = work->inner.dport;
 	if (!entry)
 		return XDP_DONE;
-#if AF == 6
-	/* The tc program makes it a packet of IPv4. */
-	if (options.packet.nat46x64 && is_embedded(nat->address))
-		return XDP_PASS;
-#endif
+	AF_FN(counted_by)(work, COUNTED_ANSWER);
 	error = AF_FN(nat_give_back)(ctx, work, nat);
 	if (!error)
 		error = AF_FN(translate_back)(ctx, work, entry);

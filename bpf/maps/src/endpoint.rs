@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Endpoints of this node: `cilium_lxc` by address, `skep_endpoints` by interface; `skep_devices`, interfaces of the node.
+//! Endpoints of this node: `cilium_lxc` by address, `skep_endpoints` by interface; `skep_devices`, interfaces of the node,
+//! and `skep_vlans`, which of them carry others.
 
 use std::{
     mem::{offset_of, size_of},
@@ -34,7 +35,12 @@ pub static ENDPOINTS: MapFamily<u32, Endpoint> =
 pub static DEVICES: MapFamily<u32, Device> =
     MapFamily::new("skep_devices", MapKind::Hash, Size::Fixed(512), OWNER).written_by_agent();
 
-register!(LXC, ENDPOINTS, DEVICES);
+/// `skep_vlans`: VLANs that an interface of the node carries for another one, which has programs, too; written by the
+/// agent. Packets of others are dropped where they are tagged.
+pub static VLANS: MapFamily<VlanKey, u8> =
+    MapFamily::new("skep_vlans", MapKind::Hash, Size::Fixed(4096), OWNER).written_by_agent();
+
+register!(LXC, ENDPOINTS, DEVICES, VLANS);
 
 /// Key of `cilium_lxc`. C twin: `struct lxc_key` in `bpf/include/endpoint/endpoint.h`.
 #[derive(
@@ -125,6 +131,8 @@ pub mod endpoint_flags {
     /// `cil_to_container` is attached, and decides on what leaves by the interface: who sends something there does not ask
     /// the policy.
     pub const EGRESS_PROGRAM: u8 = 1 << 3;
+    /// The kernel answers ARP requests of the endpoint, not the program.
+    pub const ARP_PASSTHROUGH: u8 = 1 << 4;
 }
 
 /// Value of `skep_endpoints`. C twin: `struct endpoint` in `bpf/include/endpoint/endpoint.h`.
@@ -175,12 +183,28 @@ pub struct Device {
 }
 const _: () = assert!(size_of::<Device>() == 28 && offset_of!(Device, mac) == 20);
 
+/// Key of `skep_vlans`. C twin: `struct vlan_key` in `bpf/include/endpoint/endpoint.h`.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, FromBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct VlanKey {
+    /// The interface that carries it, host order.
+    pub ifindex: u32,
+    /// VLAN id, host order.
+    pub id: u16,
+    /// Zero.
+    pub pad: u16,
+}
+const _: () = assert!(size_of::<VlanKey>() == 8 && offset_of!(VlanKey, id) == 4);
+
 layout!(LxcKey = "lxc_key" { address, family, key, cluster_id });
 layout!(LxcValue = "lxc_value" {
     ifindex, unused, endpoint, flags, route_table, mac, node_mac, identity, parent_ifindex, pad
 });
 layout!(Endpoint = "endpoint" { ipv4, ipv6, identity, id, flags, verdicts, route_table, mac, pad });
 layout!(Device = "device" { masquerade4, masquerade6, mac, flags, pad });
+layout!(VlanKey = "vlan_key" { ifindex, id, pad });
 
 impl Text for LxcKey {
     fn text(&self) -> String {
@@ -229,6 +253,12 @@ impl Text for Device {
             mac_text(&self.mac),
             self.flags,
         )
+    }
+}
+
+impl Text for VlanKey {
+    fn text(&self) -> String {
+        format!("ifindex={} vlan={}", self.ifindex, self.id)
     }
 }
 

@@ -5,12 +5,15 @@
 
 use std::{
     mem::{offset_of, size_of},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
 };
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, network_endian::U16};
 
-use skep_bpf_sys::{MapKind, map::cpu_values};
+use skep_bpf_sys::{
+    MapKind,
+    map::{Plain, cpu_values},
+};
 
 use crate::{
     IpFamily, MapFamily, Size, SizeKey,
@@ -66,6 +69,23 @@ fn sum_text(bytes: &[u8]) -> String {
     cpu_values::<u32>(bytes).map(u64::from).sum::<u64>().to_string()
 }
 
+/// Flows that share source ports: each has another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NatTuple {
+    /// IP protocol.
+    pub protocol: u8,
+    /// Address of this node.
+    pub source: IpAddr,
+    /// Where they go; port 0 without ports.
+    pub destination: SocketAddr,
+}
+
+/// A key of a NAT map.
+pub trait NatKey: Plain {
+    /// Of an entry for answers: which flows they answer, and the source port that this flow has.
+    fn answers(&self) -> Option<(NatTuple, u16)>;
+}
+
 macro_rules! nat {
     ($key:ident, $entry:ident, $c_key:literal, $c_entry:literal, $bytes:literal, $pad:literal, $size:literal) => {
         /// Key of one address family: addresses and ports as in the packet. C twin in `bpf/include/nat/nat.inc.h`.
@@ -109,6 +129,17 @@ macro_rules! nat {
                 flags
             }
         );
+
+        impl NatKey for $key {
+            fn answers(&self) -> Option<(NatTuple, u16)> {
+                let tuple = NatTuple {
+                    protocol: self.proto,
+                    source: self.daddr.into(),
+                    destination: SocketAddr::new(self.saddr.into(), self.sport.get()),
+                };
+                (self.flags & 1 != 0).then_some((tuple, self.dport.get()))
+            }
+        }
 
         impl Text for $key {
             fn text(&self) -> String {

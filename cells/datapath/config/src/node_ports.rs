@@ -2,7 +2,7 @@
 
 //! Ports of NodePort services.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, ops::RangeInclusive, str::FromStr};
 
 /// Ports of NodePort services, and their protection from other sockets.
 #[derive(Debug, Clone, hive::Config)]
@@ -79,6 +79,11 @@ impl PortRange {
     pub const fn contains(self, port: u16) -> bool {
         self.first <= port && port <= self.last
     }
+
+    /// Source ports of SNAT: those above.
+    pub const fn snat_ports(self) -> RangeInclusive<u16> {
+        self.last.saturating_add(1)..=u16::MAX
+    }
 }
 
 /// The default of Kubernetes (`--service-node-port-range`).
@@ -125,6 +130,11 @@ mod tests {
         assert_eq!("0,10".parse::<PortRange>(), Err(PortRangeError::Zero));
         assert_eq!("9,9".parse::<PortRange>(), Err(PortRangeError::Order(9, 9)));
         assert_eq!("1, 2".parse::<PortRange>().unwrap().to_string(), "1,2");
+    }
+
+    #[test]
+    fn translated_sources_have_the_ports_above() {
+        assert_eq!(PortRange::default().snat_ports(), 32_768..=u16::MAX);
     }
 
     #[test]

@@ -5,17 +5,12 @@
 //! Programs count tries in `cilium_snat_v*_alloc_retries`, which costs nothing to read. Only when the count of packets
 //! without a port has grown is the NAT map walked, for the destinations that have taken the ports.
 
-use std::{
-    collections::HashMap,
-    io,
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-};
+use std::{collections::HashMap, io, ops::RangeInclusive, sync::Arc};
 
 use parking_lot::Mutex;
 use skep_bpf_maps::{
     MapFamily,
-    nat::{NAT_ATTEMPTS, NAT_RETRIES4, NAT_RETRIES6, NAT4, NAT6, NatKey4, NatKey6},
+    nat::{NAT_ATTEMPTS, NAT_RETRIES4, NAT_RETRIES6, NAT4, NAT6, NatKey, NatTuple},
     text::protocol,
 };
 use skep_bpf_sys::{
@@ -62,25 +57,17 @@ pub enum PortsError {
 /// Source ports of an address of this node that flows to one destination have taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TakenPorts {
-    /// IP protocol.
-    pub protocol: u8,
-    /// Address of this node.
-    pub source: IpAddr,
-    /// Where the flows go.
-    pub destination: SocketAddr,
+    /// The flows.
+    pub tuple: NatTuple,
     /// Source ports that they have.
     pub ports: u32,
 }
 
 fn destinations(taken: &[TakenPorts], ports: u32) -> String {
     let texts = taken.iter().map(|taken| {
-        let TakenPorts {
-            source,
-            destination,
-            ports: of,
-            ..
-        } = taken;
-        let protocol = protocol(taken.protocol);
+        let TakenPorts { tuple, ports: of } = taken;
+        let (source, destination) = (tuple.source, tuple.destination);
+        let protocol = protocol(tuple.protocol);
         format!("; {protocol} from {source} to {destination} has {of} of {ports}")
     });
     texts.collect()
@@ -89,7 +76,7 @@ fn destinations(taken: &[TakenPorts], ports: u32) -> String {
 /// Watches the source ports of SNAT.
 pub(crate) struct SourcePorts {
     maps: Arc<Maps>,
-    first: u16,
+    range: RangeInclusive<u16>,
     metrics: Arc<ConntrackMetrics>,
     /// Packets without a port, by address family, as the last check counted them.
     counted: Mutex<[Option<u64>; 2]>,
@@ -99,7 +86,7 @@ impl SourcePorts {
     pub(crate) fn new(maps: Arc<Maps>, node_ports: PortRange, metrics: Arc<ConntrackMetrics>) -> Self {
         Self {
             maps,
-            first: node_ports.last().saturating_add(1),
+            range: node_ports.snat_ports(),
             metrics,
             counted: Mutex::default(),
         }
@@ -129,7 +116,7 @@ impl SourcePorts {
         if families.is_empty() {
             return Ok(());
         }
-        taken.sort_by_key(|taken: &TakenPorts| (std::cmp::Reverse(taken.ports), taken.destination));
+        taken.sort_by_key(|taken: &TakenPorts| (std::cmp::Reverse(taken.ports), taken.tuple.destination));
         taken.truncate(NAMED);
         Err(PortsError::Exhausted {
             families,
@@ -140,7 +127,7 @@ impl SourcePorts {
     }
 
     fn ports(&self) -> u32 {
-        u32::from(u16::MAX - self.first) + 1
+        u32::from(self.range.end() - self.range.start()) + 1
     }
 
     /// Packets without a port since the last check; none at the first, as it is unknown when they were.
@@ -156,7 +143,7 @@ impl SourcePorts {
         Ok(last.map_or(0, |last| count.checked_sub(last).unwrap_or(count)))
     }
 
-    fn add_taken<K: Reverse, E: Plain>(
+    fn add_taken<K: NatKey, E: Plain>(
         &self,
         nat: &MapFamily<K, E>,
         taken: &mut Vec<TakenPorts>,
@@ -164,13 +151,13 @@ impl SourcePorts {
         let Some(map) = self.maps.get(nat.name) else {
             return Ok(());
         };
-        let mut ports: HashMap<Destination, u32> = HashMap::new();
+        let mut ports: HashMap<NatTuple, u32> = HashMap::new();
         let mut count = |key: &[u8], _: &[u8]| {
             if let Ok(key) = K::read_from_bytes(key)
-                && let Some((destination, port)) = key.reverse()
-                && port >= self.first
+                && let Some((tuple, port)) = key.answers()
+                && self.range.contains(&port)
             {
-                *ports.entry(destination).or_default() += 1;
+                *ports.entry(tuple).or_default() += 1;
             }
         };
         let walked = map.raw().walk(&mut count);
@@ -181,36 +168,7 @@ impl SourcePorts {
         let most = ports
             .into_iter()
             .filter(|(_, ports)| ports * 100 >= self.ports() * PERCENT);
-        taken.extend(most.map(|((protocol, source, destination), ports)| TakenPorts {
-            protocol,
-            source,
-            destination,
-            ports,
-        }));
+        taken.extend(most.map(|(tuple, ports)| TakenPorts { tuple, ports }));
         Ok(())
     }
 }
-
-/// Protocol, address of this node, where flows go: each port is taken once.
-type Destination = (u8, IpAddr, SocketAddr);
-
-/// Keys of NAT maps.
-trait Reverse: Plain {
-    /// If it is that of replies: where its flow goes, and the source port that it has.
-    fn reverse(&self) -> Option<(Destination, u16)>;
-}
-
-macro_rules! reverse {
-    ($key:ident) => {
-        impl Reverse for $key {
-            fn reverse(&self) -> Option<(Destination, u16)> {
-                let destination = SocketAddr::new(IpAddr::from(self.saddr), self.sport.get());
-                let of = (self.proto, IpAddr::from(self.daddr), destination);
-                (self.flags & 1 != 0).then_some((of, self.dport.get()))
-            }
-        }
-    };
-}
-
-reverse!(NatKey4);
-reverse!(NatKey6);

@@ -12,13 +12,14 @@ use hive::Trigger;
 use parking_lot::{Mutex, MutexGuard};
 use skep_bpf_maps::{
     MapSizes,
-    endpoint::{DEVICES, Device},
+    endpoint::{DEVICES, Device, VLANS, VlanKey},
 };
 use skep_bpf_programs::{LoadError, NodeOptions, Packets, XDP_PROGRAM};
 use skep_bpf_sys::{
     Hold, Map, MapError, MapStore,
     capability::{self, CapabilityError},
     link::{self, InterfaceLinks, LinkError, XdpMode, has_interface_links, program_name},
+    map::Plain,
 };
 use skep_datapath_config::Acceleration;
 use skep_datapath_maps::Maps;
@@ -176,6 +177,7 @@ pub struct PacketDatapath {
     store: Arc<MapStore>,
     sizes: MapSizes,
     devices: Map<u32, Device>,
+    vlans: Map<VlanKey, u8>,
     settings: PacketSettings,
     hold: Mutex<Option<Hold>>,
     state: Mutex<State>,
@@ -201,6 +203,7 @@ impl PacketDatapath {
             store,
             sizes: maps.sizes(),
             devices: maps.handle(&DEVICES),
+            vlans: maps.handle(&VLANS),
             settings,
             state: Mutex::default(),
             status: Mutex::default(),
@@ -646,7 +649,7 @@ impl PacketDatapath {
             .map_err(|source| HookError::Detach { endpoint: id, source })
     }
 
-    /// Writes addresses of the devices and of the pair; deletes those of others.
+    /// Writes addresses of the devices and of the pair, and VLANs that devices carry for others; deletes the rest.
     fn write_devices(&self, devices: &[NativeDevice], pair: Pair) -> Result<(), MapError> {
         let mac = |mac| Device {
             mac,
@@ -656,15 +659,9 @@ impl PacketDatapath {
         for device in devices {
             wanted.insert(device.index, device.facts());
         }
-        for (index, value) in &wanted {
-            self.devices.update(index, value)?;
-        }
-        for index in self.devices.keys()? {
-            if !wanted.contains_key(&index) {
-                self.devices.delete(&index)?;
-            }
-        }
-        Ok(())
+        write_all(&self.devices, &wanted)?;
+        let vlans = devices.iter().filter_map(NativeDevice::vlan_key);
+        write_all(&self.vlans, &vlans.map(|key| (key, 0)).collect())
     }
 
     fn describe(state: &State, desired: &Desired, options: &NodeOptions, how: Attachment) -> PacketStatus {
@@ -744,6 +741,19 @@ impl PacketDatapath {
     }
 }
 
+/// Writes these entries, and deletes all others.
+fn write_all<K: Plain + Ord, V: Plain>(map: &Map<K, V>, wanted: &BTreeMap<K, V>) -> Result<(), MapError> {
+    for (key, value) in wanted {
+        map.update(key, value)?;
+    }
+    for key in map.keys()? {
+        if !wanted.contains_key(&key) {
+            map.delete(&key)?;
+        }
+    }
+    Ok(())
+}
+
 /// What was just attached.
 fn attached(
     owner: Owner,
@@ -782,3 +792,6 @@ fn is_unsupported(error: &LinkError) -> bool {
     };
     source.raw_os_error() == Some(libc::EOPNOTSUPP)
 }
+
+#[cfg(test)]
+mod tests;

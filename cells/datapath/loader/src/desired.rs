@@ -8,9 +8,9 @@ use std::{
 };
 
 use ipnet::IpNet;
-use skep_bpf_maps::endpoint::{self, device_flags};
+use skep_bpf_maps::endpoint::{self, VlanKey, device_flags};
 use skep_datapath_config::{AddressFamilies, AttachConfig, MtuConfig};
-use skep_node::{Device, LocalNode, NodeAddress};
+use skep_node::{Device, LocalNode, NodeAddress, Vlan};
 
 use crate::{
     overlay::VXLAN,
@@ -26,6 +26,8 @@ pub(crate) struct NativeDevice {
     pub(crate) mac: Option<[u8; 6]>,
     pub(crate) masquerade4: Option<Ipv4Addr>,
     pub(crate) masquerade6: Option<Ipv6Addr>,
+    /// The VLAN that it is the interface of.
+    pub(crate) vlan: Option<Vlan>,
 }
 
 impl NativeDevice {
@@ -38,6 +40,16 @@ impl NativeDevice {
             flags: if self.mac.is_none() { device_flags::L3 } else { 0 },
             ..endpoint::Device::default()
         }
+    }
+
+    /// The tag of its packets, at the device that carries them.
+    pub(crate) fn vlan_key(&self) -> Option<VlanKey> {
+        let vlan = self.vlan?;
+        Some(VlanKey {
+            ifindex: vlan.device,
+            id: vlan.id,
+            pad: 0,
+        })
     }
 }
 
@@ -195,6 +207,7 @@ fn native(device: &Device, tables: &Tables<'_>, families: &AddressFamilies) -> N
         mac: <[u8; 6]>::try_from(&*device.hardware_addr.0).ok(),
         masquerade4,
         masquerade6,
+        vlan: device.vlan,
     }
 }
 
@@ -314,7 +327,10 @@ mod tests {
             &[
                 device("eth1", 3, &[]),
                 device("lo", 1, &[]),
-                device("eth0", 2, &["192.0.2.1"]),
+                Device {
+                    vlan: Some(Vlan { device: 3, id: 10 }),
+                    ..device("eth0", 2, &["192.0.2.1"])
+                },
             ],
             &[
                 row("eth0", "192.0.2.9", false),
@@ -329,6 +345,8 @@ mod tests {
         assert_eq!(found.devices[0].masquerade4, Some("192.0.2.1".parse().unwrap()));
         assert_eq!(found.devices[0].masquerade6, Some("2001:db8::1".parse().unwrap()));
         assert_eq!(found.devices[1].masquerade4, None);
+        let tag = found.devices[0].vlan_key().map(|key| (key.ifindex, key.id));
+        assert_eq!((tag, found.devices[1].vlan_key()), (Some((3, 10)), None));
         assert_eq!(found.devices[0].mac, Some([2, 0, 0, 0, 0, 1]));
         assert_eq!(found.devices[0].facts().flags, 0);
         assert_eq!(found.pair.mtu, 1497);

@@ -117,7 +117,7 @@ impl PacketSettings {
                 .native6
                 .or(desired.pod_cidr6)
                 .map(|network| (network.network(), network.prefix_len())),
-            nat_ports: (self.node_ports.range.last().saturating_add(1), u16::MAX),
+            nat_ports: self.node_ports.range.snat_ports().into_inner(),
             // Programs of sockets do not translate SCTP.
             services: !sockets_translated || self.sockets.host_only || self.services.sctp,
             dsr: self.direct_return(),
@@ -216,7 +216,7 @@ impl PacketSettings {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use hive::Config;
     use skep_maglev::{HashSeed, TableSize};
 
@@ -229,7 +229,7 @@ mod tests {
         Cfg::fixed(config)
     }
 
-    fn settings() -> PacketSettings {
+    pub(crate) fn settings() -> PacketSettings {
         PacketSettings {
             families: cfg(|_| ()),
             replacement: cfg(|_| ()),

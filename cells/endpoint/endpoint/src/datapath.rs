@@ -18,6 +18,9 @@ pub struct DatapathConfiguration {
     /// The kernel has a route of its own to it.
     #[serde(skip_serializing_if = "is_false")]
     pub install_endpoint_route: bool,
+    /// The kernel answers its ARP requests, not `cil_from_container`.
+    #[serde(skip_serializing_if = "is_false")]
+    pub require_arp_passthrough: bool,
     /// `cil_to_container` is at its interface.
     #[serde(skip_serializing_if = "is_false")]
     pub require_egress_prog: bool,
@@ -102,6 +105,7 @@ mod tests {
     const NOTHING: DatapathConfiguration = DatapathConfiguration {
         external_ipam: false,
         install_endpoint_route: false,
+        require_arp_passthrough: false,
         require_egress_prog: false,
         require_routing: None,
     };
@@ -140,6 +144,7 @@ mod tests {
         let chained = DatapathConfiguration {
             external_ipam: true,
             install_endpoint_route: false,
+            require_arp_passthrough: true,
             require_egress_prog: true,
             require_routing: Some(false),
         };

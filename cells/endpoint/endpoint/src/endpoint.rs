@@ -225,12 +225,16 @@ impl Endpoint {
     /// Entry of `skep_endpoints`, with the flags of its policy.
     pub(crate) fn facts(&self, identity: NumericIdentity, policy: u8) -> family::Endpoint {
         let spec = &*self.spec;
+        let arp = match spec.datapath.require_arp_passthrough {
+            true => endpoint_flags::ARP_PASSTHROUGH,
+            false => 0,
+        };
         family::Endpoint {
             ipv4: spec.ipv4.map_or([0; 4], |address| address.octets()),
             ipv6: spec.ipv6.map_or([0; 16], |address| address.octets()),
             identity: identity.get(),
             id: self.id,
-            flags: endpoint_flags::VERIFY_SOURCE | policy,
+            flags: endpoint_flags::VERIFY_SOURCE | arp | policy,
             mac: spec.host_mac.0,
             ..family::Endpoint::default()
         }

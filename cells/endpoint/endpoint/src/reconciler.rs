@@ -8,7 +8,7 @@
 //! endpoint has its own. Deletion is the reverse. Each step may be
 //! repeated, and is where an error or a restart left one in between.
 
-use std::sync::Arc;
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use skep_bpf_maps::endpoint::{self as family, endpoint_flags, lxc_flags};
 use skep_bpf_sys::{MapError, route::RouteError};
@@ -16,7 +16,7 @@ use skep_datapath_maps::transaction::WriteError;
 use skep_endpoint_hooks::{EndpointHooks, HookError};
 use statedb::{
     Obj, Revision,
-    reconciler::{Config, Ops, Round},
+    reconciler::{Config, Ops, Round, StatusKind},
     row::BoxError,
 };
 
@@ -53,6 +53,9 @@ pub struct EndpointOps {
     files: StateDir,
     routing: EndpointRouting,
     routes: Arc<dyn EndpointRoutes>,
+    /// Interfaces and addresses that this run has routed, by endpoint: to ask the kernel, which lists them all, takes time
+    /// with the lock of all interfaces held.
+    routed: HashMap<u16, (u32, Vec<IpAddr>)>,
 }
 
 impl EndpointOps {
@@ -70,10 +73,11 @@ impl EndpointOps {
             files,
             routing,
             routes,
+            routed: HashMap::new(),
         }
     }
 
-    fn bring_up(&self, endpoint: &Endpoint) -> Result<(), EndpointError> {
+    fn bring_up(&mut self, endpoint: &Endpoint) -> Result<(), EndpointError> {
         let Some(identity) = endpoint.identity else {
             return Ok(());
         };
@@ -89,11 +93,22 @@ impl EndpointOps {
             }
         }
         if effective.install_endpoint_route {
-            let addresses: Vec<_> = endpoint.spec.addresses().collect();
-            self.routes.set(endpoint.spec.ifindex, &addresses)?;
+            self.add_routes(endpoint)
         } else {
-            self.remove_routes(endpoint)?;
+            self.remove_routes(endpoint)
         }
+    }
+
+    /// Routes the endpoint's addresses to its interface, unless this run has done so since the last refresh.
+    fn add_routes(&mut self, endpoint: &Endpoint) -> Result<(), EndpointError> {
+        let wanted = (endpoint.spec.ifindex, endpoint.spec.addresses().collect());
+        let is_routed = self.routed.get(&endpoint.id) == Some(&wanted);
+        if is_routed && endpoint.status.kind != StatusKind::Refreshing {
+            return Ok(());
+        }
+        self.routed.remove(&endpoint.id);
+        self.routes.set(wanted.0, &wanted.1)?;
+        self.routed.insert(endpoint.id, wanted);
         Ok(())
     }
 
@@ -135,7 +150,8 @@ impl EndpointOps {
     }
 
     /// Removes the routes to an endpoint that this or an earlier run has made.
-    fn remove_routes(&self, endpoint: &Endpoint) -> Result<(), EndpointError> {
+    fn remove_routes(&mut self, endpoint: &Endpoint) -> Result<(), EndpointError> {
+        self.routed.remove(&endpoint.id);
         let requested = endpoint.spec.datapath;
         let is_made =
             endpoint.phase != Phase::Live || self.routing.effective(requested).install_endpoint_route;
@@ -145,8 +161,10 @@ impl EndpointOps {
         Ok(())
     }
 
-    fn take_down(&self, endpoint: &Endpoint) -> Result<(), EndpointError> {
-        let EndpointMaps { lxc, facts, policies } = &*self.maps;
+    fn take_down(&mut self, endpoint: &Endpoint) -> Result<(), EndpointError> {
+        let maps = self.maps.clone();
+        let EndpointMaps { lxc, facts, policies } = &*maps;
+        self.routed.remove(&endpoint.id);
         for (key, _) in endpoint.lxc_entries(endpoint.identity.unwrap_or_default()) {
             // The address may be another's by now: the agent before may have given it away.
             if lxc

@@ -373,6 +373,7 @@ fn requested(effective: DatapathConfiguration) -> DatapathConfiguration {
     }
     DatapathConfiguration {
         external_ipam: effective.external_ipam,
+        require_arp_passthrough: effective.require_arp_passthrough,
         ..DatapathConfiguration::default()
     }
 }

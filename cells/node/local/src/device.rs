@@ -132,6 +132,15 @@ pub struct DeviceAddress {
     pub scope: u8,
 }
 
+/// A VLAN, carried by a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Vlan {
+    /// Index of the device that carries it.
+    pub device: u32,
+    /// VLAN id.
+    pub id: u16,
+}
+
 /// A network interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, rename_all(serialize = "PascalCase", deserialize = "lowercase"))]
@@ -170,6 +179,9 @@ pub struct Device {
     /// Why it is not selected.
     #[serde(rename(serialize = "NotSelectedReason", deserialize = "notselectedreason"))]
     pub not_selected_reason: String,
+    /// The VLAN that it is the interface of. No column of Cilium's.
+    #[serde(skip)]
+    pub vlan: Option<Vlan>,
 }
 
 impl Device {

@@ -28,7 +28,7 @@ pub use address::{NodeAddress, NodeAddressKey, WILDCARD_DEVICE};
 pub use cell::{cell, cells};
 pub use config::{AddressConfig, DeviceConfig};
 pub use derive::{AddressRules, device_addresses, fallback_addresses, is_private};
-pub use device::{Device, DeviceAddress, DeviceFlags, HardwareAddr};
+pub use device::{Device, DeviceAddress, DeviceFlags, HardwareAddr, Vlan};
 pub use local::LocalNode;
 pub use name::NodeName;
 pub use netlink::Netlink;

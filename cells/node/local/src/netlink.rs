@@ -8,14 +8,14 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipnet::IpNet;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkInfo, LinkMessage, Prop, State};
+use netlink_packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkInfo, LinkMessage, Prop, State};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::sys::{AsyncSocket, SocketAddr};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
-use crate::device::DeviceAddress;
+use crate::device::{DeviceAddress, Vlan};
 use crate::selection::Route;
 use crate::source::{DeviceEvent, DeviceEvents, DeviceSource, Link, SourceError};
 
@@ -150,6 +150,7 @@ fn read_link(message: LinkMessage) -> Link {
         oper_status: "unknown",
         ..Link::default()
     };
+    let (mut below, mut vlan_id, mut is_here) = (None, None, true);
     for attribute in message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name = name,
@@ -159,6 +160,9 @@ fn read_link(message: LinkMessage) -> Link {
                 link.hardware_addr = address.into_boxed_slice();
             }
             LinkAttribute::Controller(index) => link.master_index = index,
+            LinkAttribute::Link(index) => below = Some(index),
+            // The device below is in another network namespace.
+            LinkAttribute::LinkNetNsId(_) => is_here = false,
             LinkAttribute::OperState(state) => link.oper_status = status_text(state),
             LinkAttribute::PropList(properties) => {
                 link.alt_names
@@ -169,13 +173,23 @@ fn read_link(message: LinkMessage) -> Link {
             }
             LinkAttribute::LinkInfo(infos) => {
                 for info in infos {
-                    if let LinkInfo::Kind(kind) = info {
-                        link.kind = kind.to_string();
+                    match info {
+                        LinkInfo::Kind(kind) => link.kind = kind.to_string(),
+                        LinkInfo::Data(InfoData::Vlan(data)) => {
+                            vlan_id = data.iter().find_map(|info| match info {
+                                InfoVlan::Id(id) => Some(*id),
+                                _ => None,
+                            });
+                        }
+                        _ => {}
                     }
                 }
             }
             _ => {}
         }
+    }
+    if is_here {
+        link.vlan = below.zip(vlan_id).map(|(device, id)| Vlan { device, id });
     }
     link
 }
@@ -248,4 +262,46 @@ fn read_route(message: &RouteMessage) -> Vec<(u32, Route)> {
         priority,
     };
     devices.into_iter().map(|index| (index, route)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink_packet_route::link::InfoKind;
+
+    use super::*;
+
+    fn vlan(others: impl IntoIterator<Item = LinkAttribute>) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.index = 8;
+        message.attributes = vec![
+            LinkAttribute::IfName("eth0.10".to_owned()),
+            LinkAttribute::Link(2),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Vlan),
+                LinkInfo::Data(InfoData::Vlan(vec![InfoVlan::Id(10)])),
+            ]),
+        ];
+        message.attributes.extend(others);
+        message
+    }
+
+    #[test]
+    fn interfaces_of_vlans_have_the_device_that_carries_them() {
+        let link = read_link(vlan([]));
+        assert_eq!((link.index, &*link.kind), (8, "vlan"));
+        assert_eq!(link.vlan, Some(Vlan { device: 2, id: 10 }));
+
+        // An index of another network namespace.
+        assert_eq!(read_link(vlan([LinkAttribute::LinkNetNsId(0)])).vlan, None);
+    }
+
+    #[test]
+    fn other_interfaces_above_a_device_are_none() {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::Link(2),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::MacVlan)]),
+        ];
+        assert_eq!(read_link(message).vlan, None);
+    }
 }

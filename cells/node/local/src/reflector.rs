@@ -70,6 +70,7 @@ impl Known {
             oper_status: link.oper_status.to_owned(),
             selected: false,
             not_selected_reason: String::new(),
+            vlan: link.vlan,
         };
         let routes: Vec<Route> = self.routes.iter().copied().collect();
         match select(&device, &routes, filter, node_addrs) {

@@ -4,7 +4,7 @@
 
 use futures::stream::BoxStream;
 
-use crate::device::DeviceAddress;
+use crate::device::{DeviceAddress, Vlan};
 use crate::selection::Route;
 
 /// A device without its addresses.
@@ -28,6 +28,8 @@ pub struct Link {
     pub master_index: u32,
     /// Whether it can carry packets.
     pub oper_status: &'static str,
+    /// The VLAN that it is the interface of.
+    pub vlan: Option<Vlan>,
 }
 
 /// A change of devices.

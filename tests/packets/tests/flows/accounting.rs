@@ -10,7 +10,12 @@ use skep_bpf_maps::conntrack::{CtEntry, key_flags};
 use skep_bpf_programs::NodeOptions;
 use zerocopy::FromBytes as _;
 
-use crate::{dsr::*, frame::*, packet::*};
+use crate::{
+    dsr::*,
+    frame::*,
+    mtu::{full, larger},
+    packet::*,
+};
 
 const SERVICE: u8 = key_flags::SERVICE;
 const INGRESS: u8 = key_flags::INGRESS;
@@ -110,6 +115,65 @@ fn direct_return_counts_at_the_node_of_the_backend() {
         receive(node, TC, &first)?;
         let bytes = 2 * length(&first);
         assert_eq!(counted(node, V4)?, [(EGRESS, 2, bytes), (INGRESS, 2, bytes)]);
+        Ok(())
+    });
+    done.unwrap();
+}
+
+/// Both programs get the packet, as at an interface with both; the first one leaves it to the other.
+fn receive_by_both(node: &PacketNode, frame: &Frame) -> Result<(), Error> {
+    let family = if frame.source.is_ipv4() { V4 } else { V6 };
+    let before = counted(node, family)?;
+    let ran = receive(node, XDP, frame)?;
+    assert_eq!((ran.verdict, read_back(&ran)), (XDP_PASS, frame.clone()));
+    let mut left = counted(node, family)?;
+    left.retain(|(_, packets, bytes)| (*packets, *bytes) != (0, 0));
+    assert_eq!(left, before, "what it left is not counted");
+    receive(node, TC, frame)?;
+    Ok(())
+}
+
+#[test]
+fn what_one_program_leaves_to_the_other_is_counted_once() {
+    let done = with_options(&facts(), accounting, |node| {
+        each(|family, proto| {
+            node.forget_flows()?;
+            let small = request(family, proto);
+            let large = larger(full(small.clone()));
+
+            receive_by_both(node, &large)?;
+            let expected = [(EGRESS, 1, length(&large)), (SERVICE, 1, length(&large))];
+            assert_eq!(counted(node, family)?, expected, "{family:?}: a new flow");
+
+            let forwarded = read_back(&receive(node, XDP, &small)?);
+            receive_by_both(node, &large)?;
+            let bytes = 2 * length(&large) + length(&small);
+            let expected = [(EGRESS, 3, bytes), (SERVICE, 3, bytes)];
+            assert_eq!(counted(node, family)?, expected, "{family:?}: a known one");
+
+            let answer = larger(full(forwarded.answer()));
+            receive_by_both(node, &answer)?;
+            let expected = [(EGRESS, 4, bytes + length(&answer)), (SERVICE, 3, bytes)];
+            assert_eq!(counted(node, family)?, expected, "{family:?}: its answer");
+            Ok(())
+        })
+    });
+    done.unwrap();
+}
+
+#[test]
+fn with_direct_return_as_well() {
+    let change = |options: &mut NodeOptions| {
+        accounting(options);
+        options.packets.dsr = Some(DSR);
+    };
+    let done = with_options(&facts(), change, |node| {
+        for family in [V4, V6] {
+            node.forget_flows()?;
+            let frame = large(family);
+            receive_by_both(node, &frame)?;
+            assert_eq!(counted(node, family)?, [(SERVICE, 1, length(&frame))]);
+        }
         Ok(())
     });
     done.unwrap();

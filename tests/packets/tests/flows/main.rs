@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod accounting;
+mod arp;
 mod checksums;
 mod dsr;
 mod errors;

@@ -10,12 +10,12 @@ use run_packets::{
 use crate::{dsr::*, frame::*, packet::*};
 
 /// As large as the interface lets packets be.
-fn full(frame: Frame) -> Frame {
+pub(crate) fn full(frame: Frame) -> Frame {
     let headers = if frame.source.is_ipv4() { 20 } else { 40 } + if frame.proto == TCP { 20 } else { 8 };
     frame.payload(MTU - headers)
 }
 
-fn larger(mut frame: Frame) -> Frame {
+pub(crate) fn larger(mut frame: Frame) -> Frame {
     frame.payload.push(0);
     frame
 }

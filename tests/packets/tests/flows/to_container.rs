@@ -60,7 +60,8 @@ pub(crate) fn leaving(mark: u32, ingress_ifindex: u32) -> SkBuff {
     }
 }
 
-fn change_flags(node: &PacketNode, change: impl Fn(&mut Endpoint)) -> Result<(), Error> {
+/// Changes what programs know of the second pod.
+pub(crate) fn change_flags(node: &PacketNode, change: impl Fn(&mut Endpoint)) -> Result<(), Error> {
     let key = P2_IFINDEX.to_ne_bytes();
     let entries = node.entries("skep_endpoints")?;
     let mut endpoint = Endpoint::read_from_bytes(&entries[&key[..]]).unwrap();

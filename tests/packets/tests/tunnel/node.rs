@@ -12,7 +12,7 @@ use std::{
 use libbpf_rs::{TC_EGRESS, TC_INGRESS, TcAttachPoint, TcHookBuilder, Xdp, XdpFlags};
 use skep_bpf_maps::{
     MapSizes,
-    endpoint::{Device, Endpoint, LxcKey, LxcValue, endpoint_flags, lxc_flags},
+    endpoint::{Device, Endpoint, LxcKey, LxcValue, VlanKey, endpoint_flags, lxc_flags},
     lb::{Backend4, Backend6, LbMapSizes, ReverseNat4, ReverseNat6, ReverseNatKey, ServiceFlags},
     node::{IDENTITY_HOST, IDENTITY_REMOTE_NODE, IpcacheKey, IpcacheValue},
     policy::{POLICIES, POLICY_STATIC_BITS},
@@ -526,6 +526,13 @@ impl Member {
             let gateway = Some(node_address(3 - self.n, is_ipv6));
             network::add_route(link, address, bits(is_ipv6, 32, 128), gateway, None);
         });
+    }
+
+    /// An interface of this node carries a VLAN for another one with programs.
+    pub(crate) fn carry(&self, interface: &str, id: u16) {
+        let (ifindex, _) = self.netns.run(|| network::link(interface));
+        let vlans = self.store.open::<VlanKey, u8>("skep_vlans").unwrap();
+        vlans.update(&VlanKey { ifindex, id, pad: 0 }, &0).unwrap();
     }
 
     /// Packets dropped on this node, for each reason.

@@ -219,11 +219,18 @@ impl Tap {
         Self::of(netns, if is_ipv6 { eth::IPV6 } else { eth::IP })
     }
 
+    /// As [`Tap::after_programs`], in the namespace of this thread.
+    pub(crate) fn here(is_ipv6: bool) -> Self {
+        Self::listen(if is_ipv6 { eth::IPV6 } else { eth::IP })
+    }
+
     fn of(netns: &Pod, protocol: Protocol) -> Self {
-        let socket = netns.run(|| {
-            let flags = SocketFlags::CLOEXEC;
-            socket_with(AddressFamily::PACKET, SocketType::RAW, flags, Some(protocol)).unwrap()
-        });
+        netns.run(|| Self::listen(protocol))
+    }
+
+    fn listen(protocol: Protocol) -> Self {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, Some(protocol)).unwrap();
         set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_millis(200))).unwrap();
         Self(socket)
     }
@@ -244,6 +251,13 @@ impl Tap {
             let to = udp(frame).and_then(|(.., at)| frame.get(at + 2..at + 4));
             count += usize::from(to == Some(&port.to_be_bytes()));
         });
+        count
+    }
+
+    /// How many datagrams from an address there were since the last call.
+    pub(crate) fn datagrams_from(&self, source: IpAddr) -> usize {
+        let mut count = 0;
+        self.each(|frame| count += usize::from(udp(frame).is_some_and(|(from, ..)| from == source)));
         count
     }
 

@@ -16,13 +16,15 @@ use crate::{
 
 const EXTERNAL_IPAM: &str = "external-ipam";
 const INSTALL_ENDPOINT_ROUTE: &str = "install-endpoint-route";
+const REQUIRE_ARP_PASSTHROUGH: &str = "require-arp-passthrough";
 const REQUIRE_EGRESS_PROG: &str = "require-egress-prog";
 const REQUIRE_ROUTING: &str = "require-routing";
 
 /// Switches of `datapath-configuration` that are known here.
-const SERVED: [&str; 4] = [
+const SERVED: [&str; 5] = [
     EXTERNAL_IPAM,
     INSTALL_ENDPOINT_ROUTE,
+    REQUIRE_ARP_PASSTHROUGH,
     REQUIRE_EGRESS_PROG,
     REQUIRE_ROUTING,
 ];
@@ -92,6 +94,7 @@ fn datapath(switches: &BTreeMap<String, bool>) -> DatapathConfiguration {
     DatapathConfiguration {
         external_ipam: is_on(EXTERNAL_IPAM),
         install_endpoint_route: is_on(INSTALL_ENDPOINT_ROUTE),
+        require_arp_passthrough: is_on(REQUIRE_ARP_PASSTHROUGH),
         require_egress_prog: is_on(REQUIRE_EGRESS_PROG),
         require_routing: switches.get(REQUIRE_ROUTING).copied(),
     }

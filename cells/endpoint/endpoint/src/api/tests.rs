@@ -133,8 +133,7 @@ async fn an_endpoint_is_created_shown_and_deleted() {
 async fn what_a_chaining_plugin_requests_of_the_datapath_is_done() {
     let bench = start().await;
     let mut chained = request(7);
-    chained["datapath-configuration"] =
-        json!({"require-egress-prog": true, "external-ipam": true, "require-routing": false});
+    chained["datapath-configuration"] = json!({"require-arp-passthrough": true, "require-egress-prog": true, "external-ipam": true, "require-routing": false});
 
     let (status, made) = ask(&bench, "PUT", "endpoint/0", chained).await;
     let (_, other) = ask(&bench, "PUT", "endpoint/0", request(8)).await;
@@ -149,7 +148,8 @@ async fn what_a_chaining_plugin_requests_of_the_datapath_is_done() {
     let endpoints = bench.endpoints();
     let row = endpoints.get(&endpoints.db().read(), id).unwrap();
     assert_eq!(row.spec.datapath.require_routing, Some(false));
-    assert!(row.spec.datapath.external_ipam && other["id"] != made["id"]);
+    assert!(row.spec.datapath.external_ipam && row.spec.datapath.require_arp_passthrough);
+    assert_ne!(other["id"], made["id"]);
     hive::testing::stop(bench.running).await;
 }
 
@@ -231,9 +231,9 @@ async fn bad_requests_are_refused_by_name_and_change_nothing() {
             "0",
             with(
                 "datapath-configuration",
-                json!({"require-arp-passthrough": true, "external-ipam": true}),
+                json!({"disable-sip-verification": true, "external-ipam": true}),
             ),
-            "datapath-configuration: `require-arp-passthrough` is not served",
+            "datapath-configuration: `disable-sip-verification` is not served",
         ),
         (
             "0",

@@ -2,9 +2,12 @@
 
 //! Endpoints with routes of their own, and the program for what takes these.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use skep_bpf_maps::endpoint::endpoint_flags;
 use skep_identity::NumericIdentity;
+use statedb::reconciler::StatusKind;
 
 use super::world::{World, spec};
 use crate::{DatapathConfiguration, EndpointRoutes as _, EndpointRouting, EndpointSpec};
@@ -21,8 +24,12 @@ fn saved(world: &World, id: u16) -> (Value, Value) {
 
 /// Whether programs leave the policy to the one at the interface `lxc7`.
 fn is_flagged(world: &World) -> bool {
-    let facts = world.maps.facts.lookup(&107).unwrap().unwrap();
-    facts.flags & endpoint_flags::EGRESS_PROGRAM != 0
+    flags(world) & endpoint_flags::EGRESS_PROGRAM != 0
+}
+
+/// What programs know of the interface `lxc7`.
+fn flags(world: &World) -> u8 {
+    world.maps.facts.lookup(&107).unwrap().unwrap().flags
 }
 
 #[tokio::test]
@@ -58,6 +65,53 @@ async fn routes_that_vanished_are_restored_by_the_next_agent() {
 
     assert_eq!(world.routes.to(107), ["10.0.1.7", "fd00::7"]);
     world.assert_nothing_dangles();
+}
+
+#[tokio::test]
+async fn routes_are_asked_for_when_they_may_have_changed() {
+    let world = World::with_endpoint_routes();
+    world.plug(7);
+    let agent = world.start();
+    let id = agent.ready(7).await.id;
+    assert_eq!(world.routes.asked(), 1);
+
+    for identity in [300, 301] {
+        agent
+            .endpoints
+            .set_identity(id, NumericIdentity::new(identity))
+            .unwrap();
+        agent.settle().await;
+        assert_eq!(agent.get(id).unwrap().status.kind, StatusKind::Done);
+    }
+    assert_eq!(world.routes.asked(), 1);
+
+    // An attempt that failed says nothing.
+    world.routes.set(107, &[]).unwrap();
+    world.budget.set(2);
+    agent.refresh(id);
+    agent.settle().await;
+    assert!(world.routes.asked() > 1 && world.routes.to(107).is_empty());
+    world.budget.set(usize::MAX);
+    let retried = async {
+        while agent.endpoints.wait_ready(id).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), retried)
+        .await
+        .unwrap();
+    assert_eq!(world.routes.to(107), ["10.0.1.7", "fd00::7"]);
+
+    agent.delete(id).await;
+    world.assert_empty();
+    // The next endpoint of the id has its own.
+    world.plug(8);
+    agent
+        .endpoints
+        .create(spec(8), Some(id), Some(NumericIdentity::INIT))
+        .unwrap();
+    agent.endpoints.wait_ready(id).await.unwrap();
+    assert_eq!(world.routes.to(108).len(), 2);
 }
 
 #[tokio::test]
@@ -125,6 +179,7 @@ fn chained() -> EndpointSpec {
         datapath: DatapathConfiguration {
             external_ipam: true,
             install_endpoint_route: false,
+            require_arp_passthrough: true,
             require_egress_prog: true,
             require_routing: Some(false),
         },
@@ -158,6 +213,7 @@ async fn a_chained_endpoint_has_the_program_and_keeps_the_routes_of_its_plugin()
         let row = agent.endpoints.wait_ready(id).await.unwrap();
 
         assert_eq!(row.spec.datapath, chained().datapath, "as it was requested");
+        assert!(flags(&world) & endpoint_flags::ARP_PASSTHROUGH != 0);
         assert_eq!(world.routes.to(107), ["10.0.1.7"], "{routing:?}");
         agent.delete(id).await;
         assert_eq!(world.routes.to(107), ["10.0.1.7"]);
@@ -173,8 +229,12 @@ async fn what_cilium_has_saved_for_endpoint_routes_is_no_request() {
     agent.end().await;
     let path = world.folder.path().join(format!("state/{id}/ep_config.json"));
     let mut file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    file["DatapathConfiguration"] =
-        json!({"external-ipam": true, "install-endpoint-route": true, "require-egress-prog": true});
+    file["DatapathConfiguration"] = json!({
+        "external-ipam": true,
+        "install-endpoint-route": true,
+        "require-arp-passthrough": true,
+        "require-egress-prog": true
+    });
     std::fs::write(&path, file.to_string()).unwrap();
 
     let agent = world.start();
@@ -182,9 +242,11 @@ async fn what_cilium_has_saved_for_endpoint_routes_is_no_request() {
 
     let requested = DatapathConfiguration {
         external_ipam: true,
+        require_arp_passthrough: true,
         ..DatapathConfiguration::default()
     };
     assert_eq!(row.spec.datapath, requested);
-    assert_eq!(saved(&world, id), (json!({"external-ipam": true}), Value::Null));
+    let expected = json!({"external-ipam": true, "require-arp-passthrough": true});
+    assert_eq!(saved(&world, id), (expected, Value::Null));
     assert!(!is_flagged(&world));
 }

@@ -31,7 +31,7 @@ use skep_endpoint_hooks::{EndpointHooks, HookError, testing::FakeHooks};
 use skep_identity::NumericIdentity;
 use statedb::{
     Db, Obj, RwTable,
-    reconciler::{Config, NoHealth, Reconciler},
+    reconciler::{Config, NoHealth, Reconciler, Status},
 };
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -117,7 +117,7 @@ impl EndpointHooks for CountedHooks {
 
 /// Routes by the index of the interface.
 #[derive(Debug, Default)]
-pub(super) struct FakeRoutes(Mutex<BTreeMap<u32, BTreeSet<IpAddr>>>);
+pub(super) struct FakeRoutes(Mutex<BTreeMap<u32, BTreeSet<IpAddr>>>, AtomicUsize);
 
 impl FakeRoutes {
     /// Addresses that are routed to the interface of this index.
@@ -125,6 +125,11 @@ impl FakeRoutes {
         let routes = self.0.lock();
         let found = routes.get(&ifindex).into_iter().flatten();
         found.map(ToString::to_string).collect()
+    }
+
+    /// How often agents asked for routes.
+    pub(super) fn asked(&self) -> usize {
+        self.1.load(Ordering::SeqCst)
     }
 }
 
@@ -145,6 +150,7 @@ struct CountedRoutes(Arc<FakeRoutes>, Arc<Budget>);
 
 impl EndpointRoutes for CountedRoutes {
     fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), RouteError> {
+        self.0.1.fetch_add(1, Ordering::SeqCst);
         let wanted: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         if self.0.to(ifindex) == wanted || self.1.take() {
             return self.0.set(ifindex, addresses);
@@ -264,7 +270,7 @@ impl World {
             retry_max: Duration::from_millis(20),
             ..reconciler::config()
         };
-        let reconciler = Arc::new(Reconciler::new(&db, table, Endpoint::STATUS, ops, config));
+        let reconciler = Arc::new(Reconciler::new(&db, table.clone(), Endpoint::STATUS, ops, config));
         let handle = reconciler.handle();
         let stop = CancellationToken::new();
         let token = stop.clone();
@@ -277,6 +283,7 @@ impl World {
         };
         Agent {
             endpoints,
+            table,
             restore,
             handle,
             stop,
@@ -375,6 +382,7 @@ pub(super) fn spec(number: u8) -> EndpointSpec {
 /// An agent that runs.
 pub(super) struct Agent {
     pub(super) endpoints: Endpoints,
+    table: RwTable<Endpoint>,
     restore: Restore,
     pub(super) handle: statedb::reconciler::ReconcilerHandle,
     stop: CancellationToken,
@@ -415,6 +423,15 @@ impl Agent {
     pub(super) async fn settle(&self) {
         let revision = self.endpoints.table().revision(&self.endpoints.db().read());
         self.handle.wait_until_reconciled(revision).await;
+    }
+
+    /// An endpoint is due to be applied again.
+    pub(super) fn refresh(&self, id: u16) {
+        let mut row = (*self.get(id).unwrap()).clone();
+        row.status = Status::refreshing_at(row.status.updated_at);
+        let mut txn = self.endpoints.db().write(&[&self.table]);
+        self.table.insert(&mut txn, row).unwrap();
+        txn.commit();
     }
 
     pub(super) fn get(&self, id: u16) -> Option<Obj<Endpoint>> {
