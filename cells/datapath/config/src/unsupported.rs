@@ -29,9 +29,6 @@ pub struct UnsupportedConfig {
     /// The way through the stack of the host: packets always bypass it.
     #[config(default = false, hidden)]
     pub enable_host_legacy_routing: bool,
-    /// Unreachable routes for endpoints that are gone: not supported.
-    #[config(default = false, hidden)]
-    pub enable_unreachable_routes: bool,
     /// Counters of connections by zone: not supported.
     #[config(default = false, hidden)]
     pub enable_active_connection_tracking: bool,
@@ -165,11 +162,6 @@ impl UnsupportedConfig {
                 "enable-host-legacy-routing",
                 self.enable_host_legacy_routing,
                 "packets bypass the stack of the host",
-            ),
-            (
-                "enable-unreachable-routes",
-                self.enable_unreachable_routes,
-                "endpoints that are gone have no unreachable routes",
             ),
             (
                 "enable-active-connection-tracking",

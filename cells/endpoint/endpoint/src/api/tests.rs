@@ -26,7 +26,7 @@ async fn start() -> Bench {
 
 /// Status and body of an answer.
 async fn ask(bench: &Bench, method: &str, path: &str, body: Value) -> (u16, Value) {
-    let mut stream = UnixStream::connect(bench.folder.path().join("agent.sock"))
+    let mut stream = UnixStream::connect(bench.folder().join("agent.sock"))
         .await
         .unwrap();
     let body = match body {
