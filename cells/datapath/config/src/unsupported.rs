@@ -26,9 +26,6 @@ pub struct UnsupportedConfig {
     /// Masquerading at certain devices alone: not supported.
     #[config(hidden)]
     pub egress_masquerade_interfaces: Vec<String>,
-    /// The way through the stack of the host: packets always bypass it.
-    #[config(default = false, hidden)]
-    pub enable_host_legacy_routing: bool,
     /// Counters of connections by zone: not supported.
     #[config(default = false, hidden)]
     pub enable_active_connection_tracking: bool,
@@ -158,11 +155,6 @@ impl UnsupportedConfig {
 
     fn requested_switches(&self) -> impl Iterator<Item = Unsupported> {
         let switches = [
-            (
-                "enable-host-legacy-routing",
-                self.enable_host_legacy_routing,
-                "packets bypass the stack of the host",
-            ),
             (
                 "enable-active-connection-tracking",
                 self.enable_active_connection_tracking,
