@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use hive::{Cfg, Member};
 use skep_api::StatusProbe;
 use skep_api_types::{Masquerading, MasqueradingProtocols, Routing, Status, StatusResponse};
-use skep_datapath_config::{Acceleration, TunnelConfig};
+use skep_datapath_config::{Acceleration, AttachConfig, TunnelConfig};
 use skep_datapath_loader::{Attachment, PacketDatapath};
 
 /// The device that leads to other nodes; empty if there is none.
@@ -41,14 +41,18 @@ pub(crate) fn status(
     Member(Arc::new(Interfaces { packets, tunnel }))
 }
 
-fn routing(tunnel: &TunnelConfig) -> Routing {
+fn routing(tunnel: &TunnelConfig, attach: &AttachConfig) -> Routing {
     let (mode, protocol) = if tunnel.is_tunnelled() {
         ("Tunnel", tunnel.tunnel_protocol.to_string())
     } else {
         ("Native", String::new())
     };
     Routing {
-        intra_host_routing_mode: "BPF".to_owned(),
+        intra_host_routing_mode: if attach.enable_host_legacy_routing {
+            "Legacy".to_owned()
+        } else {
+            "BPF".to_owned()
+        },
         inter_host_routing_mode: mode.to_owned(),
         tunnel_protocol: protocol,
     }
@@ -62,7 +66,7 @@ impl StatusProbe for Interfaces {
 
     async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
         let status = self.packets.status();
-        response.routing = Some(routing(&self.tunnel));
+        response.routing = Some(routing(&self.tunnel, &self.packets.settings().attach));
         response.datapath_mode = "veth".to_owned();
         response.attach_mode = match status.attachment {
             None => String::new(),
@@ -96,27 +100,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tunnel_is_named() {
+    fn modes_of_routing_are_named() {
         let mut tunnel = <TunnelConfig as hive::Config>::defaults().unwrap();
+        let mut attach = <AttachConfig as hive::Config>::defaults().unwrap();
         tunnel.routing_mode = RoutingMode::Native;
-        let native = routing(&tunnel);
-        assert_eq!(
-            (
-                native.inter_host_routing_mode.as_str(),
-                native.tunnel_protocol.as_str()
-            ),
-            ("Native", "")
-        );
+        let modes = |found: &Routing| {
+            let Routing {
+                intra_host_routing_mode: host,
+                inter_host_routing_mode: network,
+                tunnel_protocol: protocol,
+            } = found;
+            format!("{host} {network} {protocol}")
+        };
+        assert_eq!(modes(&routing(&tunnel, &attach)), "BPF Native ");
 
         tunnel.routing_mode = RoutingMode::Tunnel;
+        attach.enable_host_legacy_routing = true;
 
-        let tunnelled = routing(&tunnel);
-        assert_eq!(
-            (
-                tunnelled.inter_host_routing_mode.as_str(),
-                tunnelled.tunnel_protocol.as_str()
-            ),
-            ("Tunnel", "vxlan")
-        );
+        assert_eq!(modes(&routing(&tunnel, &attach)), "Legacy Tunnel vxlan");
     }
 }

@@ -85,8 +85,9 @@ struct packet_options {
 	__u8 verdict_events;
 	__u8 trace_events;
 	__u8 debug_events;
-	__u8 protocols; /* IP protocols without ports have flows, too */
-	__u8 pad[3];
+	__u8 protocols;	     /* IP protocols without ports have flows, too */
+	__u8 legacy_routing; /* packets between pods and the network pass the kernel's stack */
+	__u8 pad[2];
 };
 
 struct node_options {

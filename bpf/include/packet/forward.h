@@ -28,6 +28,15 @@ enum delivery {
 	FROM_INGRESS_PROXY, /* which has asked the policy */
 };
 
+/* The program at the interface of this pod asks the policy about packets that reach it there. */
+static __always_inline int has_egress_program(const struct lxc_value *receiver)
+{
+	__u32 ifindex = receiver->ifindex;
+	const struct endpoint *facts = bpf_map_lookup_elem(&skep_endpoints, &ifindex);
+
+	return facts && (facts->flags & ENDPOINT_EGRESS_PROGRAM);
+}
+
 static __always_inline __u64 fib_flags(void)
 {
 	return options.packet.has_skip_neigh ? BPF_FIB_LOOKUP_SKIP_NEIGH : 0;

@@ -244,9 +244,7 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, struct AF_FN(work) * work,
 					  const struct lxc_value *receiver, enum delivery how)
 {
 	struct path *path = &work->path;
-	const struct endpoint *facts;
 	struct ethernet *ethernet;
-	__u32 ifindex;
 	int error;
 
 	DEBUG(ctx, path, DEBUG_LOCAL_DELIVERY, receiver->endpoint, path->source_identity);
@@ -260,16 +258,17 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, struct AF_FN(work) * work,
 	copy_mac(ethernet->destination, receiver->mac);
 	COUNT_PACKET(ctx, REASON_FORWARDED, how == FROM_POD ? METRIC_EGRESS : METRIC_INGRESS,
 		     METRIC_FILE_LOCAL_DELIVERY);
-	if (how == FROM_HOST) {
-		/* The program at the interface asks the policy: it sees this packet, too. */
-		ifindex = receiver->ifindex;
-		facts = bpf_map_lookup_elem(&skep_endpoints, &ifindex);
-		if (facts && (facts->flags & ENDPOINT_EGRESS_PROGRAM)) {
-			ctx->mark =
-				mark_with_identity(ctx->mark & ~MARK_MASK, path->source_identity) |
-				MARK_IDENTITY;
-			return bpf_redirect(ifindex, 0);
-		}
+	/* The program at the interface asks the policy: it sees this packet, too. But it lets pass
+	 * what the pod sends to itself.
+	 */
+	if ((how == FROM_HOST ||
+	     (options.packet.legacy_routing && receiver->ifindex != ctx->ifindex)) &&
+	    has_egress_program(receiver)) {
+		if (how == FROM_NETWORK)
+			AF_FN(forget_nodeport)(work);
+		ctx->mark = mark_with_identity(ctx->mark & ~MARK_MASK, path->source_identity) |
+			    MARK_IDENTITY;
+		return bpf_redirect(receiver->ifindex, 0);
 	}
 	path->endpoint = receiver->endpoint;
 	path->destination = receiver->endpoint;
@@ -280,7 +279,7 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, struct AF_FN(work) * work,
 	error = AF_FN(receive)(ctx, work, how);
 	if (error)
 		return error;
-	if (how == FROM_HOST)
+	if (how == FROM_HOST || options.packet.legacy_routing)
 		return bpf_redirect(receiver->ifindex, 0);
 	/* The frame in the tunnel was for an interface of the other node. */
 	if (FROM_TUNNEL)
@@ -461,8 +460,14 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 	if (options.packet.identity_mark)
 		ctx->mark = mark_with_identity(ctx->mark & ~MARK_MASK, sender->identity) |
 			    MARK_IDENTITY;
-	if (local && !(local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
-		return AF_FN(deliver)(ctx, work, local, FROM_POD);
+	error = TC_ACT_OK;
+	work->way.ifindex = 0;
+	if (local && !(local->flags & (LXC_HOST | LXC_AT_HOST_NS))) {
+		/* The kernel has a route to a pod with a program of its own. */
+		if (!options.packet.legacy_routing || loopback || !has_egress_program(local))
+			return AF_FN(deliver)(ctx, work, local, FROM_POD);
+		goto out;
+	}
 	/* The node's health checker talks to the service. */
 	if (options.packet.health_probes && local) {
 		const struct ct_entry *probe = AF_FN(nodeport_flow)(ctx, work);
@@ -482,10 +487,9 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 	}
 #endif
 	error = TC_ACT_OK;
-	work->way.ifindex = 0;
 	if (options.packet.tunnel && !local && is_tunnelled(&work->peer))
 		return encapsulate(ctx, path, &work->peer, sender->identity);
-	if (!local) {
+	if (!local && !options.packet.legacy_routing) {
 		error = AF_FN(route)(ctx, work, 1);
 		/* The kernel fragments the packet, or tells the pod. */
 		if (error == -DROP_TOO_LARGE)
@@ -496,6 +500,7 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		if (error != TC_ACT_OK && !work->way.ifindex)
 			return error;
 	}
+out:
 	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_LXC);
 	CAPTURE(ctx, path, CAPTURE_DELIVERY, work->way.ifindex);
 	trace_packet(ctx, path, work->way.ifindex ? TRACE_TO_NETWORK : TRACE_TO_STACK,

@@ -25,6 +25,9 @@ static __always_inline __u32 marked_identity(__u32 mark)
 	return 0;
 }
 
+/* Identities below are reserved. */
+#define IDENTITY_FIRST_ALLOCATED 256
+
 static __always_inline void mark_snat_done(CTX *ctx)
 {
 	ctx->mark = (ctx->mark & ~MARK_MASK) | MARK_SNAT_DONE;

@@ -94,6 +94,21 @@ static __always_inline int AF_FN(nodeport_remote)(CTX *ctx, struct AF_FN(work) *
 	return encapsulate(ctx, path, &work->peer, IDENTITY_WORLD);
 }
 
+/* Hands a packet from outside to a pod of this node; with legacy routing the kernel does, by its
+ * routes, unless the packet came by the tunnel. Returns a verdict, or less: a drop reason;
+ * TC_ACT_PIPE leaves the packet to the kernel.
+ */
+static __always_inline int AF_FN(hand_over)(CTX *ctx, struct AF_FN(work) * work,
+					    const struct lxc_value *receiver, enum delivery how)
+{
+	if (!options.packet.legacy_routing || FROM_TUNNEL)
+		return AF_FN(deliver)(ctx, work, receiver, how);
+	if (how == FROM_NETWORK && !work->translated_back && !work->packet.related &&
+	    !work->packet.ct_error)
+		AF_FN(forget_nodeport)(work);
+	return TC_ACT_PIPE;
+}
+
 /* A packet for a service. Returns as `AF_FN(from_network)`. */
 GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 {
@@ -144,7 +159,7 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 			path->source_identity = AF_FN(identity_of)(packet->saddr);
 		if (packet->hop_limit <= 1)
 			return AF_FN(request_out_of_hops)(ctx, work);
-		return AF_FN(deliver)(ctx, work, local, FROM_SERVICE);
+		return AF_FN(hand_over)(ctx, work, local, FROM_SERVICE);
 	}
 	if (local)
 		return TC_ACT_OK;
@@ -393,7 +408,7 @@ GLOBAL int AF_FN(from_network)(CTX *ctx, struct AF_FN(work) * work)
 	if (!local || (local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
 		return TC_ACT_OK;
 	path->source_identity = AF_FN(identity_of)(packet->saddr);
-	return AF_FN(deliver)(ctx, work, local, FROM_NETWORK);
+	return AF_FN(hand_over)(ctx, work, local, FROM_NETWORK);
 }
 
 /* The pod's packet answers a flow that came from outside. */
@@ -622,6 +637,29 @@ static __always_inline __u32 AF_FN(host_identity)(CTX *ctx, struct AF_FN(work) *
 	return sender && (sender->flags & LXC_HOST) ? IDENTITY_HOST : identity;
 }
 
+/* Who sent the packet: the mark said, in the path. A reserved identity is only a class of senders,
+ * the address may say more. That it is the host's says nothing: packets of others may have its
+ * address after masquerade.
+ */
+static __always_inline __u32 AF_FN(sender_identity)(CTX *ctx, struct AF_FN(work) * work)
+{
+	const struct AF_FN(packet) *packet = &work->packet;
+	const struct ipcache_value *known;
+	struct path *path = &work->path;
+
+	if (path->source_identity < IDENTITY_FIRST_ALLOCATED) {
+#if AF == 6
+		if (options.packet.nat46x64 && is_embedded(packet->saddr))
+			known = ipcache_lookup4(packet->saddr[3]);
+		else
+#endif
+			known = AF_FN(ipcache_lookup)(packet->saddr);
+		if (known && known->identity && known->identity != IDENTITY_HOST)
+			path->source_identity = known->identity;
+	}
+	return AF_FN(host_identity)(ctx, work);
+}
+
 /* A packet that the node sends to pods. Returns a verdict, or less: a drop reason. */
 GLOBAL int AF_FN(from_host)(CTX *ctx, struct AF_FN(work) * work)
 {
@@ -646,8 +684,12 @@ GLOBAL int AF_FN(from_host)(CTX *ctx, struct AF_FN(work) * work)
 	local = AF_FN(lxc_lookup)(packet->daddr);
 	if (local && (local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
 		return TC_ACT_OK;
-	if (local)
+	if (local) {
+		/* The kernel sends what comes from outside, too. */
+		if (options.packet.legacy_routing)
+			path->source_identity = AF_FN(sender_identity)(ctx, work);
 		return AF_FN(deliver)(ctx, work, local, FROM_HOST);
+	}
 	to = AF_FN(ipcache_lookup)(packet->daddr);
 	if (options.packet.tunnel) {
 		peer_of(&work->peer, to);

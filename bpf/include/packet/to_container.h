@@ -8,9 +8,6 @@
 
 #include "host.h"
 
-/* Identities below are reserved. */
-#define IDENTITY_FIRST_ALLOCATED 256
-
 /* The identity that the mark of a packet to a pod carries; 0 if it says nothing. */
 static __always_inline __u32 sender_of_mark(__u32 mark)
 {
@@ -19,12 +16,14 @@ static __always_inline __u32 sender_of_mark(__u32 mark)
 	return marked_identity(mark);
 }
 
-/* Origin of a packet with this mark. Without identity, no program of this node has handled it. */
+/* Origin of a packet with this mark. Without identity no program of this node has handled it, but
+ * with legacy routing cil_from_netdev may have.
+ */
 static __always_inline enum delivery delivery_of_mark(__u32 mark)
 {
 	if ((mark & MARK_MASK) == MARK_INGRESS_PROXY)
 		return FROM_INGRESS_PROXY;
-	return sender_of_mark(mark) ? FROM_HOST : FROM_NETWORK;
+	return sender_of_mark(mark) || options.packet.legacy_routing ? FROM_HOST : FROM_NETWORK;
 }
 
 #define AF 4

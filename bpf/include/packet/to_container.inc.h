@@ -1,29 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Packets of one address family that leave by the interface of a pod. */
 
-/* Who sent the packet: the mark said, in the path. A reserved identity is only a class of senders,
- * the address may say more. That it is the host's says nothing: packets of others may have its
- * address after masquerade.
- */
-static __always_inline __u32 AF_FN(sender_identity)(CTX *ctx, struct AF_FN(work) * work)
-{
-	const struct AF_FN(packet) *packet = &work->packet;
-	const struct ipcache_value *known;
-	struct path *path = &work->path;
-
-	if (path->source_identity < IDENTITY_FIRST_ALLOCATED) {
-#if AF == 6
-		if (options.packet.nat46x64 && is_embedded(packet->saddr))
-			known = ipcache_lookup4(packet->saddr[3]);
-		else
-#endif
-			known = AF_FN(ipcache_lookup)(packet->saddr);
-		if (known && known->identity && known->identity != IDENTITY_HOST)
-			path->source_identity = known->identity;
-	}
-	return AF_FN(host_identity)(ctx, work);
-}
-
 /* A packet for the pod behind this interface, which came as `how` says. Returns a verdict, or less:
  * a drop reason.
  */

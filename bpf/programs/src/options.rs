@@ -177,6 +177,8 @@ pub struct PacketOptions {
     pub ct_accounting: bool,
     /// Which events there are.
     pub events: EventKinds,
+    /// Packets between pods and the network pass the kernel's stack (`enable-host-legacy-routing`).
+    pub legacy_routing: bool,
 }
 
 /// Which events of packets there are.
@@ -338,6 +340,7 @@ impl Default for PacketOptions {
             all_vlans: false,
             ct_accounting: false,
             events: EventKinds::default(),
+            legacy_routing: false,
         }
     }
 }
@@ -482,6 +485,7 @@ macro_rules! raw_options {
         raw.trace_events = packets.events.traces.into();
         raw.debug_events = packets.events.debug.into();
         raw.protocols = packets.extended_protocols.into();
+        raw.legacy_routing = packets.legacy_routing.into();
         raw.dual_stack = (options.ipv4 && options.ipv6).into();
         raw.has_skip_neigh = values.has_skip_neigh.into();
         raw.has_mem_keys = values.has_mem_keys.into();

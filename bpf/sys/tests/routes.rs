@@ -7,7 +7,9 @@
 use std::{collections::BTreeSet, error::Error, net::IpAddr, process::Command};
 
 use skep_bpf_sys::{
-    route::{RouteError, host_routes, set_host_routes},
+    route::{
+        RouteError, add_unreachable, host_routes, remove_unreachable, set_host_routes, unreachable_addresses,
+    },
     testing::Node,
 };
 
@@ -116,6 +118,69 @@ fn an_interface_that_is_gone_has_no_routes_and_gets_none() {
         assert_eq!(
             error.to_string(),
             format!("no route to 10.1.0.7 by interface {first}")
+        );
+        Ok(())
+    });
+}
+
+fn unreachable() -> Outcome<Vec<IpAddr>> {
+    Ok(unreachable_addresses()?.into_iter().collect())
+}
+
+#[test]
+fn the_kernel_answers_for_unreachable_addresses() {
+    with_interfaces("unreachable", |_, _| {
+        let wanted = addresses(&["10.1.0.7", "fd00:1::7"]);
+        ip("route add unreachable 10.1.0.8/32")?;
+        ip("route add unreachable 10.1.1.0/24 proto kernel")?;
+
+        for address in &wanted {
+            assert!(add_unreachable(*address)?);
+            assert!(!add_unreachable(*address)?, "nothing to do");
+            let answer = ip(&format!("route get {address}")).unwrap_err().to_string();
+            assert!(answer.contains("No route to host"), "{answer}");
+        }
+
+        assert_eq!(unreachable()?, wanted, "those of others are not listed");
+        let routes = ip("-6 route show fd00:1::7")?;
+        assert!(
+            routes.starts_with("unreachable fd00:1::7 dev lo proto kernel"),
+            "{routes}"
+        );
+        for address in &wanted {
+            assert!(remove_unreachable(*address)?);
+            assert!(!remove_unreachable(*address)?, "nothing to do");
+        }
+        assert_eq!(unreachable()?, [] as [IpAddr; 0]);
+        assert!(
+            !remove_unreachable("10.1.0.8".parse()?)?,
+            "it has another protocol"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn addresses_with_a_route_are_not_unreachable() {
+    with_interfaces("reachable", |first, _| {
+        let wanted = addresses(&["10.1.0.7", "fd00:1::7"]);
+        set_host_routes(first, &wanted)?;
+
+        for address in &wanted {
+            assert!(!add_unreachable(*address)?);
+            assert!(!remove_unreachable(*address)?);
+        }
+        assert_eq!((listed(first)?, unreachable()?), (wanted.clone(), vec![]));
+
+        set_host_routes(first, &[])?;
+        for address in &wanted {
+            add_unreachable(*address)?;
+        }
+        // The next endpoint with the address has its route in any case.
+        set_host_routes(first, &wanted[..1])?;
+        assert_eq!(
+            (listed(first)?, unreachable()?),
+            (vec![wanted[0]], vec![wanted[1]])
         );
         Ok(())
     });

@@ -45,6 +45,13 @@ pub struct AttachConfig {
     /// enable-local-node-route.
     #[config(default = false)]
     pub enable_endpoint_routes: bool,
+    /// Packets between pods and the network pass the host's network stack, with its netfilter rules, instead of bypassing
+    /// it.
+    #[config(default = false)]
+    pub enable_host_legacy_routing: bool,
+    /// Add an unreachable route to the addresses of an endpoint that is deleted, until another endpoint has them.
+    #[config(default = false)]
+    pub enable_unreachable_routes: bool,
     /// With enable-endpoint-routes: another CNI plugin makes the routes.
     #[config(default = false, hidden)]
     pub cni_external_routing: bool,

@@ -26,15 +26,6 @@ pub struct UnsupportedConfig {
     /// Masquerading at certain devices alone: not supported.
     #[config(hidden)]
     pub egress_masquerade_interfaces: Vec<String>,
-    /// Addresses of the node that do not count as its own: not supported.
-    #[config(hidden)]
-    pub exclude_local_address: Vec<String>,
-    /// The way through the stack of the host: packets always bypass it.
-    #[config(default = false, hidden)]
-    pub enable_host_legacy_routing: bool,
-    /// Unreachable routes for endpoints that are gone: not supported.
-    #[config(default = false, hidden)]
-    pub enable_unreachable_routes: bool,
     /// Counters of connections by zone: not supported.
     #[config(default = false, hidden)]
     pub enable_active_connection_tracking: bool,
@@ -121,10 +112,7 @@ impl UnsupportedConfig {
 
     /// Settings with values, and the value that requests nothing.
     fn requested_values(&self) -> Vec<Unsupported> {
-        let (interfaces, local) = (
-            self.egress_masquerade_interfaces.join(","),
-            self.exclude_local_address.join(","),
-        );
+        let interfaces = self.egress_masquerade_interfaces.join(",");
         let tracing = self.ip_tracing_option_type.to_string();
         let values = [
             (
@@ -157,12 +145,6 @@ impl UnsupportedConfig {
                 "",
                 "packets are masqueraded at all devices",
             ),
-            (
-                "exclude-local-address",
-                &local,
-                "",
-                "all addresses of the node are its own",
-            ),
         ];
         values
             .into_iter()
@@ -173,16 +155,6 @@ impl UnsupportedConfig {
 
     fn requested_switches(&self) -> impl Iterator<Item = Unsupported> {
         let switches = [
-            (
-                "enable-host-legacy-routing",
-                self.enable_host_legacy_routing,
-                "packets bypass the stack of the host",
-            ),
-            (
-                "enable-unreachable-routes",
-                self.enable_unreachable_routes,
-                "endpoints that are gone have no unreachable routes",
-            ),
             (
                 "enable-active-connection-tracking",
                 self.enable_active_connection_tracking,
@@ -251,7 +223,7 @@ mod tests {
         let found = requested(|config| {
             config.enable_policy = "default".to_owned();
             config.datapath_mode = "netkit".to_owned();
-            config.exclude_local_address = vec!["10.0.0.0/8".to_owned(), "fd00::/8".to_owned()];
+            config.egress_masquerade_interfaces = vec!["eth0".to_owned(), "eth1".to_owned()];
             config.enable_wireguard = true;
         });
         assert_eq!(
@@ -259,7 +231,7 @@ mod tests {
             [
                 "enable-policy=default",
                 "datapath-mode=netkit",
-                "exclude-local-address=10.0.0.0/8,fd00::/8",
+                "egress-masquerade-interfaces=eth0,eth1",
                 "enable-wireguard=true",
             ]
         );

@@ -136,6 +136,7 @@ impl PacketSettings {
                 seeds: self.maglev.seed().jhash,
             },
             xdp: self.has_xdp(),
+            legacy_routing: self.attach.enable_host_legacy_routing,
             ..self.unchanging()
         };
         NodeOptions { packets, ..base }
@@ -310,6 +311,16 @@ pub(crate) mod tests {
         assert!(found.masquerade4 && !found.masquerade6);
         assert_eq!(found.native4, Some(([10, 0, 0, 0].into(), 8)));
         assert!(settings.has_egress());
+    }
+
+    #[test]
+    fn packets_pass_the_stack_if_the_setting_says_so() {
+        let mut settings = settings();
+        assert!(!options(&settings).legacy_routing);
+
+        settings.attach = cfg(|config: &mut AttachConfig| config.enable_host_legacy_routing = true);
+
+        assert!(options(&settings).legacy_routing);
     }
 
     #[test]

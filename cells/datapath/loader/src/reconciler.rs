@@ -48,7 +48,7 @@ enum KernelError {
     /// The kernel or its file system refused.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Sysctl(Vec<SysctlError>),
-    /// Node ports with backends elsewhere require forwarding: set `net.ipv4.ip_forward` and `net.ipv6.conf.all.forwarding`.
+    /// Node ports with backends elsewhere, and legacy routing, require forwarding: set `net.ipv4.ip_forward` and `net.ipv6.conf.all.forwarding`.
     #[error("forwarding is off: {}", .0.join(", "))]
     Forwarding(Vec<String>),
 }
@@ -266,9 +266,10 @@ impl Reconciler {
         }
     }
 
-    /// Devices that do not forward packets, though node ports are served there.
+    /// Devices that do not forward packets, though node ports are served there, or the kernel routes packets to pods.
     fn not_forwarding(&self, desired: &Desired) -> Vec<String> {
-        if !self.settings().replacement.enabled {
+        let settings = self.settings();
+        if !settings.replacement.enabled && !settings.attach.enable_host_legacy_routing {
             return Vec::new();
         }
         let mut found = Vec::new();

@@ -2,7 +2,7 @@
 
 //! Cell: endpoints of the node, in a table, in files, in the maps and at their interfaces.
 //! Requires: the maps, `Arc<dyn EndpointHooks>`, the ipcache, the addresses of the node; optionally `Arc<dyn EndpointFlows>`,
-//! `Arc<dyn Interfaces>`, `Arc<dyn EndpointRoutes>`.
+//! `Arc<dyn Interfaces>`, `Arc<dyn EndpointRoutes>`, the local node.
 //! Provides: [`Endpoints`], read-only table `endpoints`.
 
 use std::{sync::Arc, time::Duration};
@@ -11,7 +11,7 @@ use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
 use skep_datapath_config::AttachConfig;
 use skep_endpoint_hooks::{EndpointFlows, EndpointHooks};
 use skep_ipcache::{Publisher, Writer};
-use skep_node::NodeAddress;
+use skep_node::{LocalNode, NodeAddress};
 use statedb::{Db, RwTable, Table, reconciler::Reconciler};
 
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
     maps, reconciler,
     restore::Restore,
     state_dir::StateDir,
+    unreachable::UnreachableRoutes,
 };
 
 /// Endpoints of the node.
@@ -75,6 +76,7 @@ pub(crate) struct StartParams {
     routes: Option<Arc<dyn EndpointRoutes>>,
     ipcache: Writer,
     addresses: Table<NodeAddress>,
+    node: Option<Table<LocalNode>>,
     metrics: Arc<EndpointMetrics>,
     jobs: Jobs,
 }
@@ -94,9 +96,18 @@ fn start(params: StartParams) -> Result<(), StartError> {
         routes,
         ipcache,
         addresses,
+        node,
         metrics,
         jobs,
     } = params;
+    let routing = EndpointRouting::new(&routing);
+    let routes = routes.unwrap_or_else(|| Arc::new(KernelRoutes));
+    let unreachable = UnreachableRoutes {
+        is_on: routing.unreachable,
+        routes: routes.clone(),
+        db: db.clone(),
+        node,
+    };
     let interfaces = interfaces.unwrap_or_else(|| Arc::new(KernelInterfaces));
 
     let restore = Arc::new(Restore {
@@ -111,13 +122,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
     });
     jobs.spawn(job.retry(retry()))?;
 
-    let ops = EndpointOps::new(
-        maps.clone(),
-        hooks.clone(),
-        (*files).clone(),
-        EndpointRouting::new(&routing),
-        routes.unwrap_or_else(|| Arc::new(KernelRoutes)),
-    );
+    let ops = EndpointOps::new(maps.clone(), hooks.clone(), (*files).clone(), routing, routes);
     let reconciler = Arc::new(Reconciler::new(
         &db,
         table,
@@ -162,9 +167,16 @@ fn start(params: StartParams) -> Result<(), StartError> {
     });
     jobs.spawn(job.retry(retry()))?;
 
+    let of_node = unreachable.clone();
+    let job = Job::once("remove-unreachable-routes", move |cx: JobCtx| {
+        let routes = of_node.clone();
+        async move { cx.until_cancelled(routes.follow(&cx)).await.unwrap_or(Ok(())) }
+    });
+    jobs.spawn(job.retry(retry()))?;
     let removal = Arc::new(Removal {
         endpoints: endpoints.clone(),
         flows,
+        unreachable,
         metrics,
     });
     jobs.spawn(Job::once("remove-disconnected", move |cx: JobCtx| {

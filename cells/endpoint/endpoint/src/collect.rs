@@ -9,22 +9,26 @@ use std::{
 
 use hive::JobCtx;
 use parking_lot::Mutex;
+use skep_bpf_sys::route::RouteError;
 use skep_endpoint_hooks::{EndpointFlows, ForgetError};
 use statedb::{Change, Obj};
 
-use crate::{Endpoint, EndpointMetrics, EndpointState, Endpoints, Interfaces, Phase};
+use crate::{
+    Endpoint, EndpointMetrics, EndpointState, Endpoints, Interfaces, Phase, unreachable::UnreachableRoutes,
+};
 
 /// Ends the life of endpoints that are taken down.
 pub(crate) struct Removal {
     pub(crate) endpoints: Endpoints,
     /// What programs remember of flows, if they do.
     pub(crate) flows: Option<Arc<dyn EndpointFlows>>,
+    pub(crate) unreachable: UnreachableRoutes,
     pub(crate) metrics: Arc<EndpointMetrics>,
 }
 
 impl Removal {
-    /// Forgets the flows of endpoints of which nothing else is left and removes them from the table, so that their addresses
-    /// may be used again; counts the others. Until cancelled.
+    /// Forgets the flows of endpoints of which nothing else is left, adds unreachable routes to their addresses, and removes
+    /// them from the table, so that their addresses may be used again; counts the others. Until cancelled.
     pub(crate) async fn follow(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
         let db = self.endpoints.db();
         let mut changes = self.endpoints.table().follow(db);
@@ -55,21 +59,28 @@ impl Removal {
                 changed.closed().await;
                 continue;
             }
-            match self.forget(&gone).await {
+            match self.release(&gone).await {
                 // Also if the one before could not be forgotten: nothing is left to be done about it.
                 Ok(()) => cx.health.ok("Running"),
                 // The address is not kept for it: an entry matters only to a flow with the same ports.
                 Err(error) => {
                     tracing::warn!(
                         error = hive::error_chain(&error),
-                        "flows of endpoints are not forgotten"
+                        "endpoints that are gone left something behind"
                     );
                     cx.health
-                        .degraded("Flows of an endpoint that is gone are not forgotten", &error);
+                        .degraded("An endpoint that is gone left something behind", &error);
                 }
             }
             self.endpoints.remove(&gone)?;
         }
+    }
+
+    /// Leaves nothing undone for the error that it returns.
+    async fn release(&self, gone: &[Obj<Endpoint>]) -> Result<(), ReleaseError> {
+        let routes = self.unreachable.add(gone);
+        self.forget(gone).await?;
+        Ok(routes?)
     }
 
     async fn forget(&self, gone: &[Obj<Endpoint>]) -> Result<(), ForgetError> {
@@ -79,6 +90,17 @@ impl Removal {
         let addresses = gone.iter().flat_map(|row| row.spec.addresses());
         flows.forget(addresses.collect()).await
     }
+}
+
+/// What endpoints that are gone left behind. It keeps their addresses from no other endpoint.
+#[derive(Debug, thiserror::Error)]
+enum ReleaseError {
+    /// Entries of flows.
+    #[error(transparent)]
+    Flows(#[from] ForgetError),
+    /// Addresses without unreachable routes.
+    #[error(transparent)]
+    Route(#[from] RouteError),
 }
 
 /// Finds endpoints whose interface is gone.

@@ -2,7 +2,7 @@
 
 //! What the datapath does for an endpoint beyond delivery: a route of its own, a program for what the kernel sends there.
 
-use std::{fmt::Debug, net::IpAddr};
+use std::{collections::BTreeSet, fmt::Debug, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 use skep_bpf_sys::route::{self, RouteError};
@@ -40,6 +40,8 @@ pub struct EndpointRouting {
     pub endpoint_routes: bool,
     /// The routes are another CNI plugin's (`cni-external-routing`, `cni-chaining-mode=aws-cni`).
     pub external: bool,
+    /// Addresses of deleted endpoints get unreachable routes (`enable-unreachable-routes`).
+    pub unreachable: bool,
 }
 
 impl EndpointRouting {
@@ -48,6 +50,7 @@ impl EndpointRouting {
         Self {
             endpoint_routes: config.enable_endpoint_routes,
             external: config.has_external_routing(),
+            unreachable: config.enable_unreachable_routes,
         }
     }
 
@@ -84,6 +87,27 @@ pub trait EndpointRoutes: Send + Sync + Debug {
     ///
     /// [`RouteError`] names the address.
     fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), RouteError>;
+
+    /// Adds an unreachable route to an address, unless there is a route to this address alone.
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError`] names the address.
+    fn add_unreachable(&self, address: IpAddr) -> Result<(), RouteError>;
+
+    /// Removes the unreachable route to an address; fine if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError`] names the address.
+    fn remove_unreachable(&self, address: IpAddr) -> Result<(), RouteError>;
+
+    /// Addresses with an unreachable route.
+    ///
+    /// # Errors
+    ///
+    /// [`RouteError::ListUnreachable`]
+    fn unreachable(&self) -> Result<BTreeSet<IpAddr>, RouteError>;
 }
 
 /// The routes of the network namespace of this process.
@@ -93,6 +117,18 @@ pub struct KernelRoutes;
 impl EndpointRoutes for KernelRoutes {
     fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), RouteError> {
         route::set_host_routes(ifindex, addresses).map(drop)
+    }
+
+    fn add_unreachable(&self, address: IpAddr) -> Result<(), RouteError> {
+        route::add_unreachable(address).map(drop)
+    }
+
+    fn remove_unreachable(&self, address: IpAddr) -> Result<(), RouteError> {
+        route::remove_unreachable(address).map(drop)
+    }
+
+    fn unreachable(&self) -> Result<BTreeSet<IpAddr>, RouteError> {
+        route::unreachable_addresses()
     }
 }
 
@@ -113,6 +149,7 @@ mod tests {
     const ON: EndpointRouting = EndpointRouting {
         endpoint_routes: true,
         external: false,
+        unreachable: false,
     };
 
     #[test]

@@ -36,6 +36,7 @@ mod restore;
 mod state_dir;
 #[cfg(test)]
 mod tests;
+mod unreachable;
 mod writer;
 
 pub use cell::cell;

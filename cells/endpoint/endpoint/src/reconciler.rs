@@ -86,6 +86,12 @@ impl EndpointOps {
         self.files.save(endpoint, effective)?;
         let open = policies.write(endpoint.id, &Policies::allow_all())?;
         self.attach(endpoint, endpoint.facts(identity, open), effective)?;
+        if self.routing.unreachable {
+            // Of an endpoint before that had the address.
+            for address in endpoint.spec.addresses() {
+                self.routes.remove_unreachable(address)?;
+            }
+        }
         for (key, value) in endpoint.lxc_entries(identity) {
             if lxc.lookup(&key)? != Some(value) {
                 lxc.update(&key, &value)

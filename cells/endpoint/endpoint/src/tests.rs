@@ -12,4 +12,5 @@ pub(crate) mod hive;
 mod life;
 mod restore;
 mod routes;
+mod unreachable;
 mod world;

@@ -22,25 +22,38 @@ pub struct DeviceConfig {
 pub struct AddressConfig {
     /// Networks whose addresses have node ports. Default: one address of each family on each device.
     pub nodeport_addresses: Vec<String>,
+    /// Networks whose addresses are never the node's own, whatever interface has them.
+    pub exclude_local_address: Vec<String>,
 }
 
 impl AddressConfig {
     fn check(&self, faults: &mut Faults) {
-        for network in &self.nodeport_addresses {
-            if network.trim().parse::<IpNet>().is_err() {
-                faults.add(
-                    "nodeport-addresses",
-                    format!("`{network}` is not a network such as 192.0.2.0/24"),
-                );
+        for (key, networks) in [
+            ("nodeport-addresses", &self.nodeport_addresses),
+            ("exclude-local-address", &self.exclude_local_address),
+        ] {
+            for network in networks {
+                if network.trim().parse::<IpNet>().is_err() {
+                    faults.add(key, format!("`{network}` is not a network such as 192.0.2.0/24"));
+                }
             }
         }
     }
 
-    /// The networks. Validation has rejected malformed ones.
-    pub fn networks(&self) -> Vec<IpNet> {
-        self.nodeport_addresses
-            .iter()
-            .filter_map(|network| network.trim().parse().ok())
-            .collect()
+    /// The networks whose addresses have node ports. Validation has rejected malformed ones.
+    pub fn node_port_networks(&self) -> Vec<IpNet> {
+        networks(&self.nodeport_addresses)
     }
+
+    /// The networks whose addresses are not the node's. Validation has rejected malformed ones.
+    pub fn excluded_networks(&self) -> Vec<IpNet> {
+        networks(&self.exclude_local_address)
+    }
+}
+
+fn networks(texts: &[String]) -> Vec<IpNet> {
+    texts
+        .iter()
+        .filter_map(|network| network.trim().parse().ok())
+        .collect()
 }

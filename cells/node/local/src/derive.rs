@@ -20,6 +20,8 @@ const LARGEST_SCOPE: u8 = 252;
 pub struct AddressRules {
     /// Networks whose addresses have node ports; empty for one address of each family on each device.
     pub node_port_networks: Vec<IpNet>,
+    /// Networks whose addresses are not the node's.
+    pub excluded: Vec<IpNet>,
     /// Addresses of the node in the cluster, which are preferred.
     pub node_addrs: Vec<IpAddr>,
     /// Whether IPv4 is used.
@@ -30,7 +32,8 @@ pub struct AddressRules {
 
 impl AddressRules {
     fn uses(&self, addr: IpAddr) -> bool {
-        if addr.is_ipv4() { self.ipv4 } else { self.ipv6 }
+        let is_on = if addr.is_ipv4() { self.ipv4 } else { self.ipv6 };
+        is_on && !self.excluded.iter().any(|network| network.contains(&addr))
     }
 }
 
@@ -251,6 +254,29 @@ mod tests {
             &device_addresses(&eth, &rules),
             &["198.51.100.5 primary", "10.0.0.4 nodeport", "10.0.0.5 nodeport"],
         );
+    }
+
+    #[test]
+    fn excluded_addresses_are_not_the_nodes() {
+        let eth = device("eth0", &["10.0.0.5", "169.254.25.10", "fd00::5", "2001:db8::5"]);
+        let mut host = device(HOST_DEVICE, &["10.1.0.1"]);
+        let rules = AddressRules {
+            excluded: ["10.0.0.0/15", "fd00::/8"]
+                .map(|text| text.parse().unwrap())
+                .into(),
+            ..rules()
+        };
+
+        assert_rows(
+            &device_addresses(&eth, &rules),
+            &["169.254.25.10 nodeport primary", "2001:db8::5 nodeport primary"],
+        );
+        assert_rows(
+            &fallback_addresses([&eth].into_iter(), &rules),
+            &["169.254.25.10 primary", "2001:db8::5 primary"],
+        );
+        host.selected = false;
+        assert_rows(&device_addresses(&host, &rules), &[]);
     }
 
     #[test]

@@ -308,7 +308,8 @@ pub(crate) fn reflect_addresses(params: AddressParams) -> Result<(), RegisterErr
     let initializer = params.table.register_initializer(&mut txn, "devices")?;
     txn.commit();
     let work = Arc::new(Addresses {
-        networks: params.config.networks(),
+        node_ports: params.config.node_port_networks(),
+        excluded: params.config.excluded_networks(),
         db: params.db,
         table: params.table,
         devices: params.devices,
@@ -329,7 +330,8 @@ struct Addresses {
     table: RwTable<NodeAddress>,
     devices: Table<Device>,
     local: Option<Table<LocalNode>>,
-    networks: Vec<ipnet::IpNet>,
+    node_ports: Vec<ipnet::IpNet>,
+    excluded: Vec<ipnet::IpNet>,
     initializer: InitGuard,
 }
 
@@ -341,7 +343,8 @@ impl Addresses {
             let devices_changed = self.devices.table_watch(&snapshot);
             let node_changed = self.local.as_ref().map(|local| local.table_watch(&snapshot));
             let rules = AddressRules {
-                node_port_networks: self.networks.clone(),
+                node_port_networks: self.node_ports.clone(),
+                excluded: self.excluded.clone(),
                 node_addrs: cluster_addrs(self.local.as_ref(), &snapshot),
                 ipv4: true,
                 ipv6: true,

@@ -493,6 +493,32 @@ fn named_devices_and_networks_are_obeyed() {
 }
 
 #[test]
+fn addresses_of_excluded_networks_are_not_the_nodes() {
+    in_namespace(|| async {
+        let handle = netlink();
+        let eth1 = add_cable(&handle, "eth1", "lxc1", "10.1.0.1").await;
+        add_address(&handle, eth1, "10.9.0.1", 32).await;
+        let settings = Settings::new()
+            .flag("devices", "eth1")
+            .flag("exclude-local-address", "10.9.0.0/16");
+        let bench = Bench::start(vec![cells::devices()], settings).await;
+
+        bench
+            .rows("devices", &[0, 2], &["lo false", "lxc1 false", "eth1 true"])
+            .await;
+        bench
+            .rows(
+                "node-addresses",
+                &[0, 1, 3],
+                &["10.1.0.1 false *", "10.1.0.1 true eth1"],
+            )
+            .await;
+        // Without a cluster these are what the node has.
+        bench.rows("local-node", &[2], &["InternalIP:10.1.0.1"]).await;
+    });
+}
+
+#[test]
 fn namespaces_have_cookies() {
     in_namespace(|| async {
         let bench = Bench::start(vec![cells::devices()], Settings::new()).await;
@@ -534,7 +560,9 @@ async fn store_keeps_name_and_wakes_only_for_changes() {
 
 #[tokio::test]
 async fn wrong_network_is_a_finding_of_the_plan() {
-    let settings = Settings::new().flag("nodeport-addresses", "10.0.0.0/8,nonsense");
+    let settings = Settings::new()
+        .flag("nodeport-addresses", "10.0.0.0/8,nonsense")
+        .flag("exclude-local-address", "fd00::/8,10.0.0.1");
     let db = Cell::module("db", "Database").provide(Db::new);
 
     let report = Hive::new([db, cells::devices(), cells::addresses()])
@@ -544,6 +572,8 @@ async fn wrong_network_is_a_finding_of_the_plan() {
         .to_string();
 
     assert!(report.contains("nonsense"), "{report}");
+    assert!(report.contains("exclude-local-address"), "{report}");
+    assert!(report.contains("`10.0.0.1` is not a network"), "{report}");
 }
 
 /// A cluster that has only this Node, and reports its changes.

@@ -10,7 +10,7 @@ use hive::{Cell, Cfg, Jobs, Params};
 use skep_datapath_config::{AddressFamilies, TunnelConfig};
 use skep_ipcache::{Config, Source, Writer};
 use skep_k8s_client::Client;
-use skep_node::{LocalNode, LocalNodeStore, NodeName};
+use skep_node::{AddressConfig, LocalNode, LocalNodeStore, NodeName};
 use statedb::{Db, Table};
 
 use crate::apiserver::ApiServers;
@@ -55,6 +55,7 @@ pub(crate) struct StartParams {
     config: Cfg<Config>,
     families: Cfg<AddressFamilies>,
     tunnel: Cfg<TunnelConfig>,
+    addresses: Option<Cfg<AddressConfig>>,
     local: LocalNodeStore,
     local_table: Table<LocalNode>,
     name: NodeName,
@@ -70,6 +71,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         config,
         families,
         tunnel,
+        addresses,
         local,
         local_table,
         name,
@@ -113,6 +115,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         name,
         families,
         tunnel,
+        excluded: addresses.map_or_else(Vec::new, |config| config.excluded_networks()),
     }
     .spawn(&jobs)?;
     Ok(())

@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 
 use hive::Cfg;
+use ipnet::IpNet;
 use skep_datapath_config::{AddressFamilies, TunnelConfig};
 use skep_identity::Reserved;
 use skep_ipcache::{Claim, EndpointFlags, Owner, Prefix, ResourceId};
@@ -21,6 +22,8 @@ pub(crate) struct View {
     pub(crate) local: NodeKey,
     pub(crate) families: Cfg<AddressFamilies>,
     pub(crate) tunnel: Cfg<TunnelConfig>,
+    /// Networks whose addresses are not this node's.
+    pub(crate) excluded: Vec<IpNet>,
 }
 
 impl View {
@@ -30,6 +33,11 @@ impl View {
         } else {
             self.families.ipv6
         }
+    }
+
+    /// Whether an address that this node is known by is the host's.
+    fn is_host(&self, address: IpAddr) -> bool {
+        self.is_on(address) && !self.excluded.iter().any(|network| network.contains(&address))
     }
 
     pub(crate) fn world(&self, address: IpAddr) -> Reserved {
@@ -46,7 +54,7 @@ pub(crate) fn claims_of(node: &Node, view: &View) -> Vec<(Prefix, Claim)> {
     );
     if node.key == view.local {
         let addresses = node.reachable().map(|(_, address)| address);
-        let addresses = addresses.filter(|address| view.is_on(*address));
+        let addresses = addresses.filter(|address| view.is_host(*address));
         return addresses
             .map(|address| (address.into(), Claim::labels(owner.clone(), Reserved::Host)))
             .collect();

@@ -39,6 +39,8 @@ pub(crate) fn start(params: HostParams) -> Result<(), StartError> {
         local: local_key(&params.local, &params.name),
         families: params.families,
         tunnel: params.tunnel,
+        // They are not in the table.
+        excluded: Vec::new(),
     };
     let work = Arc::new(HostAddresses {
         db: params.db,

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hive::{Cfg, Job, JobCtx, Jobs, SpawnError};
+use ipnet::IpNet;
 use skep_datapath_config::{AddressFamilies, TunnelConfig};
 use skep_ipcache::{Owner, Published, SourceGuard, Writer};
 use skep_node::{LocalNodeStore, NodeName};
@@ -25,6 +26,8 @@ pub(crate) struct NodeClaims {
     pub(crate) name: NodeName,
     pub(crate) families: Cfg<AddressFamilies>,
     pub(crate) tunnel: Cfg<TunnelConfig>,
+    /// Networks whose addresses are not this node's.
+    pub(crate) excluded: Vec<IpNet>,
 }
 
 impl NodeClaims {
@@ -56,6 +59,7 @@ impl NodeClaims {
             local: local_key(&self.local, &self.name),
             families: self.families.clone(),
             tunnel: self.tunnel.clone(),
+            excluded: self.excluded.clone(),
         }
     }
 

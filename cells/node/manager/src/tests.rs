@@ -17,7 +17,7 @@ use skep_datapath_maps::Maps;
 use skep_ipcache::Source;
 use skep_k8s_apiserver::FakeClient;
 use skep_k8s_types::slim::NodeAddressType;
-use skep_node::{LocalNodeStore, NodeAddress, NodeName};
+use skep_node::{AddressConfig, LocalNodeStore, NodeAddress, NodeName};
 use statedb::{Db, RwTable, Table};
 
 use crate::{Node, NodeKey, NodeManager};

@@ -10,6 +10,7 @@ mod families;
 mod hops;
 mod ipip;
 mod itself;
+mod legacy;
 mod mtu;
 mod network;
 mod node;

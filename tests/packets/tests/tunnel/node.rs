@@ -58,7 +58,7 @@ pub(crate) struct Member {
     pub(crate) pod: Pod,
     store: Arc<MapStore>,
     pub(crate) services: LbMaps,
-    _programs: Vec<Packets>,
+    programs: Vec<Packets>,
     policy: KernelMap,
 }
 
@@ -267,7 +267,7 @@ fn member(world: &Node, n: u8, netns: Pod, pod: Pod, setup: Setup<'_>) -> Member
         pod,
         store,
         services,
-        _programs: programs,
+        programs,
         policy,
     }
 }
@@ -429,6 +429,42 @@ fn allow(policy: &KernelMap, identity: u32, is_allowed: bool) {
 }
 
 impl Member {
+    /// Routes the addresses of the pod to its interface, where the program for what the kernel sends decides.
+    pub(crate) fn route_endpoint(&self) {
+        self.netns.run(|| {
+            let (lxc, _) = network::link("lxc1");
+            attach(&self.programs, "cil_to_container", lxc, TC_EGRESS);
+            let endpoints = self.store.open::<u32, Endpoint>("skep_endpoints").unwrap();
+            let known = endpoints.lookup(&lxc).unwrap().unwrap();
+            let flags = known.flags | endpoint_flags::EGRESS_PROGRAM;
+            endpoints.update(&lxc, &Endpoint { flags, ..known }).unwrap();
+            for is_ipv6 in [false, true] {
+                let address = pod_address(self.n, is_ipv6);
+                network::add_route(lxc, address, bits(is_ipv6, 32, 128), None, None);
+            }
+        });
+    }
+
+    /// Packets of an address family that the kernel of the node has forwarded.
+    pub(crate) fn forwarded(&self, is_ipv6: bool) -> u64 {
+        let text = self.netns.run(|| {
+            let name = if is_ipv6 { "snmp6" } else { "snmp" };
+            std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap()
+        });
+        let count = if is_ipv6 {
+            let line = text.lines().find(|line| line.starts_with("Ip6OutForwDatagrams"));
+            line.and_then(|line| line.split_whitespace().nth(1))
+        } else {
+            let mut lines = text.lines().filter(|line| line.starts_with("Ip: "));
+            let names = lines.next().unwrap_or_default().split_whitespace();
+            let values = lines.next().unwrap_or_default().split_whitespace();
+            names
+                .zip(values)
+                .find_map(|(name, value)| (name == "ForwDatagrams").then_some(value))
+        };
+        count.unwrap().parse().unwrap()
+    }
+
     /// Sets an ingress policy that allows these identities only.
     pub(crate) fn allow_only(&self, identities: &[u32]) {
         allow(&self.policy, 0, false);

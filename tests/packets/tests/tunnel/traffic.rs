@@ -22,7 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Answers one connection in a pod with all that it sends; yields where the connection came from.
 pub(crate) fn tcp_server(pod: &Pod, at: SocketAddr) -> JoinHandle<io::Result<SocketAddr>> {
-    let listener = pod.run(|| TcpListener::bind(at)).unwrap();
+    tcp_serve(pod.run(|| TcpListener::bind(at)).unwrap())
+}
+
+/// As [`tcp_server`], of a listener.
+pub(crate) fn tcp_serve(listener: TcpListener) -> JoinHandle<io::Result<SocketAddr>> {
     std::thread::spawn(move || {
         let (mut stream, from) = listener.accept()?;
         stream.set_read_timeout(Some(PATIENCE))?;

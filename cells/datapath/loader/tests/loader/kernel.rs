@@ -168,18 +168,25 @@ fn programs_are_attached_with_read_only_settings_and_health_names_them() {
 }
 
 #[test]
-fn a_device_that_does_not_forward_is_named_where_node_ports_are_served() {
+fn a_device_that_does_not_forward_is_named_where_the_node_forwards() {
     run("forwarding", async |world: World| {
         std::fs::write("/proc/sys/net/ipv4/conf/eth0/forwarding", "0")?;
+        let agent = world.attached(&[]).await?;
+        assert_eq!(agent.health().1, None);
+        agent.stop().await?;
 
-        let agent = world.attached(&["--kube-proxy-replacement"]).await?;
+        for flag in ["--kube-proxy-replacement", "--enable-host-legacy-routing"] {
+            let agent = world.attached(&[flag]).await?;
 
-        agent.until("degraded", |agent| agent.health().1.is_some()).await;
-        assert_eq!(
-            agent.health().1.as_deref(),
-            Some("forwarding is off: eth0 (IPv4)")
-        );
-        agent.stop().await
+            agent.until("degraded", |agent| agent.health().1.is_some()).await;
+            assert_eq!(
+                agent.health().1.as_deref(),
+                Some("forwarding is off: eth0 (IPv4)"),
+                "{flag}"
+            );
+            agent.stop().await?;
+        }
+        Ok(())
     });
 }
 

@@ -42,7 +42,7 @@ async fn start_with(limits: &[(&str, &str)]) -> Bench {
 
 /// Status and body of an answer.
 async fn ask(bench: &Bench, method: &str, path: &str, body: Value) -> (u16, Value) {
-    let mut stream = UnixStream::connect(bench.folder.path().join("agent.sock"))
+    let mut stream = UnixStream::connect(bench.folder().join("agent.sock"))
         .await
         .unwrap();
     let body = match body {

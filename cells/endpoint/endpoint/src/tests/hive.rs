@@ -16,20 +16,39 @@ use skep_endpoint_hooks::{
     testing::{FakeFlows, FakeHooks},
 };
 use skep_identity::NumericIdentity;
-use skep_node::NodeAddress;
+use skep_node::{LocalNodeStore, NodeAddress, NodeName};
 use statedb::{Db, Obj, RwTable, Table};
 use tempfile::TempDir;
 
 use super::world::{FakeInterfaces, FakeRoutes, spec};
-use crate::{Endpoint, EndpointRoutes, Endpoints, Interfaces};
+use crate::{Endpoint, EndpointRoutes, EndpointSpec, Endpoints, Interfaces};
+
+/// What outlives an agent.
+#[derive(Clone)]
+pub(super) struct Kernel {
+    folder: Arc<TempDir>,
+    pub(super) hooks: Arc<FakeHooks>,
+    interfaces: Arc<FakeInterfaces>,
+    pub(super) routes: Arc<FakeRoutes>,
+}
+
+impl Kernel {
+    pub(super) fn new() -> Self {
+        Self {
+            folder: Arc::new(tempfile::tempdir().unwrap()),
+            hooks: Arc::default(),
+            interfaces: Arc::default(),
+            routes: Arc::default(),
+        }
+    }
+}
 
 /// A running hive, and what stands for the kernel around it.
 pub(crate) struct Bench {
     pub(crate) running: Running,
-    pub(crate) folder: Arc<TempDir>,
     pub(crate) hooks: Arc<FakeHooks>,
     flows: Arc<FakeFlows>,
-    interfaces: Arc<FakeInterfaces>,
+    pub(super) kernel: Kernel,
 }
 
 fn addresses(db: Db) -> Result<(RwTable<NodeAddress>, Table<NodeAddress>), statedb::Error> {
@@ -42,46 +61,78 @@ fn addresses(db: Db) -> Result<(RwTable<NodeAddress>, Table<NodeAddress>), state
 
 impl Bench {
     pub(crate) async fn start(more: Vec<Cell>) -> Self {
-        let folder = Arc::new(tempfile::tempdir().unwrap());
-        Self::start_in(folder, Arc::default(), Arc::default(), more).await
+        Self::start_in(Kernel::new(), &[], more).await
     }
 
     /// A hive whose programs are loaded, and its one endpoint, which is ready.
     async fn with_endpoint(identity: NumericIdentity) -> (Self, Endpoints, Obj<Endpoint>) {
         let bench = Self::start(Vec::new()).await;
-        bench.plug(7);
         bench.hooks.load();
+        let row = bench.create(spec(7), identity).await;
         let endpoints = bench.endpoints();
-        endpoints.restored().await;
-        let row = endpoints.create(spec(7), None, Some(identity)).unwrap();
-        endpoints.wait_ready(row.id).await.unwrap();
         (bench, endpoints, row)
     }
 
-    async fn start_in(
-        folder: Arc<TempDir>,
-        hooks: Arc<FakeHooks>,
-        interfaces: Arc<FakeInterfaces>,
-        more: Vec<Cell>,
-    ) -> Self {
+    /// Creates an endpoint with its interface, and waits until it is ready.
+    pub(super) async fn create(&self, spec: EndpointSpec, identity: NumericIdentity) -> Obj<Endpoint> {
+        self.plug((spec.ifindex - 100) as u8);
+        let endpoints = self.endpoints();
+        endpoints.restored().await;
+        let row = endpoints.create(spec, None, Some(identity)).unwrap();
+        endpoints.wait_ready(row.id).await.unwrap()
+    }
+
+    /// Deletes an endpoint, and waits until it is gone.
+    pub(super) async fn delete(&self, id: u16) {
+        let endpoints = self.endpoints();
+        assert!(endpoints.disconnect(id).unwrap());
+        endpoints.wait_gone(id).await.unwrap();
+    }
+
+    /// Errors that health reports.
+    pub(super) fn errors(&self) -> Vec<String> {
+        let entries = self.running.health().entries();
+        entries.into_iter().filter_map(|entry| entry.error).collect()
+    }
+
+    /// The folder of its socket.
+    #[cfg(feature = "api")]
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.kernel.folder.path()
+    }
+
+    pub(super) fn local_node(&self) -> LocalNodeStore {
+        self.running.get().unwrap()
+    }
+
+    pub(super) async fn start_in(kernel: Kernel, settings: &[&str], more: Vec<Cell>) -> Self {
+        let Kernel {
+            folder,
+            hooks,
+            interfaces,
+            routes,
+        } = kernel.clone();
         let flows = Arc::new(FakeFlows::default());
-        let (of_hooks, of_flows, of_interfaces) = (hooks.clone(), flows.clone(), interfaces.clone());
+        let (of_hooks, of_flows) = (hooks.clone(), flows.clone());
         let fakes = Cell::module("fakes", "What stands for the kernel")
             .provide(addresses)
             .provide(move || -> Arc<dyn EndpointHooks> { of_hooks.clone() })
             .provide(move || -> Arc<dyn EndpointFlows> { of_flows.clone() })
-            .provide(move || -> Arc<dyn Interfaces> { of_interfaces.clone() })
-            .provide(|| -> Arc<dyn EndpointRoutes> { Arc::new(FakeRoutes::default()) });
+            .provide(move || -> Arc<dyn Interfaces> { interfaces.clone() })
+            .provide(move || -> Arc<dyn EndpointRoutes> { routes.clone() })
+            .provide(|| NodeName::new("n1"));
         let has_api = !more.is_empty();
         let cells = [
             statedb::cell(),
             skep_datapath_config::cell(),
             skep_datapath_maps::in_memory_cell(),
             skep_ipcache::cell(),
+            skep_node::cells::local_node(),
             crate::cell(),
             fakes,
         ];
         let mut flags = vec![format!("--state-dir={}", folder.path().display())];
+        flags.extend(settings.iter().map(ToString::to_string));
         if has_api {
             flags.push(format!(
                 "--socket-path={}",
@@ -93,19 +144,19 @@ impl Bench {
             .root::<Endpoints>()
             .root::<Arc<Maps>>()
             .root::<RwTable<NodeAddress>>()
+            .root::<LocalNodeStore>()
             .root::<Db>();
         let running = hive::testing::start_with(hive, Settings::new().args(flags)).await;
         Self {
             running,
-            folder,
             hooks,
             flows,
-            interfaces,
+            kernel,
         }
     }
 
     pub(crate) fn plug(&self, number: u8) {
-        self.interfaces.plug(&self.hooks, number);
+        self.kernel.interfaces.plug(&self.hooks, number);
     }
 
     pub(crate) fn endpoints(&self) -> Endpoints {
@@ -133,7 +184,7 @@ impl Bench {
     }
 
     /// Waits until this is so.
-    async fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+    pub(super) async fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let waited = tokio::time::timeout(Duration::from_secs(10), async {
             while !is_so(self) {
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -151,13 +202,7 @@ async fn an_endpoint_is_deleted_and_health_reports_that_its_flows_are_not() {
     assert!(endpoints.disconnect(row.id).unwrap());
     endpoints.wait_gone(row.id).await.unwrap();
 
-    let errors: Vec<String> = bench
-        .running
-        .health()
-        .entries()
-        .into_iter()
-        .filter_map(|entry| entry.error)
-        .collect();
+    let errors = bench.errors();
     assert!(
         errors.iter().any(|error| error.contains("10.0.1.7, fd00::7")),
         "{errors:?}"
@@ -198,16 +243,10 @@ async fn an_endpoint_is_served_once_programs_are_loaded_and_known_by_its_address
 #[tokio::test]
 async fn a_restart_keeps_endpoints() {
     let (bench, _, row) = Bench::with_endpoint(NumericIdentity::new(52_310)).await;
-    let Bench {
-        running,
-        folder,
-        hooks,
-        flows: _,
-        interfaces,
-    } = bench;
+    let Bench { running, kernel, .. } = bench;
     hive::testing::stop(running).await;
 
-    let bench = Bench::start_in(folder, hooks, interfaces, Vec::new()).await;
+    let bench = Bench::start_in(kernel, &[], Vec::new()).await;
     let endpoints = bench.endpoints();
     endpoints.restored().await;
     let again = endpoints.wait_ready(row.id).await.unwrap();

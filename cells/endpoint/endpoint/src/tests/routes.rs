@@ -192,6 +192,7 @@ async fn a_chained_endpoint_has_the_program_and_keeps_the_routes_of_its_plugin()
     let external = EndpointRouting {
         endpoint_routes: true,
         external: true,
+        unreachable: false,
     };
     for routing in [EndpointRouting::default(), external] {
         let world = World {

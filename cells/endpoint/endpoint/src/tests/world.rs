@@ -10,7 +10,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -115,32 +115,74 @@ impl EndpointHooks for CountedHooks {
     }
 }
 
-/// Routes by the index of the interface.
+/// Routes by the index of the interface, and unreachable ones.
 #[derive(Debug, Default)]
-pub(super) struct FakeRoutes(Mutex<BTreeMap<u32, BTreeSet<IpAddr>>>, AtomicUsize);
+pub(super) struct FakeRoutes {
+    by_interface: Mutex<BTreeMap<u32, BTreeSet<IpAddr>>>,
+    unreachable: Mutex<BTreeSet<IpAddr>>,
+    /// How often agents asked for routes of an interface.
+    asks: AtomicUsize,
+    /// No unreachable route can be added or removed.
+    pub(super) is_refusing: AtomicBool,
+}
 
 impl FakeRoutes {
+    /// Addresses with unreachable routes.
+    pub(super) fn unreachable_addresses(&self) -> Vec<String> {
+        let addresses = self.unreachable.lock();
+        addresses.iter().map(ToString::to_string).collect()
+    }
+
+    fn error(&self) -> Option<io::Error> {
+        let refuses = self.is_refusing.load(Ordering::SeqCst);
+        refuses.then(|| io::Error::from(io::ErrorKind::PermissionDenied))
+    }
+
     /// Addresses that are routed to the interface of this index.
     pub(super) fn to(&self, ifindex: u32) -> Vec<String> {
-        let routes = self.0.lock();
+        let routes = self.by_interface.lock();
         let found = routes.get(&ifindex).into_iter().flatten();
         found.map(ToString::to_string).collect()
     }
 
     /// How often agents asked for routes.
     pub(super) fn asked(&self) -> usize {
-        self.1.load(Ordering::SeqCst)
+        self.asks.load(Ordering::SeqCst)
     }
 }
 
 impl EndpointRoutes for FakeRoutes {
     fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), RouteError> {
-        let mut routes = self.0.lock();
+        let mut routes = self.by_interface.lock();
         match addresses {
             [] => routes.remove(&ifindex),
             addresses => routes.insert(ifindex, addresses.iter().copied().collect()),
         };
         Ok(())
+    }
+
+    fn add_unreachable(&self, address: IpAddr) -> Result<(), RouteError> {
+        match self.error() {
+            Some(source) => Err(RouteError::AddUnreachable { address, source }),
+            None => {
+                self.unreachable.lock().insert(address);
+                Ok(())
+            }
+        }
+    }
+
+    fn remove_unreachable(&self, address: IpAddr) -> Result<(), RouteError> {
+        match self.error() {
+            Some(source) => Err(RouteError::RemoveUnreachable { address, source }),
+            None => {
+                self.unreachable.lock().remove(&address);
+                Ok(())
+            }
+        }
+    }
+
+    fn unreachable(&self) -> Result<BTreeSet<IpAddr>, RouteError> {
+        Ok(self.unreachable.lock().clone())
     }
 }
 
@@ -150,7 +192,7 @@ struct CountedRoutes(Arc<FakeRoutes>, Arc<Budget>);
 
 impl EndpointRoutes for CountedRoutes {
     fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), RouteError> {
-        self.0.1.fetch_add(1, Ordering::SeqCst);
+        self.0.asks.fetch_add(1, Ordering::SeqCst);
         let wanted: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         if self.0.to(ifindex) == wanted || self.1.take() {
             return self.0.set(ifindex, addresses);
@@ -159,6 +201,18 @@ impl EndpointRoutes for CountedRoutes {
             ifindex,
             source: io::Error::other("the agent has ended"),
         })
+    }
+
+    fn add_unreachable(&self, address: IpAddr) -> Result<(), RouteError> {
+        self.0.add_unreachable(address)
+    }
+
+    fn remove_unreachable(&self, address: IpAddr) -> Result<(), RouteError> {
+        self.0.remove_unreachable(address)
+    }
+
+    fn unreachable(&self) -> Result<BTreeSet<IpAddr>, RouteError> {
+        self.0.unreachable()
     }
 }
 
@@ -178,6 +232,7 @@ pub(super) struct World {
 pub(super) const ENDPOINT_ROUTES: EndpointRouting = EndpointRouting {
     endpoint_routes: true,
     external: false,
+    unreachable: false,
 };
 
 impl World {
@@ -243,7 +298,7 @@ impl World {
         let name = format!("lxc{number}");
         self.hooks.remove_interface(&name);
         if let Some(index) = self.interfaces.0.lock().remove(&name) {
-            self.routes.0.lock().remove(&index);
+            self.routes.by_interface.lock().remove(&index);
         }
     }
 
@@ -325,7 +380,7 @@ impl World {
                 value.id
             );
         }
-        for ifindex in self.routes.0.lock().keys() {
+        for ifindex in self.routes.by_interface.lock().keys() {
             let there = entries.iter().find(|(index, _)| index == ifindex);
             assert!(
                 there.is_some_and(|(_, value)| has_flag(value.flags)),
@@ -347,7 +402,7 @@ impl World {
     pub(super) fn assert_empty(&self) {
         assert_eq!(self.delivered(), BTreeMap::new());
         assert!(self.hooks.attached().is_empty() && self.hooks.attached_egress().is_empty());
-        assert!(self.routes.0.lock().is_empty());
+        assert!(self.routes.by_interface.lock().is_empty());
         assert!(self.maps.facts.entries().unwrap().is_empty());
         assert!(self.maps.policies.endpoints().unwrap().is_empty());
         assert_eq!(self.files().ids().unwrap(), [0; 0]);

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hive::{Cell, Hive, Running, Settings};
+use hive::{Cell, Cfg, Hive, Running, Settings};
 use parking_lot::Mutex;
 use skep_bpf_maps::policy::{POLICY_STATS, PolicyStats};
 use skep_bpf_programs::{NodeOptions, PacketOptions, Packets};
@@ -21,6 +21,7 @@ use skep_bpf_sys::{
     map::cpu_values,
     testing::Node,
 };
+use skep_datapath_config::AttachConfig;
 use skep_datapath_maps::Maps;
 use skep_endpoint::{EndpointSpec, Endpoints, Identifier};
 use skep_endpoint_hooks::{EndpointHooks, HookError};
@@ -38,6 +39,7 @@ pub(super) static ATTACHED: Mutex<Vec<Duration>> = Mutex::new(Vec::new());
 struct RealHooks {
     store: Arc<MapStore>,
     maps: Arc<Maps>,
+    legacy_routing: bool,
     programs: OnceLock<Packets>,
 }
 
@@ -47,6 +49,7 @@ impl RealHooks {
             let options = NodeOptions {
                 packets: PacketOptions {
                     router6: "fd00::1".parse().unwrap(),
+                    legacy_routing: self.legacy_routing,
                     ..PacketOptions::default()
                 },
                 ..NodeOptions::default()
@@ -114,10 +117,11 @@ impl EndpointHooks for RealHooks {
     }
 }
 
-fn hooks(store: Arc<MapStore>, maps: Arc<Maps>) -> Arc<dyn EndpointHooks> {
+fn hooks(store: Arc<MapStore>, maps: Arc<Maps>, config: Cfg<AttachConfig>) -> Arc<dyn EndpointHooks> {
     Arc::new(RealHooks {
         store,
         maps,
+        legacy_routing: config.enable_host_legacy_routing,
         programs: OnceLock::new(),
     })
 }
@@ -138,6 +142,11 @@ pub(super) struct Agent {
 
 /// Starts the agent of a node.
 pub(super) async fn start(node: &Node) -> Outcome<Agent> {
+    start_with(node, &[]).await
+}
+
+/// As [`start`], with these settings.
+pub(super) async fn start_with(node: &Node, settings: &[&str]) -> Outcome<Agent> {
     let cells = [
         statedb::cell(),
         skep_datapath_config::cell(),
@@ -148,10 +157,12 @@ pub(super) async fn start(node: &Node) -> Outcome<Agent> {
             .provide(addresses)
             .provide(hooks),
     ];
-    let settings = Settings::new().args([
+    let mut flags = vec![
         format!("--state-dir={}", node.directory().display()),
         format!("--bpf-root={}", node.bpf_root().display()),
-    ]);
+    ];
+    flags.extend(settings.iter().map(ToString::to_string));
+    let settings = Settings::new().args(flags);
     let hive = Hive::new(cells).root::<Endpoints>().root::<Arc<Maps>>();
     let running = hive::testing::start_with(hive, settings).await;
     let endpoints: Endpoints = running.get().unwrap();

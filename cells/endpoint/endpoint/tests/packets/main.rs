@@ -12,7 +12,10 @@
 mod agent;
 mod node;
 
-use std::time::{Duration, Instant};
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use node::{Plugged, datagram, echo, ping, plug, serve, with_node};
 
@@ -89,6 +92,69 @@ fn a_deleted_endpoint_gets_nothing_any_more() {
         assert_eq!(agent.pinned(), [agent.id_of(&client.spec)]);
         agent.stop().await
     });
+}
+
+#[test]
+fn addresses_of_a_deleted_endpoint_are_unreachable_until_another_has_them() {
+    with_node("unreachable", async |node| {
+        let setting = ["--enable-unreachable-routes"];
+        let agent = agent::start_with(node, &setting).await?;
+        let [client, server] = two_pods(node, &agent).await?;
+        let addresses: Vec<IpAddr> = server.spec.addresses().collect();
+        let unreachable = || {
+            let routes = skep_bpf_sys::route::unreachable_addresses().unwrap();
+            routes.into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(unreachable(), [] as [IpAddr; 0]);
+
+        agent.delete(&server.spec).await?;
+
+        assert_eq!(unreachable(), addresses);
+        for address in &addresses {
+            // The kernel says so at once.
+            let error = std::net::TcpStream::connect((*address, 80)).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::HostUnreachable, "{address}");
+        }
+        agent.stop().await?;
+        let agent = agent::start_with(node, &setting).await?;
+        agent.ready(&client.spec).await?;
+        assert_eq!(unreachable(), addresses);
+        agent.create(&server.spec).await?;
+        assert_eq!(unreachable(), [] as [IpAddr; 0]);
+        ping(&client.pod, addresses[0])?;
+        agent.stop().await
+    });
+}
+
+#[test]
+fn with_legacy_routing_pods_of_a_node_reach_each_other_by_their_routes_if_they_have_such() {
+    let settings = ["--enable-host-legacy-routing", "--enable-endpoint-routes"];
+    for settings in [&settings[..1], &settings] {
+        with_node("legacy", async |node| {
+            let agent = agent::start_with(node, settings).await?;
+            let [client, server] = two_pods(node, &agent).await?;
+            // As `cilium_host` has it: the kernel looks for neighbours with it.
+            node::ip(&["addr", "add", "10.0.1.1/32", "dev", "lo"])?;
+            let (from, to) = (agent.id_of(&client.spec), agent.id_of(&server.spec));
+            let before = node::forwarded()?;
+
+            for (address, source) in server.spec.addresses().zip(client.spec.addresses()) {
+                serve(&server.pod, address);
+                ping(&client.pod, address)?;
+                datagram(&client.pod, source, address)?;
+                let mut stream = client.connect(address)?;
+                echo(&mut stream)?;
+            }
+
+            // The policies of both were asked, for each of the flows, once.
+            let counted = agent.counted();
+            assert!(counted[&(from, 1)] >= 6, "{counted:?}");
+            assert_eq!(counted[&(from, 1)], counted[&(to, 0)], "{counted:?}");
+            let forwarded = node::forwarded()? - before;
+            assert_eq!(forwarded >= 12, settings.len() == 2, "{forwarded} packets");
+            agent.stop().await
+        });
+    }
 }
 
 #[test]

@@ -33,6 +33,10 @@ pub(super) fn with_node(name: &str, test: impl AsyncFnOnce(&Node) -> Outcome + S
     let result: Outcome = Node::run(name, |node| {
         setting("ipv4/ip_forward", "1")?;
         setting("ipv6/conf/all/forwarding", "1")?;
+        // The kernel looks for neighbours from link-local addresses, at once.
+        for scope in ["all", "default"] {
+            setting(&format!("ipv6/conf/{scope}/accept_dad"), "0")?;
+        }
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -54,6 +58,23 @@ pub(super) fn ip(arguments: &[&str]) -> Outcome<String> {
 
 fn setting(path: &str, value: &str) -> Outcome {
     Ok(fs::write(format!("/proc/sys/net/{path}"), value)?)
+}
+
+/// IPv4 and IPv6 packets that the kernel of the node has forwarded.
+pub(super) fn forwarded() -> Outcome<u64> {
+    let (v4, v6) = (
+        fs::read_to_string("/proc/thread-self/net/snmp")?,
+        fs::read_to_string("/proc/thread-self/net/snmp6")?,
+    );
+    let mut lines = v4.lines().filter(|line| line.starts_with("Ip: "));
+    let names = lines.next().unwrap_or_default().split_whitespace();
+    let values = lines.next().unwrap_or_default().split_whitespace();
+    let of_v4 = names.zip(values).find(|(name, _)| *name == "ForwDatagrams");
+    let of_v6 = v6
+        .lines()
+        .find_map(|line| line.strip_prefix("Ip6OutForwDatagrams"));
+    let count = |text: Option<&str>| -> Outcome<u64> { Ok(text.unwrap_or_default().trim().parse()?) };
+    Ok(count(of_v4.map(|(_, value)| value))? + count(of_v6)?)
 }
 
 /// Index and MAC address of an interface.

@@ -105,6 +105,30 @@ async fn this_node_is_the_host_with_the_addresses_that_it_knows_itself() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn excluded_addresses_of_this_node_are_not_the_hosts() {
+    let settings = Settings::new().args(["--exclude-local-address=172.30.2.0/24,fd00::/8"]);
+    let of_node = Cell::module("node-address", "Addresses").config::<AddressConfig>();
+    let bench = Bench::start_hive(hive().with(of_node), settings).await;
+    let known = ["172.30.1.9", "172.30.2.9", "fd00::9"].map(|text| text.parse().unwrap());
+
+    bench
+        .local
+        .update(|local| {
+            local.addresses = known
+                .map(|address| (NodeAddressType::InternalIp, address))
+                .to_vec();
+        })
+        .unwrap();
+    // Of other nodes they are as before.
+    bench.upsert(node("", "n2", Source::KvStore, &["172.30.2.2"]));
+
+    bench
+        .expect_ipcache(&["172.30.1.9/32 identity=1", "172.30.2.2/32 identity=6"])
+        .await;
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn devices_of_this_node_win_over_what_others_say() {
     let bench = Bench::start().await;
     bench.upsert(node("", "n2", Source::KvStore, &["172.30.1.2"]));
