@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Installs the system packages that building needs, and only those that are missing; with --tests also what tests need,
-# with --bench what measurements need, with --checks the cargo commands of `make check` (built from crates.io).
+# with --bench what measurements need, with --checks the cargo commands of `make check`.
 set -euo pipefail
 
 # program or file -> Debian/Ubuntu package
@@ -71,14 +71,45 @@ if ! command -v cargo >/dev/null 2>&1; then
 	exit 1
 fi
 
-if [ "${1:-}" = --checks ]; then
-	for command in cargo-deny@0.20.2 cargo-hack@0.6.46; do
-		if ! command -v "${command%@*}" >/dev/null 2>&1; then
-			echo "deps: installing $command"
-			# A target folder of its own: its dependencies are built with other features than ours.
-			build=$(mktemp -d)
-			CARGO_TARGET_DIR="$build" cargo install --quiet --locked --no-default-features "$command"
-			rm -rf "$build"
-		fi
-	done
-fi
+# Commands of cargo: version, and digests of the wheels in which PyPI has them built, for x86_64 and aarch64.
+built_commands="
+cargo-deny 0.20.2 ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee 0e42259c537b2432f5655b3413940e899906033354c5838e367c6837b467a141
+cargo-hack 0.6.45 f48ca4698cef7c02a6f845253c4236b9974336e37c9e69ec9135d795696444d3 2a5655290b4a0443fa81f8d8270d8028c4380315ba4cafc146d57470b9d3d415
+cargo-nextest 0.9.143 a58a0dafb1d6a54b4e80b837a7cbcf2999b2dfd133eb6261b3d61c714b295c81 f6501029b9f9597a720a496997da1aad8e31069a352a80415441eff15d15637d
+"
+# Installs a command from PyPI; fails where there is no pip, or no wheel for this machine.
+download() { # command, version, digest…
+	python3 -m pip --version >/dev/null 2>&1 || return
+	local wheel
+	wheel=$(mktemp -d)
+	echo "astral-dev-toolchain-$1==$2$(printf ' --hash=sha256:%s' "${@:3}")" >"$wheel/requirements.txt"
+	python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --require-hashes \
+		--dest "$wheel" --requirement "$wheel/requirements.txt" &&
+		python3 -m zipfile -e "$wheel"/*.whl "$wheel" &&
+		install -D -m 755 -t "${CARGO_INSTALL_ROOT:-${CARGO_HOME:-$HOME/.cargo}}/bin" "$wheel"/*.data/scripts/"$1"
+	local status=$?
+	rm -rf "$wheel"
+	return $status
+}
+# Builds a command from crates.io, in a target folder of its own: its dependencies have other features than ours.
+compile() { # command, version
+	local build
+	build=$(mktemp -d)
+	CARGO_TARGET_DIR="$build" cargo install --quiet --locked --no-default-features "$1@$2"
+	rm -rf "$build"
+}
+while read -r command version digests; do
+	case "${1:-} $command" in
+	"--checks cargo-deny" | "--checks cargo-hack" | "--tests cargo-nextest") ;;
+	*) continue ;;
+	esac
+	if command -v "$command" >/dev/null 2>&1; then
+		continue
+	fi
+	echo "deps: installing $command $version"
+	# shellcheck disable=SC2086
+	if ! download "$command" "$version" $digests </dev/null; then
+		# Without cargo-nextest, cargo runs the tests.
+		[ "$command" = cargo-nextest ] || compile "$command" "$version" </dev/null
+	fi
+done <<<"$built_commands"

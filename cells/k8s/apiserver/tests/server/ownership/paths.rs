@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::kinds::{Kind, Rule};
+use super::kinds::{Kind, Rule};
 
 pub(crate) type Path = Vec<String>;
 

@@ -11,10 +11,10 @@ use proptest::prelude::*;
 use serde_json::Value;
 use skep_k8s_apiserver::{ApiError, Patch};
 
-use crate::kinds::{Kind, all};
-use crate::model::{Model, seen, seen_sets};
-use crate::paths::{flatten, put, remove};
-use crate::{Space, patches};
+use super::kinds::{Kind, all};
+use super::model::{Model, seen, seen_sets};
+use super::paths::{flatten, put, remove};
+use super::{Space, patches};
 
 const CSA: &str = "kubectl-client-side-apply";
 const UPDATERS: [&str; 3] = [CSA, "alice", "edit"];

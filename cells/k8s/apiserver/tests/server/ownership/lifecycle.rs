@@ -6,8 +6,8 @@
 use serde_json::{Value, json};
 use skep_k8s_apiserver::{Gvr, Patch, Subresource, api_version};
 
-use crate::kinds::all;
-use crate::{NAME, Space, by};
+use super::kinds::all;
+use super::{NAME, Space, by};
 
 const CSA: &str = "kubectl-client-side-apply";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

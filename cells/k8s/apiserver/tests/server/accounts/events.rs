@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use skep_k8s_apiserver::{ApiServer, ListOptions, Patch, Settings, Subresource, WatchKind, WriteOptions};
 use tokio::time::advance;
 
-use crate::server::{Listening, core, create, names, server};
+use super::server::{Listening, core, create, names, server};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 

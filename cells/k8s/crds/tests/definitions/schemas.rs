@@ -11,7 +11,7 @@ use skep_k8s_crds::{Definition, definitions};
 
 /// The patterns by the names that the list uses.
 fn patterns() -> BTreeMap<String, String> {
-    include_str!("../testdata/patterns.txt")
+    include_str!("../../testdata/patterns.txt")
         .lines()
         .map(|line| line.split_once(' ').unwrap())
         .map(|(name, pattern)| (name.to_owned(), pattern.to_owned()))
@@ -23,7 +23,7 @@ fn listed() -> BTreeMap<String, BTreeSet<String>> {
     let mut shapes: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
     let mut kinds: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let (mut shape, mut kind) = (String::new(), String::new());
-    for line in include_str!("../testdata/trees.txt").lines().skip(2) {
+    for line in include_str!("../../testdata/trees.txt").lines().skip(2) {
         if let Some(rest) = line.strip_prefix("= ") {
             let (name, bounds) = rest.split_once(' ').unwrap();
             shape = name.to_owned();

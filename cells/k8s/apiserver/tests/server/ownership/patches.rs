@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::kinds::{Kind, Rule};
-use crate::paths::item_key;
+use super::kinds::{Kind, Rule};
+use super::paths::item_key;
 
 pub(crate) fn merge(from: &Map<String, Value>, to: &Map<String, Value>) -> Value {
     let mut patch = Map::new();

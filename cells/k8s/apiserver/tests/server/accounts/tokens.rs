@@ -7,7 +7,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use serde_json::{Value, json};
 use skep_k8s_apiserver::Settings;
 
-use crate::server::{Listening, create, delete, pod};
+use super::server::{Listening, create, delete, pod};
 
 const ISSUER: &str = "https://kubernetes.default.svc";
 const TOKEN: &str = "/api/v1/namespaces/default/serviceaccounts/default/token";
@@ -28,7 +28,7 @@ async fn a_token_claims_what_upstream_claims() {
     let server = Listening::start(Settings::default(), "").await;
     let account = server
         .api
-        .get(&crate::server::core("serviceaccounts"), "default", "default");
+        .get(&super::server::core("serviceaccounts"), "default", "default");
     let account = account.unwrap();
     let before = jiff::Timestamp::now().as_second();
 
@@ -212,7 +212,7 @@ async fn a_token_ends_with_what_it_is_bound_to() {
     let options = skep_k8s_apiserver::DeleteOptions::default();
     server
         .api
-        .delete(&crate::server::core("nodes"), "", "n", &options)
+        .delete(&super::server::core("nodes"), "", "n", &options)
         .unwrap();
     assert_eq!(server.whoami(&of_node).await.0, 401);
     // The node of a pod is only told.

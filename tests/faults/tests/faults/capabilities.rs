@@ -25,7 +25,7 @@ fn listed() -> CapabilitySet {
 
 #[test]
 fn the_documentation_lists_the_capabilities() {
-    let text = include_str!("../../../docs/requirements.md");
+    let text = include_str!("../../../../docs/requirements.md");
     let named: Vec<&str> = text
         .lines()
         .skip_while(|line| *line != "## Capabilities")

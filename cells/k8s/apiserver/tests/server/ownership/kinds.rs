@@ -5,8 +5,8 @@
 use serde_json::{Value, json};
 use skep_k8s_apiserver::Gvr;
 
-use crate::NAME;
-use crate::paths::{Path, flatten, path};
+use super::NAME;
+use super::paths::{Path, flatten, path};
 
 /// How maps and lists divide.
 #[derive(Clone, Copy, Debug, PartialEq)]

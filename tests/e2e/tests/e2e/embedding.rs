@@ -4,9 +4,9 @@
 
 use std::process::Command;
 
-const SOURCE: &str = include_str!("../../../cells/loadbalancer/reconciler/examples/frontends.rs");
-const PAGE: &str = include_str!("../../../docs/embedding.md");
-const README: &str = include_str!("../../../README.md");
+const SOURCE: &str = include_str!("../../../../cells/loadbalancer/reconciler/examples/frontends.rs");
+const PAGE: &str = include_str!("../../../../docs/embedding.md");
+const README: &str = include_str!("../../../../README.md");
 const SERVICES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/services.yaml");
 
 #[test]

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use skep_k8s_apiserver::{DeleteOptions, Patch, Settings, Subresource, WriteOptions};
 
-use crate::server::{core, create, delete, names, pod, server};
+use super::server::{core, create, delete, names, pod, server};
 
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::kinds::{Kind, Rule};
-use crate::paths::{Node, Path, flatten, names, set, shown};
+use super::kinds::{Kind, Rule};
+use super::paths::{Node, Path, flatten, names, set, shown};
 
 /// Manager and operation.
 pub(crate) type Owner = (String, &'static str);

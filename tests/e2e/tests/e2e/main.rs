@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! End-to-end tests. One program: linking each costs seconds.
+
+mod agent;
+mod clustermesh;
+mod clustermesh_random;
+mod datapath;
+mod demo;
+mod direct_return;
+mod direct_routes;
+mod embedding;
+mod endpoint_routes;
+mod endpoints;
+mod lab;
+mod node_ports;
+mod operator;
+mod pods;
+mod real_server;
+mod services;

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Fault tests. One program: linking each costs seconds.
+
+mod capabilities;
+mod connections;
+mod interrupted;
+mod kubernetes;
+mod maps;
+mod memory;
+mod policies;
+mod restart;
+mod start;
+mod state_file;
