@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hive::{Health, JobCtx};
 use skep_clustermesh_types::{CiliumClusterConfig, ClusterInfo, ClusterName, Kind, RemoteInfo, keys};
-use skep_kvstore::{Backend, Client, Event, Watcher};
+use skep_kvstore::{Backend, Client, Event, Watcher, backoff};
 use skep_kvstore_store::{StoreRecorder, WatchStoreManager, WatchStoreOptions};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -188,12 +188,7 @@ impl Remote {
 
     /// Waits before the next connection, or until there is another file.
     async fn pause(&mut self) {
-        let (first, last) = BACKOFF;
-        let pause = first
-            .saturating_mul(1 << (self.attempts.saturating_sub(1)).min(10))
-            .min(last);
-        // Clusters that failed together do not reconnect together.
-        let pause = pause.mul_f64(0.8 + 0.4 * jitter());
+        let pause = backoff(self.attempts, BACKOFF);
         let file = &mut self.file;
         let wait = async move {
             // The sender is gone only when the program stops.
@@ -371,12 +366,6 @@ fn slot(common: &Common, state: &Arc<RemoteState>, observer: &Arc<dyn MeshObserv
         kind,
         store,
     }
-}
-
-/// From 0 to 1, different for each call.
-fn jitter() -> f64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(0) as f64 / u64::MAX as f64
 }
 
 /// Reads the configuration of a cluster. One that is not there may be written soon: its writer may have restarted.

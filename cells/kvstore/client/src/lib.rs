@@ -12,6 +12,7 @@
 //! keys of a store as a table; `suites` adds the script suite `kvstore`. Feature `testing` adds `testing`: the suite that every store passes, and a store that fails on purpose.
 
 mod backend;
+mod backoff;
 #[cfg(feature = "hive")]
 pub mod cell;
 mod client;
@@ -42,6 +43,7 @@ pub use backend::{
     KeyRange, Op, OpResponse, Order, RangeRequest, RangeResponse, Txn, TxnResponse, WatchRequest,
     WatchResponse, WatchStream,
 };
+pub use backoff::backoff;
 pub use client::{
     Adopted, Client, Connection, Driver, Event, KeyChange, Listing, Lock, Locked, LostKeys, MAX_BATCH,
     RawEvent, RawWatcher, Status, Unused, Watcher,

@@ -8,6 +8,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use skep_kvstore::backoff;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -289,13 +290,6 @@ impl<T: Clone + Ord + Hash> State<T> {
         }
         Ok(items)
     }
-}
-
-/// The pause after so many failures in a row. A part is random, so that many programs do not reconnect at once.
-pub(crate) fn backoff(failures: u32, (first, last): (Duration, Duration)) -> Duration {
-    let factor = 1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-    let pause = first.saturating_mul(factor).min(last);
-    pause.mul_f64(1.0 - 0.2 * fastrand::f64())
 }
 
 #[cfg(test)]

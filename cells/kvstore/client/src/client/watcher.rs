@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::{Client, Pages};
 use crate::backend::{BackendError, Change, KeyRange, WatchRequest, WatchStream};
+use crate::backoff::backoff;
 use crate::error::Error;
 use crate::operation::Operation;
 use crate::types::{Header, Key, KeyValue, Revision};
@@ -520,11 +521,4 @@ fn is_lost(error: &BackendError) -> bool {
             | BackendError::Denied { .. }
             | BackendError::Invalid { .. }
     )
-}
-
-/// The pause after so many failures in a row. A part is random, so that many clients do not come back at once.
-fn backoff(failures: u32, (first, last): (Duration, Duration)) -> Duration {
-    let factor = 1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-    let pause = first.saturating_mul(factor).min(last);
-    pause.mul_f64(1.0 - 0.2 * fastrand::f64())
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use skep_identity::{IdentityRange, NumericIdentity};
-use skep_kvstore::{Client, Error, Lifetime, Lock, Locked, LostKeys, keys};
+use skep_kvstore::{Client, Error, Lifetime, Lock, Locked, LostKeys, backoff, keys};
 
 use super::cache::{Identities, IdentityObserver};
 use super::claim::{Claim, Local};
@@ -19,7 +19,7 @@ use super::layout::{IdentityKeys, IdentityLabels, shuffled};
 use super::local::LabelLocks;
 use crate::entry::{InvalidEntry, Observer};
 use crate::log::chain;
-use crate::queue::{Failure, backoff};
+use crate::queue::Failure;
 use crate::watch::{WatchStore, WatchStoreOptions, WatchStoreStatus};
 
 /// How often an allocation is tried.

@@ -5,11 +5,11 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use skep_kvstore::{Adopted, Key};
+use skep_kvstore::{Adopted, Key, backoff};
 
 use super::{Canary, SyncStore};
 use crate::log::chain;
-use crate::queue::{STORE_BACKOFF, backoff};
+use crate::queue::STORE_BACKOFF;
 
 /// Keys that existed before the store wrote any.
 #[derive(Debug, Default)]
