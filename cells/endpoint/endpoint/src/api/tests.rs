@@ -410,3 +410,23 @@ async fn many_endpoints_are_created_with_the_defaults() {
     );
     hive::testing::stop(bench.running).await;
 }
+
+#[tokio::test]
+async fn a_client_that_hangs_up_waits_no_more() {
+    let bench = start_with(&[("endpoint-list", "rate-limit:1/3s,rate-burst:1,auto-adjust:false")]).await;
+    let started = std::time::Instant::now();
+    assert_eq!(ask(&bench, "GET", "endpoint", Value::Null).await.0, 200);
+
+    // The first in line, which would take the next token.
+    let first = ask(&bench, "GET", "endpoint", Value::Null);
+    let waits = tokio::time::timeout(Duration::from_millis(500), first).await;
+    assert!(waits.is_err(), "there is no token");
+    assert_eq!(ask(&bench, "GET", "endpoint", Value::Null).await.0, 200);
+
+    let took = started.elapsed();
+    assert!(
+        took < Duration::from_millis(5500),
+        "{took:?}: the second token was waited for"
+    );
+    hive::testing::stop(bench.running).await;
+}
