@@ -13,7 +13,7 @@ CARGO ?= cargo
 
 HOST_TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
 
-.PHONY: all dist deps demo test check fmt fmt-check clippy doc generated deny crates bench kernel-test
+.PHONY: all dist deps demo test check fmt fmt-check untested clippy doc generated deny crates bench kernel-test
 
 all: deps
 	$(CARGO) build --workspace
@@ -32,7 +32,7 @@ test:
 
 check:
 	@./tests/hack/deps.sh --checks
-	$(MAKE) fmt-check clippy doc generated deny crates
+	$(MAKE) fmt-check untested clippy doc generated deny crates
 
 fmt:
 	$(CARGO) fmt --all
@@ -41,6 +41,10 @@ fmt:
 fmt-check:
 	$(CARGO) fmt --all --check
 	git ls-files 'bpf/*.c' 'bpf/*.h' | xargs -r ./tests/hack/clang-format.sh --dry-run -Werror
+
+# Tests that cargo does not run.
+untested:
+	./tests/hack/untested.sh
 
 clippy:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
