@@ -6,7 +6,6 @@
 
 use serde_json::json;
 use skep_e2e::{AT_PACKETS, TestLab, shape};
-use skep_k8s_client::Client as _;
 use skep_k8s_types::Kind;
 use skep_lab::{
     command::{OUTSIDE, RoutingMode, Shape},
