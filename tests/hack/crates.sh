@@ -42,6 +42,8 @@ skep-monitor: skep-bpf-programs kube axum
 skep-datapath-loader: kube axum skep-loadbalancer-sources
 skep-conntrack: kube axum
 skep-datapath-rings: skep-hive skep-statedb skep-bpf-programs
+skep-limiter: skep-statedb kube axum etcd-client
+skep-nat-stats: kube axum skep-bpf-programs
 skep-ip-masq-agent: kube axum skep-bpf-programs
 skep-endpoint-hooks: skep-hive skep-statedb skep-bpf-programs
 skep-endpoint: kube skep-bpf-programs skep-datapath-loader
