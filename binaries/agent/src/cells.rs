@@ -150,7 +150,8 @@ mod tests {
 
         let settings = Settings::new().flag("metrics", all.join(","));
 
-        testing::plan(Hive::new(cells(Arc::default())), settings);
+        let plan = testing::plan(Hive::new(cells(Arc::default())), settings);
+        assert!(plan.report().errors().next().is_none());
     }
 
     #[test]

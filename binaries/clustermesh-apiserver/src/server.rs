@@ -72,6 +72,7 @@ pub(crate) fn metric_names(cells: fn() -> Vec<Cell>, args: &[&str]) -> Vec<Strin
     let registry = built.get::<Arc<Registry>>().expect("it is provided");
     let names: Vec<String> = registry.all().map(|(name, _)| name.to_owned()).collect();
     let all: Vec<String> = names.iter().map(|name| format!("+{name}")).collect();
-    hive::testing::plan(Hive::new(cells()), settings.flag("metrics", all.join(",")));
+    let plan = hive::testing::plan(Hive::new(cells()), settings.flag("metrics", all.join(",")));
+    assert!(plan.report().errors().next().is_none());
     names
 }

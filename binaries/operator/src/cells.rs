@@ -135,7 +135,8 @@ mod tests {
 
         let all: Vec<String> = names.iter().map(|name| format!("+{name}")).collect();
         let enabled = Settings::new().flag("operator-metrics", all.join(","));
-        hive::testing::plan(Hive::new(cells()), enabled);
+        let plan = testing::plan(Hive::new(cells()), enabled);
+        assert!(plan.report().errors().next().is_none());
         for name in &names {
             let own = name.strip_prefix("cilium_operator_").unwrap_or_default();
             assert!(!own.is_empty() && !own.starts_with("operator_"), "{name}");

@@ -51,8 +51,11 @@ const LIST: &str = "endpoint-list";
 /// There is no request that changes an endpoint: this one is configured, as for Cilium's agent, and limits nothing.
 const PATCH: &str = "endpoint-patch";
 
-/// The limiters and their defaults.
-const DEFAULTS: [(&str, fn() -> Parameters); 5] = [
+/// A limiter and its defaults.
+type Limited = (&'static str, fn() -> Parameters);
+
+/// The limiters.
+const DEFAULTS: [Limited; 5] = [
     (CREATE, create),
     (DELETE, delete),
     (GET, get),
