@@ -13,6 +13,7 @@ mod embedding;
 mod endpoint_routes;
 mod endpoints;
 mod lab;
+mod legacy_routing;
 mod node_ports;
 mod operator;
 mod pods;
