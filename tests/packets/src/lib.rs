@@ -88,7 +88,7 @@ pub enum Error {
 
 impl Error {
     /// What went wrong, with its causes, on one line.
-    pub fn told(&self) -> String {
+    pub fn with_causes(&self) -> String {
         let mut text = self.to_string();
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {

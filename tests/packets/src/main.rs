@@ -35,7 +35,7 @@ fn main() -> ExitCode {
             // `*.json` of a folder has both.
             Err(Error::FactsAlone { .. }) => continue,
             Err(error) => {
-                println!("FAIL {}: {}", file.display(), error.told());
+                println!("FAIL {}: {}", file.display(), error.with_causes());
                 failed += 1;
                 continue;
             }

@@ -123,7 +123,7 @@ fn run(world: &World, scenario: &Scenario) -> Result<Outcome, Error> {
                 lines,
             },
             Ok(Ended::Failed(lines)) => failed(lines.join("\n    ")),
-            Err(error) => failed(error.told()),
+            Err(error) => failed(error.with_causes()),
         };
         break;
     }

@@ -269,7 +269,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// What the program was told of the packet, at an interface of this index.
+    /// What the program knows of the packet, at an interface of this index.
     pub(crate) fn context(&self, ifindex: u32) -> SkBuff {
         let program = self.program.as_deref().unwrap_or_default();
         let ingress = if is_ingress(program) { ifindex } else { 0 };

@@ -242,7 +242,7 @@ impl World {
         Ok(())
     }
 
-    /// Writes an entry as somebody beside the programs, or deletes it if there is no value.
+    /// Writes an entry as another program would, or deletes it if there is no value.
     pub(crate) fn change(&self, name: &str, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
         let map = self.map(name).ok_or_else(|| missing(format!("map {name}")))?;
         match value {
@@ -266,7 +266,7 @@ impl World {
         self.follow(name)
     }
 
-    /// What programs are told of a policy beside its map.
+    /// What programs know of a policy beside its map.
     fn follow(&self, name: &str) -> Result<(), Error> {
         match endpoint_of_pin(name) {
             Some(_) => self.write_endpoints(),
