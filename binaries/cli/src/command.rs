@@ -2,7 +2,7 @@
 
 //! The command line, and what each command does.
 
-use std::{error::Error, io::Write, path::PathBuf, process::ExitCode};
+use std::{error::Error, io::Write, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use jiff::Timestamp;
@@ -14,6 +14,7 @@ use crate::{
     address,
     agent::{Agent, AgentError},
     datapath::{self, CounterCommand, IpcacheCommand, LxcCommand, PolicyCommand},
+    duration::duration,
     endpoint::{self, EndpointCommand},
     flows::{self, ConnectionCommand, FlowsError, TranslationCommand},
     identity::{self, IdentityCommand},

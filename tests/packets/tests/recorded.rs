@@ -180,8 +180,8 @@ fn scenarios_with_other_options() {
     files.sort();
     let mut passed = 0;
     for file in files {
-        let reports =
-            run_file(&file, &[], "").unwrap_or_else(|error| panic!("{}: {}", file.display(), error.told()));
+        let reports = run_file(&file, &[], "")
+            .unwrap_or_else(|error| panic!("{}: {}", file.display(), error.with_causes()));
         for report in reports {
             assert_eq!(report.outcome, Outcome::Passed, "{report}");
             passed += 1;
