@@ -5,8 +5,7 @@
 set -euo pipefail
 if cargo nextest --version >/dev/null 2>&1; then
 	# Many tests wait more than they compute, for the kernel above all: each link at an interface is a grace period of RCU.
-	# Those that attach programs use a quarter to a third of a processor.
-	exec cargo nextest run --no-fail-fast --test-threads "${NEXTEST_TEST_THREADS:-$((3 * $(nproc)))}" "$@"
+	exec cargo nextest run --no-fail-fast --test-threads "${NEXTEST_TEST_THREADS:-$((2 * $(nproc)))}" "$@"
 fi
 echo "nextest.sh: cargo-nextest is not installed; using cargo test" >&2
 exec cargo test --no-fail-fast "$@" --lib --bins --tests --examples

@@ -37,6 +37,8 @@ static __always_inline int has_egress_program(const struct lxc_value *receiver)
 	return facts && (facts->flags & ENDPOINT_EGRESS_PROGRAM);
 }
 
+#define ADMIT_ERROR 1000 /* an ICMP error about a flow of the receiver, and no drop reason */
+
 static __always_inline __u64 fib_flags(void)
 {
 	return options.packet.has_skip_neigh ? BPF_FIB_LOOKUP_SKIP_NEIGH : 0;

@@ -149,6 +149,31 @@ GLOBAL int AF_FN(is_about_flow)(CTX *ctx, struct AF_FN(work) * work)
 	return entry && !ct_is_expired(entry, work->path.now);
 }
 
+/* Asks the receiver's policy. Returns a drop reason, or 0; or ADMIT_ERROR. A function of its own
+ * for the stack of `receive`.
+ */
+static __noinline int AF_FN(admit)(CTX *ctx, struct AF_FN(work) * work, int is_new)
+{
+	const struct AF_FN(packet) *packet = &work->packet;
+	struct path *path = &work->path;
+	__u32 ifindex = work->way.ifindex;
+	const struct endpoint *facts = bpf_map_lookup_elem(&skep_endpoints, &ifindex);
+	int denied;
+
+	AF_FN(ask)(work, path->destination, path->source_identity, POLICY_INGRESS,
+		   facts && (facts->flags & ENDPOINT_OPEN_INGRESS));
+	denied = AF_FN(passes_policies)(packet) ? 0 : policy_check(ctx, path, &work->question);
+	if (denied && packet->related && AF_FN(is_about_flow)(ctx, work)) {
+		path->reason = CT_RESULT_RELATED;
+		return ADMIT_ERROR;
+	}
+	if (denied && AF_SAME(packet->saddr, packet->daddr))
+		return 0;
+	if ((denied || is_new) && facts && (facts->verdicts & VERDICT_INGRESS))
+		send_verdict(ctx, path, &work->question, denied);
+	return denied;
+}
+
 /* The receiver's side: connection tracking, policy, translation back. Returns 0 to hand it over, or
  * less: a drop reason.
  */
@@ -156,8 +181,6 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 {
 	const struct ct_entry *entry;
 	struct AF_FN(packet) * packet;
-	struct policy_question *question;
-	const struct endpoint *facts;
 	struct path *path;
 	enum ct_scope scope = CT_REVERSE_FIRST;
 	enum ct_result result;
@@ -171,7 +194,6 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 		return -DROP_INVALID;
 	path = &work->path;
 	packet = &work->packet;
-	question = &work->question;
 	ifindex = work->way.ifindex;
 	AF_TO_WORDS(original, packet->saddr);
 	if (packet->ct_error)
@@ -200,20 +222,9 @@ GLOBAL int AF_FN(receive)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 	if (entry && (entry->flags & CT_LOOPBACK))
 		loopback = 1;
 	if (!loopback && how != FROM_INGRESS_PROXY) {
-		facts = bpf_map_lookup_elem(&skep_endpoints, &ifindex);
-		AF_FN(ask)(work, path->destination, path->source_identity, POLICY_INGRESS,
-			   facts && (facts->flags & ENDPOINT_OPEN_INGRESS));
-		denied = AF_FN(passes_policies)(packet) ? 0 : policy_check(ctx, path, question);
-		if (denied && packet->related && AF_FN(is_about_flow)(ctx, work)) {
-			path->reason = CT_RESULT_RELATED;
+		denied = AF_FN(admit)(ctx, work, result == CT_RESULT_NEW);
+		if (denied == ADMIT_ERROR)
 			goto accepted;
-		}
-		if (denied && AF_SAME(packet->saddr, packet->daddr)) {
-			denied = 0;
-		} else if (denied || result == CT_RESULT_NEW) {
-			if (facts && (facts->verdicts & VERDICT_INGRESS))
-				send_verdict(ctx, path, question, denied);
-		}
 		if (denied)
 			return FAIL(path, denied);
 	}

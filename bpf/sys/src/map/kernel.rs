@@ -18,6 +18,8 @@ use crate::syscall::{self as sys, MapInfo};
 
 /// Entries fetched or written with one call.
 const BATCH: usize = 4096;
+/// Entries of the first call of a walk; later ones take twice as many each.
+const FIRST_BATCH: usize = 128;
 /// Values up to this size are read into the stack.
 const SMALL_VALUE: usize = 256;
 
@@ -203,7 +205,9 @@ impl KernelMap {
 
     fn walk_batched(&self, visit: &mut dyn FnMut(&[u8], &[u8])) -> io::Result<()> {
         let (key_len, value_len) = (self.key_len(), self.value_len);
-        let mut room = BATCH.min(self.info.max_entries.max(64) as usize);
+        let most = BATCH.min(self.info.max_entries.max(64) as usize);
+        // Most maps hold few entries of those that they could.
+        let mut room = FIRST_BATCH.min(most);
         let mut keys = vec![0; room * key_len];
         let mut values = vec![0; room * value_len];
         let mut position = vec![0; key_len.max(4)];
@@ -244,6 +248,11 @@ impl KernelMap {
                 return Ok(());
             }
             started = true;
+            if room < most {
+                room = most.min(room * 2);
+                keys.resize(room * key_len, 0);
+                values.resize(room * value_len, 0);
+            }
         }
     }
 

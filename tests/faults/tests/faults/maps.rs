@@ -127,7 +127,7 @@ fn a_full_map_is_the_status_of_what_does_not_fit_until_there_is_room() {
 }
 
 #[test]
-fn a_full_backend_map_is_told_too() {
+fn a_full_backend_map_is_reported_too() {
     on_node("full-backends", async |world: World| {
         let api = Api::start().await?;
         let echo = Echo::start("10.244.0.1")?;
@@ -142,7 +142,9 @@ fn a_full_backend_map_is_told_too() {
         api.put(&slice("large", &addresses, echo.port))?;
 
         let table = world
-            .frontends_until(|table| table.contains("is full (8 entries)"))
+            .frontends_until(|table| {
+                table.contains("is full (8 entries, see bpf-lb-service-backend-map-max)")
+            })
             .await?;
         assert!(table.contains("cilium_lb4_backends_v3"), "{table}");
         world.served("10.96.0.1:80").await?;
