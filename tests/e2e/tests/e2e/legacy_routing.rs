@@ -2,6 +2,8 @@
 
 //! Packets between pods and the network that pass the network stack of their node.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use serde_json::json;
 use skep_e2e::{AT_PACKETS, TestLab, shape};
 use skep_k8s_types::Kind;
