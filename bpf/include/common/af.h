@@ -109,6 +109,12 @@ static __always_inline int is_link_local(const __be32 *address)
 	return (address[0] & bpf_htonl(0xffc00000)) == bpf_htonl(0xfe800000);
 }
 
+/* ff02::/16 */
+static __always_inline int is_link_multicast(const __be32 *address)
+{
+	return (address[0] & bpf_htonl(0xffff0000)) == bpf_htonl(0xff020000);
+}
+
 /* An IPv4 address in an IPv6 socket: ::ffff:a.b.c.d (RFC 4291 2.5.5.2) */
 static __always_inline int is_mapped4(const __be32 *address)
 {

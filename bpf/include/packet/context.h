@@ -121,6 +121,7 @@ struct icmp {
 #define ICMP6_ECHO 128
 #define ICMP6_ECHO_REPLY 129
 #define ICMP6_SOLICITATION 135
+#define ICMP6_LISTENER_REPORT 143 /* version 2, RFC 3810 */
 #define ICMP6_ADVERTISEMENT 136
 #define ICMP6_PORT_UNREACHABLE 4 /* code of "unreachable" */
 

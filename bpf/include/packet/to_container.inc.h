@@ -26,6 +26,10 @@ GLOBAL int AF_FN(to_endpoint)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 	if (packet->proto == IPPROTO_ICMPV6 && packet->hop_limit == 255 &&
 	    (packet->icmp_type == ICMP6_SOLICITATION || packet->icmp_type == ICMP6_ADVERTISEMENT))
 		return TC_ACT_OK;
+	/* So are its reports of multicast groups, which no router forwards (RFC 4291 2.7). */
+	if (packet->proto == IPPROTO_ICMPV6 && packet->icmp_type == ICMP6_LISTENER_REPORT &&
+	    is_link_multicast(packet->daddr))
+		return TC_ACT_OK;
 #endif
 	path->source_identity = AF_FN(sender_identity)(ctx, work);
 	work->way.ifindex = ctx->ifindex;

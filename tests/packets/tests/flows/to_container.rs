@@ -374,6 +374,24 @@ fn neighbour_discovery_of_the_kernel_passes_and_of_others_is_dropped() {
 }
 
 #[test]
+fn reports_of_multicast_groups_stay_on_the_link() {
+    with_program(|node| {
+        closed(node)?;
+        let source: IpAddr = "fe80::4027:deff:fed3:bad".parse().unwrap();
+        // Version 2, no records (RFC 3810 5.2). Routers forward what is not for the link.
+        for (group, expected) in [("ff02::16", (PASS, vec![])), ("ff05::16", (SHOT, vec![POLICY]))] {
+            let report = vec![143, 0, 0, 0, 0, 0, 0, 0];
+            let frame = Raw::icmp(source, group.parse().unwrap(), report).frame();
+            drops(node)?;
+
+            let ran = node.run(PROGRAM, &frame, &leaving(0, 0))?;
+            assert_eq!((ran.verdict, drops(node)?), expected, "{group}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
 fn what_another_program_has_delivered_is_not_looked_at_again() {
     with_program(|node| {
         closed(node)?;
