@@ -6,10 +6,11 @@
 use serde_json::{Value, json};
 use skep_e2e::{AT_PACKETS, TestLab, shape};
 use skep_lab::{
-    plan::OUTSIDE,
-    session::{Way, at, client_pod, cluster_ips, echo_pod, finish, node_port},
+    session::{Way, at, client_pod, echo_pod, finish},
     shape::{RoutingMode, Shape},
 };
+
+use crate::reach::{all_answer, all_reach};
 
 const NODES: [&str; 2] = ["c1-n1", "c1-n2"];
 /// Both addresses of both nodes.
@@ -94,13 +95,6 @@ async fn routed(lab: &TestLab, node: &str, endpoints: &[Value]) {
     .await;
 }
 
-async fn all_answer(lab: &TestLab, from: &str, to: &str) {
-    for way in [Way::TCP, Way::UDP] {
-        lab.call_until(from, to, way, 5, |outcome| outcome.failed == 0)
-            .await;
-    }
-}
-
 async fn up(test: &str, routing_mode: RoutingMode) -> TestLab {
     let setting = format!("{SETTING}=true");
     let shape = Shape {
@@ -117,7 +111,7 @@ async fn up(test: &str, routing_mode: RoutingMode) -> TestLab {
     lab
 }
 
-/// Everybody reaches everybody.
+/// All reach each other.
 async fn is_connected(test: &str, routing_mode: RoutingMode) {
     let lab = up(test, routing_mode).await;
     let (here, there) = (pods(&lab, "c1-n1", 2).await, pods(&lab, "c1-n2", 1).await);
@@ -127,25 +121,7 @@ async fn is_connected(test: &str, routing_mode: RoutingMode) {
     let shop = lab.create_shop(json!({"type": "NodePort"})).await;
     let (near, far) = (pod(&here, "near"), pod(&there, "far"));
 
-    for address in near.addresses.iter().chain(&far.addresses) {
-        for from in ["default/client", "c1-n1", "c1-n2"] {
-            all_answer(&lab, from, &at(address, 8080)).await;
-        }
-    }
-    for address in cluster_ips(&shop) {
-        for from in ["default/client", "default/far", "c1-n1"] {
-            all_answer(&lab, from, &at(&address, 80)).await;
-        }
-    }
-    for (way, protocol) in [(Way::TCP, "TCP"), (Way::UDP, "UDP")] {
-        for address in ADDRESSES {
-            let to = at(address, node_port(&shop, protocol));
-            lab.call_until(OUTSIDE, &to, way, 20, |outcome| {
-                outcome.failed == 0 && outcome.servers.len() == 2
-            })
-            .await;
-        }
-    }
+    all_reach(&lab, &shop, &near.addresses, &far.addresses, &ADDRESSES).await;
 
     // What the node sends to its pod takes the route, and the program there has tracked it.
     let flows = lab.run("c1-n1", &["skep", "bpf", "ct", "list", "global"]).await;

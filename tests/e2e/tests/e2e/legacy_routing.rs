@@ -8,10 +8,11 @@ use serde_json::json;
 use skep_e2e::{AT_PACKETS, TestLab, shape};
 use skep_k8s_types::Kind;
 use skep_lab::{
-    plan::OUTSIDE,
-    session::{Way, at, client_pod, cluster_ips, echo_pod, node_port},
+    session::{at, client_pod, echo_pod},
     shape::{RoutingMode, Shape},
 };
+
+use crate::reach::{all_answer, all_reach};
 
 const LEGACY: &str = "enable-host-legacy-routing=true";
 /// Both addresses of the first node.
@@ -53,13 +54,6 @@ async fn forwarded(lab: &TestLab, node: &str) -> u64 {
     v4.parse::<u64>().unwrap() + v6.trim().parse::<u64>().unwrap()
 }
 
-async fn all_answer(lab: &TestLab, from: &str, to: &str) {
-    for way in [Way::TCP, Way::UDP] {
-        lab.call_until(from, to, way, 5, |outcome| outcome.failed == 0)
-            .await;
-    }
-}
-
 /// All reach each other, and the stack of the first node takes part in it as these settings say.
 async fn is_connected(test: &str, routing_mode: RoutingMode, settings: &[&str], by_stack: bool) {
     let mut all = vec![AT_PACKETS];
@@ -78,25 +72,7 @@ async fn is_connected(test: &str, routing_mode: RoutingMode, settings: &[&str], 
     let shop = lab.create_shop(json!({"type": "NodePort"})).await;
     let (near, far) = (addresses(&lab, "near").await, addresses(&lab, "far").await);
 
-    for address in near.iter().chain(&far) {
-        for from in ["default/client", "c1-n1", "c1-n2"] {
-            all_answer(&lab, from, &at(address, 8080)).await;
-        }
-    }
-    for address in cluster_ips(&shop) {
-        for from in ["default/client", "default/far", "c1-n1"] {
-            all_answer(&lab, from, &at(&address, 80)).await;
-        }
-    }
-    for (way, protocol) in [(Way::TCP, "TCP"), (Way::UDP, "UDP")] {
-        for address in ADDRESSES {
-            let to = at(address, node_port(&shop, protocol));
-            lab.call_until(OUTSIDE, &to, way, 20, |outcome| {
-                outcome.failed == 0 && outcome.servers.len() == 2
-            })
-            .await;
-        }
-    }
+    all_reach(&lab, &shop, &near, &far, &ADDRESSES).await;
 
     let before = forwarded(&lab, "c1-n1").await;
     let pod = match routing_mode {

@@ -17,5 +17,6 @@ mod legacy_routing;
 mod node_ports;
 mod operator;
 mod pods;
+mod reach;
 mod real_server;
 mod services;
