@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use hive::{Health, Job, JobCtx, Jobs, Params, SpawnError};
-use statedb::{Db, InitGuard, RwTable, Table, WriteTxn};
+use skep_k8s_client::Client;
+use statedb::{Db, InitGuard, RwTable, Table, Watch, WriteTxn};
 
 use crate::address::NodeAddress;
 use crate::derive::{AddressRules, device_addresses, fallback_addresses};
@@ -41,6 +42,7 @@ pub(crate) struct DeviceParams {
     pub(crate) source: Arc<dyn DeviceSource>,
     pub(crate) config: hive::Cfg<crate::config::DeviceConfig>,
     pub(crate) local: Option<Table<LocalNode>>,
+    pub(crate) client: Option<Arc<dyn Client>>,
 }
 
 /// State of one device.
@@ -92,6 +94,7 @@ pub(crate) fn reflect_devices(params: DeviceParams) -> Result<(), RegisterError>
         table: params.table,
         source: params.source,
         local: params.local,
+        has_cluster: params.client.is_some_and(|client| client.is_enabled()),
         filter,
         initializer,
     });
@@ -112,6 +115,8 @@ struct Devices {
     table: RwTable<Device>,
     source: Arc<dyn DeviceSource>,
     local: Option<Table<LocalNode>>,
+    /// The Node of the local node comes from Kubernetes.
+    has_cluster: bool,
     filter: DeviceFilter,
     initializer: InitGuard,
 }
@@ -139,11 +144,18 @@ impl Devices {
         let mut events = self.source.events().ready_chunks(LARGEST_BATCH);
         let mut known: BTreeMap<u32, Known> = BTreeMap::new();
         let mut touched: BTreeSet<u32> = BTreeSet::new();
-        let mut synced = false;
+        let (mut synced, mut complete) = (false, false);
         let mut node_addrs: Vec<IpAddr> = Vec::new();
         loop {
             let snapshot = self.db.read();
             let node_changed = self.local.as_ref().map(|local| local.table_watch(&snapshot));
+            let (has_node, node_complete) = match &self.local {
+                Some(local) if self.has_cluster => {
+                    let (has_node, completed) = local.initialized_watch(&snapshot);
+                    (has_node, (!has_node).then_some(completed))
+                }
+                _ => (true, None),
+            };
             let addrs_now = cluster_addrs(self.local.as_ref(), &snapshot);
             // The node may also have changed while events were handled, when no watch was open.
             if addrs_now != node_addrs {
@@ -153,11 +165,18 @@ impl Devices {
             if synced {
                 self.commit(&known, &touched, &node_addrs, false)?;
                 touched.clear();
+                // Before the node's addresses are known, devices are not selected that will be: whoever took this for
+                // complete would detach programs from them.
+                if has_node && !complete {
+                    self.complete()?;
+                    complete = true;
+                }
                 self.report(health, known.len());
             }
             let chunk = tokio::select! {
                 biased;
-                () = async { match &node_changed { Some(watch) => watch.closed().await, None => std::future::pending().await } } => continue,
+                () = closed(node_changed.as_ref()) => continue,
+                () = closed(node_complete.as_ref()) => continue,
                 chunk = events.next() => chunk,
             };
             let Some(chunk) = chunk else {
@@ -226,8 +245,14 @@ impl Devices {
             for index in gone {
                 self.put(&mut txn, index, None)?;
             }
-            txn.initialized(&self.initializer)?;
         }
+        txn.commit();
+        Ok(())
+    }
+
+    fn complete(&self) -> Result<(), statedb::Error> {
+        let mut txn = self.db.write(&[&self.table]);
+        txn.initialized(&self.initializer)?;
         txn.commit();
         Ok(())
     }
@@ -282,6 +307,14 @@ fn apply(known: &mut BTreeMap<u32, Known>, event: DeviceEvent) -> Option<u32> {
         }
     };
     Some(index)
+}
+
+/// Returns when a watch is closed; never without one.
+async fn closed(watch: Option<&Watch>) {
+    match watch {
+        Some(watch) => watch.closed().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Addresses by which the cluster knows the node.
@@ -365,7 +398,7 @@ impl Addresses {
                 () = cx.token.cancelled() => return Ok(()),
                 () = complete_changed.closed(), if !complete => {}
                 () = devices_changed.closed() => {}
-                () = async { match &node_changed { Some(watch) => watch.closed().await, None => std::future::pending().await } } => {}
+                () = closed(node_changed.as_ref()) => {}
             }
         }
     }

@@ -23,7 +23,7 @@ use skep_k8s_client::{ApiError, Change, Client, ListOptions, RawEvent, RawPage, 
 use skep_k8s_types::slim::{Node, NodeAddressType};
 use skep_k8s_types::{Kind, RawObject, Resource};
 use statedb::{Db, Table};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::name::NodeName;
 use crate::source::SourceError;
@@ -579,6 +579,8 @@ async fn wrong_network_is_a_finding_of_the_plan() {
 /// A cluster that has only this Node, and reports its changes.
 struct Cluster {
     node: Value,
+    /// Has a permit for each list that is answered.
+    lists: Arc<Semaphore>,
     changes: Mutex<Option<mpsc::UnboundedReceiver<Value>>>,
 }
 
@@ -597,6 +599,7 @@ impl Client for Cluster {
             (kind, options.fields.to_string().as_str()),
             (&Node::kind(), "metadata.name=n1")
         );
+        self.lists.acquire().await.unwrap().forget();
         let items = vec![RawObject::from_value(Arc::new(self.node.clone()))];
         Ok(RawPage {
             items,
@@ -634,6 +637,7 @@ fn kubernetes_node_names_addresses_labels_and_the_device() {
         let (sender, receiver) = mpsc::unbounded_channel();
         let cluster = Cluster {
             node: node(json!({"zone": "a"})),
+            lists: Arc::new(Semaphore::new(1)),
             changes: Mutex::new(Some(receiver)),
         };
         let client: Arc<dyn Client> = Arc::new(cluster);
@@ -668,5 +672,49 @@ fn kubernetes_node_names_addresses_labels_and_the_device() {
         let json = table.rows(&bench.db.read()).remove(0).json().unwrap();
         assert_eq!(json["Labels"], json!({"zone": "b"}));
         assert_eq!(bench.pending("local-node"), Vec::<String>::new());
+    });
+}
+
+// Who takes devices for complete before the Node is known would detach its programs from a cable without default route, and
+// delete the node ports of its addresses.
+#[test]
+fn devices_and_addresses_are_complete_only_with_the_node_of_the_cluster() {
+    in_namespace(|| async {
+        add_cable(&netlink(), "eth7", "lxc7", "192.0.2.7").await;
+        let lists = Arc::new(Semaphore::new(0));
+        let client: Arc<dyn Client> = Arc::new(Cluster {
+            node: json!({
+                "metadata": {"name": "n1", "uid": "u-1"},
+                "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.7"}]},
+            }),
+            lists: lists.clone(),
+            changes: Mutex::default(),
+        });
+        let given = Cell::module("client", "Client").provide(move || client.clone());
+
+        let bench = Bench::start(vec![given, cells::devices()], Settings::new()).await;
+
+        let before = ["lo false", "lxc7 false", "eth7 false"];
+        bench.rows("devices", &[0, 2], &before).await;
+        bench.rows("node-addresses", &[0, 3], &["192.0.2.7 *"]).await;
+        assert_eq!(bench.pending("devices"), ["netlink"]);
+        assert_eq!(bench.pending("node-addresses"), ["devices"]);
+
+        lists.add_permits(1);
+        let addresses = bench.db.table("node-addresses").unwrap();
+        let complete = loop {
+            let snapshot = bench.db.read();
+            if addresses.pending_initializers(&snapshot).is_empty() {
+                break snapshot;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        };
+        let rows = addresses.rows(&complete).into_iter().map(|row| row.cells());
+        let rows: Vec<_> = rows
+            .map(|cells| [&cells[0], &cells[3]].map(ToString::to_string))
+            .collect();
+        assert_eq!(rows, [["192.0.2.7", "*"], ["192.0.2.7", "eth7"]]);
+        assert_eq!(bench.pending("devices"), Vec::<String>::new());
+        bench.hive.stop().await.unwrap();
     });
 }
