@@ -8,6 +8,7 @@
 
 mod decode;
 mod field;
+mod regular;
 mod settings;
 mod value;
 
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 
 pub use decode::{Decoder, Faults};
 pub use field::Field;
+pub use regular::open_regular;
 pub use settings::{Origin, Settings, UnknownKeys};
 pub use value::{ConfigValue, Raw};
 

@@ -89,6 +89,7 @@ fn datapath() -> Cell {
         skep_endpoint_watcher::cell(),
         skep_endpoint::cell(),
         skep_endpoint::api::cell(),
+        skep_endpoint::cookies::cell(),
         unsupported::cell(),
         pods::cell(),
     ])

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
+use super::regular;
 use super::settings::read_file_text;
 use super::{Config, ConfigValue, Field, Origin, Raw, Settings, UnknownKeys, normalize};
 
@@ -125,16 +126,6 @@ pub(crate) enum Fault {
     },
 }
 
-/// The text of a file; of nothing else, since a pipe would have to be waited for, and is empty when settings are read again.
-fn read_regular(path: &Path) -> std::io::Result<String> {
-    // Follows links.
-    if fs::metadata(path)?.is_file() {
-        fs::read_to_string(path)
-    } else {
-        Err(std::io::Error::other("it is not a regular file"))
-    }
-}
-
 /// All sources, merged by key; the strongest first.
 #[derive(Debug, Default)]
 pub(crate) struct Layers {
@@ -185,7 +176,7 @@ impl Layers {
             layers.read_text(path, text, settings, &known);
         }
         for path in settings.files.iter().rev() {
-            match read_regular(path) {
+            match regular::read(path) {
                 Ok(text) => layers.read_text(path, &text, settings, &known),
                 Err(error) => {
                     layers.unreadable(format!("config file {}", path.display()), error.to_string());
@@ -338,7 +329,7 @@ impl Layers {
             if name.as_encoded_bytes().starts_with(b"..") {
                 continue;
             }
-            match (name.to_str(), read_regular(&file)) {
+            match (name.to_str(), regular::read(&file)) {
                 (Some(key), Ok(text)) => {
                     let raw = Raw::Text(text.trim().to_owned());
                     self.set_key(key, raw, Origin::Directory(file.clone()), settings, known);

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hive::config::open_regular;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
 use serde::Deserialize;
 use skep_kvstore::BackendError;
@@ -121,7 +122,8 @@ impl Users {
     }
 
     fn read(&mut self, path: &Path) -> Result<(), UserError> {
-        let text = std::fs::read_to_string(path).map_err(|cause| UserError::Read {
+        let text = open_regular(path).and_then(std::io::read_to_string);
+        let text = text.map_err(|cause| UserError::Read {
             path: path.to_owned(),
             cause,
         })?;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use hive::{Cell, Cfg, Health, HookCtx, Lifecycle};
 use statedb::clock::{Clock, SystemClock};
-use tracing::warn;
 
 use crate::history::History;
 use crate::table::{self, HealthTable};
@@ -62,7 +61,6 @@ fn mark_life(lifecycle: Lifecycle, history: Arc<History>, health: Health) {
     let (starting, stopping) = (history.clone(), history);
     lifecycle.on_start("mark-start", move |_: HookCtx| {
         if let Err(error) = starting.started(VERSION) {
-            warn!(error = %hive::error_chain(&error), "Health history is not written");
             health.degraded("Health history is not written", &error);
         }
         async {}

@@ -4,6 +4,7 @@
 //!
 //! - [`Limiter`]: admits requests, in order of arrival;
 //! - [`Parameters`]: how it does, with the parameters of Cilium's `api-rate-limit`;
+//! - [`TokenBucket`]: the rate alone, for who waits in a way of their own;
 //! - [`Recorder`]: measures it. Feature `hive` adds `LimiterMetrics`, the metrics `api_limiter_*` of all limiters of a
 //!   program, and their cell.
 
@@ -17,6 +18,7 @@ mod recorder;
 #[cfg(test)]
 mod tests;
 
+pub use bucket::TokenBucket;
 pub use limiter::{Limiter, NotAdmitted, Permit};
 #[cfg(feature = "hive")]
 pub use metrics::{LimiterMetrics, cell};

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::bucket::Bucket;
+use crate::bucket::TokenBucket;
 use crate::mean::Mean;
 use crate::parameters::Parameters;
 use crate::recorder::{LimiterUsage, Limits, Recorder};
@@ -61,9 +61,7 @@ pub struct Limiter {
 
 #[derive(Debug)]
 struct State {
-    bucket: Bucket,
-    rate: f64,
-    burst: f64,
+    bucket: TokenBucket,
     /// Requests under way at most; 0 for no limit. A fraction counts at an adjustment only.
     parallel: f64,
     adjustment: Option<f64>,
@@ -98,9 +96,7 @@ impl Limiter {
         let limiter = Self {
             name: name.into(),
             state: Mutex::new(State {
-                bucket: Bucket::new(burst),
-                rate: parameters.rate,
-                burst,
+                bucket: TokenBucket::new(parameters.rate, burst),
                 parallel: parameters.parallel.into(),
                 adjustment: None,
                 in_flight: 0,
@@ -127,8 +123,8 @@ impl Limiter {
     /// Sets the rate from now on, in requests a second; 0 for no limit. The burst stays.
     pub fn set_rate(&self, rate: f64) {
         let mut state = self.state.lock();
-        state.refill(Instant::now());
-        state.rate = rate;
+        let burst = state.bucket.burst();
+        state.bucket.set(rate, burst, Instant::now());
         self.record_limits(&state);
         drop(state);
         self.changed.notify_waiters();
@@ -230,8 +226,8 @@ impl Limiter {
 impl State {
     fn limits(&self) -> Limits {
         Limits {
-            rate: self.rate,
-            burst: self.burst,
+            rate: self.bucket.rate(),
+            burst: self.bucket.burst(),
             in_flight: (self.parallel > 0.0).then(|| self.places()),
             adjustment: self.adjustment,
         }
@@ -243,17 +239,16 @@ impl State {
         self.parallel.round().max(1.0) as u32
     }
 
-    fn refill(&mut self, now: Instant) {
-        self.bucket.refill(self.rate, self.burst, now);
-    }
-
     fn enter(&mut self, now: Instant, needs_token: bool) -> Result<(), Wait> {
         if self.parallel > 0.0 && self.in_flight >= self.places() {
             return Err(Wait::Place);
         }
-        if needs_token && self.rate > 0.0 {
-            self.refill(now);
-            self.bucket.take(self.rate).map_err(Wait::Token)?;
+        if needs_token {
+            let wait = self.bucket.wait(now);
+            if !wait.is_zero() {
+                return Err(Wait::Token(wait));
+            }
+            self.bucket.take();
         }
         self.in_flight += 1;
         Ok(())
@@ -265,14 +260,13 @@ impl State {
         let mean = self.processing.get().as_secs_f64();
         let factor = (parameters.estimated_processing.as_secs_f64() / mean).clamp(1.0 / max, max);
         self.adjustment = Some(factor);
-        self.refill(now);
-        self.rate = parameters.rate * factor;
         // These follow slower than the rate.
         let follow = |current: f64, base: u32| {
             let new = f64::from(base) * factor;
             current + (new - current) * parameters.delayed_adjustment
         };
-        self.burst = follow(self.burst, parameters.burst.max(1)).max(1.0);
+        let burst = follow(self.bucket.burst(), parameters.burst.max(1)).max(1.0);
+        self.bucket.set(parameters.rate * factor, burst, now);
         if parameters.parallel > 0 {
             let most = match parameters.max_parallel {
                 0 => f64::INFINITY,

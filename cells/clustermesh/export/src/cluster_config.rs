@@ -123,8 +123,8 @@ impl Publisher {
                     REFRESH
                 }
                 Err(error) => {
-                    tracing::warn!(error = %hive::error_chain(&error), "Unable to publish the cluster configuration");
-                    cx.health.degraded("Not published", &error);
+                    cx.health
+                        .degraded("Cannot publish the cluster configuration", &error);
                     let pause = backoff;
                     backoff = (pause * 2).min(BACKOFF.1);
                     pause

@@ -200,7 +200,6 @@ impl<S: Source> Publisher<S> {
                 Ok(None) => self.store.delete(name),
                 Err(error) => {
                     let text = hive::error_chain(&error);
-                    tracing::warn!(name = %name, error = %text, "Unable to encode a value of the kvstore");
                     self.faults.insert(name.clone(), format!("`{name}`: {text}"));
                     continue;
                 }

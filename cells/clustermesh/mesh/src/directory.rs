@@ -7,10 +7,12 @@
 //! a moment, so that many are one, and a file that is being written is read when it is whole.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hive::config::open_regular;
 use notify::{EventKind, RecursiveMode, Watcher};
 use skep_clustermesh_types::ClusterName;
 use tokio::sync::Notify;
@@ -201,18 +203,12 @@ pub(crate) fn names(directory: &Path) -> std::io::Result<Vec<(String, PathBuf)>>
 /// The text of a file; `None` if there is none, or it is a directory. What is not UTF-8 is not a configuration. Pipes and
 /// devices, whose end a read could wait for without limit, are errors.
 pub(crate) fn read_text(path: &Path) -> std::io::Result<Option<String>> {
-    match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_dir() => return Ok(None),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Ok(metadata) if !metadata.is_file() => {
-            let message = "it is not a regular file";
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, message));
-        }
-        Ok(_) => {}
-        Err(error) => return Err(error),
+    if path.is_dir() {
+        return Ok(None);
     }
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+    let mut bytes = Vec::new();
+    match open_regular(path).and_then(|mut file| file.read_to_end(&mut bytes)) {
+        Ok(_) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }

@@ -85,7 +85,7 @@ struct Agent {
 impl Agent {
     async fn follow(&self, health: &Health) {
         let mut applied: Option<Networks> = None;
-        let mut reported = String::new();
+        let mut reported: Option<String> = None;
         loop {
             let result = Networks::read(Path::new(&self.path))
                 .map_err(AgentError::from)
@@ -102,16 +102,16 @@ impl Agent {
                         tracing::info!(networks = networks.0.len(), "networks without masquerade written");
                     }
                     applied = Some(networks);
-                    reported.clear();
+                    reported = None;
                     health.ok(text);
                 }
                 Err(error) => {
+                    // A report is logged: one for a failure, not for each look at the file.
                     let text = hive::error_chain(&error);
-                    if reported != text {
-                        tracing::warn!(error = text, "networks without masquerade stay as they were");
-                        reported = text;
+                    if reported.as_ref() != Some(&text) {
+                        health.degraded("Networks without masquerade stay as they were", &error);
+                        reported = Some(text);
                     }
-                    health.degraded("Networks without masquerade stay as they were", &error);
                 }
             }
             tokio::time::sleep(INTERVAL).await;

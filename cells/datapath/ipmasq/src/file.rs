@@ -4,11 +4,12 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io,
+    io,
     path::{Path, PathBuf},
     str::FromStr,
 };
 
+use hive::config::open_regular;
 use ipnet::IpNet;
 use serde::Deserialize;
 
@@ -33,7 +34,7 @@ const LINK_LOCAL6: &str = "fe80::/10";
 /// Why the file is not in force. What was in force before stays so.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The file cannot be read.
+    /// The file cannot be read, or is no regular file.
     #[error("cannot read {}", path.display())]
     Read {
         /// The file.
@@ -83,7 +84,7 @@ impl Networks {
     ///
     /// [`FileError`].
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let text = match fs::read_to_string(path) {
+        let text = match open_regular(path).and_then(io::read_to_string) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             text => text.map_err(|source| FileError::Read {
                 path: path.to_owned(),
@@ -165,10 +166,16 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_in_the_place_of_the_file_is_an_error() {
+    fn a_directory_or_pipe_in_the_place_of_the_file_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
-        let error = Networks::read(directory.path()).unwrap_err();
-        assert!(matches!(error, FileError::Read { .. }), "{error}");
+        let pipe = directory.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+
+        for path in [directory.path(), &pipe] {
+            let error = hive::error_chain(&Networks::read(path).unwrap_err());
+            assert!(error.ends_with("it is not a regular file"), "{error}");
+        }
         assert!(Networks::read(&directory.path().join("none")).is_ok());
     }
 }

@@ -442,10 +442,6 @@ impl Reports {
                 true
             }
             Err(error) => {
-                tracing::warn!(
-                    error = hive::error_chain(&error),
-                    "routes to pods of other nodes are not as they should be"
-                );
                 let message = "Pods of some nodes are not reached, trying again";
                 self.health.degraded(message, &error);
                 false
@@ -471,7 +467,6 @@ impl Reports {
             if self.nodes.get(&key) == Some(&text) {
                 continue;
             }
-            tracing::warn!(node = %key, error = text, "pods of a node are not routed to it");
             let of_node = self.health.scope(key.to_string());
             of_node.degraded("Pods of this node are not routed to it", &faults);
             self.nodes.insert(key, text);

@@ -134,10 +134,6 @@ impl Reconciler {
                             retry = RETRY.0;
                         }
                         Err(error) => {
-                            tracing::warn!(
-                                error = hive::error_chain(&error),
-                                "programs of interfaces are not as configured"
-                            );
                             health.degraded("Programs are not attached as configured, trying again", &error);
                             has_failed = true;
                         }
@@ -248,19 +244,9 @@ impl Reconciler {
         let message = summary(status);
         let idle = self.not_forwarding(desired);
         if !refused.is_empty() {
-            let error = KernelError::Sysctl(refused);
-            tracing::warn!(
-                error = hive::error_chain(&error),
-                "settings of the kernel are not as programs need them"
-            );
-            health.degraded(message, &error);
+            health.degraded(message, &KernelError::Sysctl(refused));
         } else if !idle.is_empty() {
-            let error = KernelError::Forwarding(idle);
-            tracing::warn!(
-                error = hive::error_chain(&error),
-                "settings of the kernel are not as programs need them"
-            );
-            health.degraded(message, &error);
+            health.degraded(message, &KernelError::Forwarding(idle));
         } else {
             health.ok(message);
         }

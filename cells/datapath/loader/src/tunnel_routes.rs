@@ -91,10 +91,6 @@ async fn follow(params: &RouteParams, health: &Health) {
 }
 
 fn report(health: &Health, error: &PairError) {
-    tracing::warn!(
-        error = hive::error_chain(error),
-        "routes to the tunnel are not as they should be"
-    );
     health.degraded("Pods of some nodes are not reached, trying again", error);
 }
 

@@ -63,14 +63,9 @@ impl Removal {
                 // Also if the one before could not be forgotten: nothing is left to be done about it.
                 Ok(()) => cx.health.ok("Running"),
                 // The address is not kept for it: an entry matters only to a flow with the same ports.
-                Err(error) => {
-                    tracing::warn!(
-                        error = hive::error_chain(&error),
-                        "endpoints that are gone left something behind"
-                    );
-                    cx.health
-                        .degraded("An endpoint that is gone left something behind", &error);
-                }
+                Err(error) => cx
+                    .health
+                    .degraded("An endpoint that is gone left something behind", &error),
             }
             self.endpoints.remove(&gone)?;
         }

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Addresses of this node → `cilium_lxc`: programs leave packets to them to the kernel.
+//!
+//! They are written when the addresses change, and once a minute what is missing: an entry that was deleted by hand, or that
+//! an endpoint with an address of the node had until it was deleted.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use hive::JobCtx;
 use skep_bpf_maps::endpoint::{LxcKey, LxcValue, lxc_flags};
@@ -12,6 +15,9 @@ use skep_node::NodeAddress;
 use statedb::{Db, ReadTxn, Table};
 
 use crate::{EndpointMaps, maps::LxcMap};
+
+/// Time between two comparisons with the map.
+const RESYNC: Duration = Duration::from_secs(60);
 
 /// Writes the addresses of the node.
 pub(crate) struct HostAddresses {
@@ -41,7 +47,8 @@ impl HostAddresses {
             let count = self.write(&snapshot)?;
             drop(snapshot);
             cx.health.ok(format!("{count} addresses"));
-            changed.closed().await;
+            // Whichever comes first.
+            let _ = tokio::time::timeout(RESYNC, changed.closed()).await;
         }
     }
 
@@ -56,7 +63,8 @@ impl HostAddresses {
         let wanted: Vec<LxcKey> = self.addresses.all(txn).map(|row| LxcKey::new(row.addr)).collect();
         for key in &wanted {
             // An endpoint may have an address of the node: then it is the endpoint's.
-            if !present.contains_key(key) {
+            let is_kept = |found: &LxcValue| found.flags & lxc_flags::HOST == 0 || *found == value;
+            if !present.get(key).is_some_and(is_kept) {
                 lxc.update(key, &value)
                     .map_err(|error| WriteError::new(error, lxc.max_entries()))?;
             }

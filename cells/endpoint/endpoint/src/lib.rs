@@ -12,7 +12,7 @@
 //!   file says. The ipcache says so of its addresses, as of a local endpoint.
 //! - Policies: none are computed yet. The policy of each endpoint allows everything, and says so in its flags.
 //!
-//! Feature `api`: `/v1/endpoint` of the agent's API.
+//! Feature `api`: `/v1/endpoint` of the agent's API. Feature `cookies`: cookies of network namespaces for redirect policies.
 //!
 //! Read first: `endpoint.rs`, then `writer.rs` and `reconciler.rs`.
 
@@ -22,6 +22,8 @@ mod cell;
 mod claims;
 mod collect;
 mod config;
+#[cfg(feature = "cookies")]
+pub mod cookies;
 mod datapath;
 mod endpoint;
 mod host;

@@ -8,7 +8,6 @@
 //!
 //! [`ClientMetrics`] are about the requests of all clients of a process.
 
-mod bucket;
 mod cell;
 mod config;
 mod connection;

@@ -20,7 +20,7 @@ pub struct WatchState {
 }
 
 impl WatchState {
-    /// Takes in an event. Objects that cannot be decoded are logged.
+    /// Takes in an event.
     pub fn note<T: Resource>(&mut self, event: &WatcherEvent<T>) {
         match event {
             WatcherEvent::Failing(error) => self.failing = Some(error.clone()),
@@ -42,7 +42,6 @@ impl WatchState {
     }
 
     fn undecodable(&mut self, error: &DecodeError) {
-        tracing::warn!(%error, "Cannot decode object");
         self.invalid.insert((*error.object).clone(), error.clone());
     }
 

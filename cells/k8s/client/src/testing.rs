@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::StreamExt;
 use parking_lot::Mutex;
 use serde_json::Value;
 use skep_k8s_types::{Kind, RawObject};
 
 use crate::client::{Client, RawPage, RawWatch, ServerVersion};
 use crate::error::{ApiError, Status};
+use crate::event::RawEvent;
 use crate::options::{DeleteOptions, ListOptions, Patch, Subresource, WatchOptions, WriteOptions};
 
 /// What a request asks for.
@@ -99,6 +101,7 @@ impl Fault {
 }
 
 type Rule = Arc<dyn Fn(&Request) -> Option<Fault> + Send + Sync>;
+type Rewrite = Arc<dyn Fn(&mut Value) + Send + Sync>;
 
 /// A client on which requests fail by rules, and that records those that succeed.
 ///
@@ -115,6 +118,7 @@ pub struct FaultyClient {
     inner: Arc<dyn Client>,
     is_enabled: AtomicBool,
     rules: Mutex<Vec<Rule>>,
+    rewrite: Mutex<Option<Rewrite>>,
     succeeded: Mutex<Vec<Request>>,
     failed: Mutex<Vec<Request>>,
 }
@@ -127,6 +131,7 @@ impl FaultyClient {
             is_enabled: AtomicBool::new(true),
             inner,
             rules: Mutex::default(),
+            rewrite: Mutex::default(),
             succeeded: Mutex::default(),
             failed: Mutex::default(),
         })
@@ -162,6 +167,18 @@ impl FaultyClient {
                 .is_ok()
         };
         self.inject(move |request| (request.verb == verb && take()).then(|| fault.clone()));
+    }
+
+    /// Changes each object that is listed, watched or read, as a server would send it whose schema is another. The change is
+    /// there from the next request on, and stays.
+    ///
+    /// ```
+    /// # fn example(client: &skep_k8s_client::testing::FaultyClient) {
+    /// client.rewrite(|object| object["spec"]["ports"] = "none".into());
+    /// # }
+    /// ```
+    pub fn rewrite(&self, change: impl Fn(&mut Value) + Send + Sync + 'static) {
+        *self.rewrite.lock() = Some(Arc::new(change));
     }
 
     /// Removes all rules.
@@ -279,6 +296,15 @@ fn name_of(object: &Value) -> String {
     name.unwrap_or_default().to_owned()
 }
 
+fn rewritten(rewrite: Option<&Rewrite>, object: RawObject) -> Result<RawObject, ApiError> {
+    let Some(rewrite) = rewrite else {
+        return Ok(object);
+    };
+    let mut value = (*object.to_value()?).clone();
+    rewrite(&mut value);
+    Ok(RawObject::from_value(Arc::new(value)))
+}
+
 fn without_status(object: RawObject) -> Result<RawObject, ApiError> {
     let mut value = (*object.to_value()?).clone();
     if let Some(object) = value.as_object_mut() {
@@ -307,8 +333,15 @@ impl Client for FaultyClient {
 
     async fn list(&self, kind: &Kind, namespace: &str, options: &ListOptions) -> Result<RawPage, ApiError> {
         let answer = self.inner.list(kind, namespace, options);
-        self.run(request(Verb::List, kind, namespace, ""), answer, Ok)
-            .await
+        let request = request(Verb::List, kind, namespace, "");
+        let mut page = self.run(request, answer, Ok).await?;
+        let rewrite = self.rewrite.lock().clone();
+        let items = page
+            .items
+            .into_iter()
+            .map(|object| rewritten(rewrite.as_ref(), object));
+        page.items = items.collect::<Result<_, _>>()?;
+        Ok(page)
     }
 
     async fn watch(
@@ -318,14 +351,26 @@ impl Client for FaultyClient {
         options: &WatchOptions,
     ) -> Result<RawWatch, ApiError> {
         let answer = self.inner.watch(kind, namespace, options);
-        self.run(request(Verb::Watch, kind, namespace, ""), answer, Ok)
-            .await
+        let request = request(Verb::Watch, kind, namespace, "");
+        let events = self.run(request, answer, Ok).await?;
+        let rewrite = self.rewrite.lock().clone();
+        let events = events.map(move |event| {
+            Ok(match event? {
+                RawEvent::Object(change, object) => {
+                    RawEvent::Object(change, rewritten(rewrite.as_ref(), object)?)
+                }
+                bookmark @ RawEvent::Bookmark { .. } => bookmark,
+            })
+        });
+        Ok(events.boxed())
     }
 
     async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, ApiError> {
         let answer = self.inner.get(kind, namespace, name);
         let request = request(Verb::Get, kind, namespace, name);
-        self.run(request, answer, without_status).await
+        let object = self.run(request, answer, without_status).await?;
+        let rewrite = self.rewrite.lock().clone();
+        rewritten(rewrite.as_ref(), object)
     }
 
     async fn create(

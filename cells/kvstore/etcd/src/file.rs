@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use hive::config::open_regular;
 use serde::Deserialize;
 
 /// The settings that name files.
@@ -221,7 +222,8 @@ impl EtcdConfig {
     ///
     /// [`ConfigError`]; see [`is_missing_file`](ConfigError::is_missing_file).
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|cause| ConfigError::Read {
+        let text = open_regular(path).and_then(std::io::read_to_string);
+        let text = text.map_err(|cause| ConfigError::Read {
             path: path.to_owned(),
             cause,
         })?;

@@ -127,7 +127,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
     });
     let complete = {
         let controller = controller.clone();
-        Box::new(move |_: &_| controller.is_complete())
+        Box::new(move |_: &_| controller.is_complete() && cookies.are_complete())
     };
     jobs.spawn(Job::once("controller", move |cx: JobCtx| {
         controller.clone().run(cx)

@@ -3,7 +3,7 @@
 //! Cookies of the network namespaces of pods, from the cell that creates endpoints.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use statedb::{Db, RwTable};
 use tokio::sync::Notify;
@@ -26,6 +26,8 @@ pub struct NetnsCookies {
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     registered: AtomicUsize,
+    /// Those of them that have not delivered yet.
+    awaited: AtomicUsize,
     pub(crate) changed: Notify,
 }
 
@@ -37,7 +39,9 @@ impl Sources {
 }
 
 impl NetnsCookies {
-    pub(crate) fn new(db: Db, table: RwTable<SkipRedirects>) -> Self {
+    /// Cookies in this table.
+    #[must_use]
+    pub fn new(db: Db, table: RwTable<SkipRedirects>) -> Self {
         Self {
             db,
             table,
@@ -49,19 +53,32 @@ impl NetnsCookies {
         self.sources.clone()
     }
 
+    /// Whether all sources have [delivered](CookieSource::delivered).
+    #[must_use]
+    pub fn are_complete(&self) -> bool {
+        self.sources.awaited.load(Ordering::Acquire) == 0
+    }
+
     /// Registers a source, until it is dropped. Call it in a constructor: a policy that is looked at before is reported
     /// as one that cannot skip the traffic of its backends.
     #[must_use]
     pub fn register(&self) -> CookieSource {
         self.sources.registered.fetch_add(1, Ordering::AcqRel);
+        self.sources.awaited.fetch_add(1, Ordering::AcqRel);
         self.sources.changed.notify_one();
-        CookieSource(self.clone())
+        CookieSource {
+            cookies: self.clone(),
+            has_delivered: AtomicBool::new(false),
+        }
     }
 }
 
 /// A source of cookies: the cell that creates endpoints, and knows their network namespaces.
 #[derive(Debug)]
-pub struct CookieSource(NetnsCookies);
+pub struct CookieSource {
+    cookies: NetnsCookies,
+    has_delivered: AtomicBool,
+}
 
 impl CookieSource {
     /// Sets the cookie of a pod (`namespace/name`); `None` when the pod is gone.
@@ -70,7 +87,7 @@ impl CookieSource {
     ///
     /// If the row cannot be written.
     pub fn set(&self, pod: &str, cookie: Option<u64>) -> Result<(), statedb::Error> {
-        let NetnsCookies { db, table, .. } = &self.0;
+        let NetnsCookies { db, table, .. } = &self.cookies;
         let mut txn = db.write(&[table]);
         let row = table.get(&txn, SKIP_BY_POD.key(pod)).cloned();
         let mut row = match row {
@@ -91,11 +108,20 @@ impl CookieSource {
         txn.commit();
         Ok(())
     }
+
+    /// The cookies of all pods that are there are set. Before each source has delivered, no entry of the skip maps is deleted:
+    /// after a restart, that of a pod whose cookie is not known yet would be.
+    pub fn delivered(&self) {
+        if !self.has_delivered.swap(true, Ordering::AcqRel) {
+            self.cookies.sources.awaited.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
 }
 
 impl Drop for CookieSource {
     fn drop(&mut self) {
-        self.0.sources.registered.fetch_sub(1, Ordering::AcqRel);
-        self.0.sources.changed.notify_one();
+        self.delivered();
+        self.cookies.sources.registered.fetch_sub(1, Ordering::AcqRel);
+        self.cookies.sources.changed.notify_one();
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::JobCtx;
+use hive::config::open_regular;
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{RecursiveMode, Watcher};
 use parking_lot::Mutex;
@@ -39,7 +40,7 @@ pub enum FileError {
         #[source]
         cause: notify::Error,
     },
-    /// The file can't be read.
+    /// The file can't be read, or is no regular file.
     #[error("cannot read {}", path.display())]
     Read {
         /// The state file.
@@ -143,13 +144,7 @@ impl FileSource {
                     .health
                     .ok(format!("{services} services from {}", self.path.display())),
                 Ok(None) => cx.health.ok(format!("Waiting for {}", self.path.display())),
-                Err(error) => {
-                    tracing::warn!(
-                        error = &error as &dyn std::error::Error,
-                        "Cannot use the state file"
-                    );
-                    cx.health.degraded("Cannot use the state file", &error);
-                }
+                Err(error) => cx.health.degraded("Cannot use the state file", &error),
             }
             tokio::select! {
                 () = seen.changed.notified() => {}
@@ -223,7 +218,7 @@ impl FileSource {
     /// Reads the file and writes what changed. Number of services in it, `None` if there was never a file.
     fn read(&self) -> Result<Option<usize>, FileError> {
         let mut state = self.state.lock();
-        let text = match std::fs::read_to_string(&self.path) {
+        let text = match open_regular(&self.path).and_then(std::io::read_to_string) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 self.deliver(&mut state, None)?;

@@ -128,7 +128,6 @@ impl Devices {
                 () = cx.token.cancelled() => return Ok(()),
                 failed = self.watch(&cx.health) => {
                     let error = failed?;
-                    tracing::warn!(%error, "Cannot watch devices");
                     cx.health.degraded("Cannot watch devices", &error);
                 }
             }

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, SelectAll, select_all};
@@ -17,19 +18,23 @@ use skep_k8s_client::{Api, ApiError, Backoff, Client, ObjectEvent, WatcherEvent,
 use skep_k8s_crds::endpoint::CiliumEndpointSlice;
 use skep_k8s_types::slim::{CiliumEndpoint, CiliumIdentity, CiliumNode, Namespace, Pod, Str};
 use skep_k8s_types::{DecodeError, ObjectKey, Resource};
+use skep_limiter::TokenBucket;
 use skep_metrics::workqueue::WorkqueueRecorder;
 use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::metrics::{INSERTED, REMOVED, SliceMetrics};
 use crate::objects::entry;
-use crate::queue::{Bucket, Next, Queue};
+use crate::queue::{Next, Queue};
 use crate::slices::{Changes, Slices};
 use crate::slim::Watched;
 use crate::write::{Outcome, WriteError, write};
 
 /// The annotation of namespaces whose slices are written first.
 const PRIORITY: (&str, &str) = ("cilium.io/ces-namespace", "priority");
+
+/// The rate is looked at again after this time, however low it is.
+const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
 /// What endpoints are made of.
 #[derive(Debug, Clone)]
@@ -98,7 +103,7 @@ struct Controller {
     watched: Option<Watched>,
     slices: Slices,
     queue: Queue,
-    bucket: Bucket,
+    bucket: TokenBucket,
     busy: Busy,
     writes: FuturesUnordered<BoxFuture<'static, Written>>,
     priority: HashSet<Str>,
@@ -135,10 +140,11 @@ impl Controller {
         queue: Queue,
         health: Health,
     ) -> Self {
-        let limit = usize::try_from(config.ces_max_ciliumendpoints_per_ces).unwrap_or(usize::MAX);
+        let most = usize::try_from(config.ces_max_ciliumendpoints_per_ces).unwrap_or(usize::MAX);
+        let limit = config.ces_rate_limits.for_nodes(0);
         Self {
-            slices: Slices::new(limit),
-            bucket: Bucket::new(config.ces_rate_limits.for_nodes(0)),
+            slices: Slices::new(most),
+            bucket: TokenBucket::new(limit.limit, limit.burst.into()),
             config,
             client,
             metrics,
@@ -226,8 +232,8 @@ impl Controller {
                         watched.node(&event);
                     }
                     track(&mut self.nodes, event, |_| true);
-                    self.bucket
-                        .set(self.config.ces_rate_limits.for_nodes(self.nodes.len()));
+                    let limit = self.config.ces_rate_limits.for_nodes(self.nodes.len());
+                    self.bucket.set(limit.limit, limit.burst.into(), Instant::now());
                 }
             }
             Event::Pod(event) => {
@@ -343,8 +349,10 @@ impl Controller {
             if busy.is_some() {
                 return None;
             }
-            if let Some(at) = self.bucket.wait() {
-                return Some(at);
+            let now = Instant::now();
+            let wait = self.bucket.wait(now);
+            if !wait.is_zero() {
+                return Some(now + wait.min(LONGEST_WAIT));
             }
             let selected = |name: &Str| {
                 let namespace = self.slices.namespace(name);

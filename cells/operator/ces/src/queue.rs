@@ -9,17 +9,12 @@ use skep_k8s_types::slim::Str;
 use skep_metrics::workqueue::{Work, WorkqueueRecorder};
 use tokio::time::Instant;
 
-use crate::config::RateLimit;
-
 /// How long a change waits for others of its slice.
 const COALESCE: Duration = Duration::from_millis(500);
 
 /// Wait after a failed write; doubles up to the longest.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(100);
-
-/// The rate is looked at again after this time, however low it is.
-const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
 /// Failures in a row after which a slice is reported as failed for good. It is written again all the same.
 const TRANSIENT: u32 = 15;
@@ -118,54 +113,6 @@ pub(crate) enum Next {
     Due(Str, Instant),
 }
 
-/// Limits writes: as many as the burst at once, then at a rate.
-#[derive(Debug)]
-pub(crate) struct Bucket {
-    limit: RateLimit,
-    tokens: f64,
-    filled: Instant,
-}
-
-impl Bucket {
-    pub(crate) fn new(limit: RateLimit) -> Self {
-        Self {
-            limit,
-            tokens: f64::from(limit.burst),
-            filled: Instant::now(),
-        }
-    }
-
-    /// Sets the rate. Tokens stay.
-    pub(crate) fn set(&mut self, limit: RateLimit) {
-        self.fill();
-        self.limit = limit;
-        self.tokens = self.tokens.min(f64::from(limit.burst));
-    }
-
-    fn fill(&mut self) {
-        let now = Instant::now();
-        let new = (now - self.filled).as_secs_f64() * self.limit.limit;
-        self.tokens = (self.tokens + new).min(f64::from(self.limit.burst));
-        self.filled = now;
-    }
-
-    /// When a write may begin; `None` for now.
-    pub(crate) fn wait(&mut self) -> Option<Instant> {
-        self.fill();
-        // Nanoseconds of rounding are no reason to wait.
-        let missing = 1.0 - 1e-6 - self.tokens;
-        (missing > 0.0).then(|| {
-            let wait = Duration::try_from_secs_f64(missing / self.limit.limit + 1e-6);
-            self.filled + wait.map_or(LONGEST_WAIT, |wait| wait.min(LONGEST_WAIT))
-        })
-    }
-
-    /// Counts a write.
-    pub(crate) fn take(&mut self) {
-        self.tokens -= 1.0;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::time::advance;
@@ -221,39 +168,5 @@ mod tests {
         queue.succeeded("ces-a");
         assert_eq!(queue.failing(), 0);
         assert!(queue.retry(Str::new("ces-a")));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn bucket_has_a_burst_and_then_a_rate() {
-        let mut bucket = Bucket::new(RateLimit {
-            nodes: 0,
-            limit: 10.0,
-            burst: 20,
-        });
-        let mut writes = 0;
-        let end = Instant::now() + Duration::from_secs(5);
-        while Instant::now() < end {
-            match bucket.wait() {
-                None => {
-                    bucket.take();
-                    writes += 1;
-                }
-                Some(at) => tokio::time::sleep_until(at).await,
-            }
-        }
-
-        assert!((69..=70).contains(&writes), "{writes}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_rate_of_next_to_nothing_is_a_long_wait() {
-        let mut bucket = Bucket::new(RateLimit {
-            nodes: 0,
-            limit: f64::MIN_POSITIVE,
-            burst: 1,
-        });
-        bucket.take();
-
-        assert_eq!(bucket.wait(), Some(Instant::now() + LONGEST_WAIT));
     }
 }

@@ -165,7 +165,6 @@ impl Sync {
                 tokio::time::sleep(SETTLE).await;
                 continue;
             };
-            tracing::warn!(error = %hive::error_chain(&error), "A node was not updated");
             cx.health.degraded("A node was not updated", &error);
             pause = (pause * 2).clamp(Duration::from_secs(1), LONGEST);
             tokio::time::sleep(pause).await;

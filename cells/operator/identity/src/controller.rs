@@ -59,6 +59,9 @@ enum Concern {
     /// Watches are repeated.
     #[error("cannot watch {kind}: {cause}")]
     Watch { kind: &'static str, cause: String },
+    /// Their last valid state counts.
+    #[error("{count} objects cannot be decoded, such as {error}")]
+    Undecodable { count: usize, error: DecodeError },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -488,6 +491,11 @@ impl Controller {
         if let (0, Some(set)) = (free, waiting.next()) {
             let (set, count) = (set.clone(), 1 + waiting.count());
             return Some(Concern::NoIds { count, set, size });
+        }
+        let mut undecodable = self.sources.iter().flat_map(|source| source.invalid().values());
+        if let Some(error) = undecodable.next().cloned() {
+            let count = 1 + undecodable.count();
+            return Some(Concern::Undecodable { count, error });
         }
         (free * FEW < size).then_some(Concern::FewIds { free, size })
     }

@@ -132,10 +132,7 @@ impl Collector {
         });
         match result {
             Ok(round) => self.report(cx, &round),
-            Err(error) => {
-                tracing::warn!(error = %hive::error_chain(&error), "Identities were not checked");
-                cx.health.degraded("Identities were not checked", &error);
-            }
+            Err(error) => cx.health.degraded("Identities were not checked", &error),
         }
     }
 
@@ -161,7 +158,6 @@ impl Collector {
             0 => Concern::FewIds { free, size },
             _ => Concern::Failed(failed),
         };
-        tracing::warn!(error = %concern, "Identities");
         cx.health.degraded("Identities", &concern);
     }
 }

@@ -35,10 +35,7 @@ async fn run(client: Client, cx: &JobCtx) {
     loop {
         match sweep.round().await {
             Ok(deleted) => cx.health.ok(format!("{deleted} locks deleted in the last round")),
-            Err(error) => {
-                tracing::warn!(error = %hive::error_chain(&error), "Locks of identities were not checked");
-                cx.health.degraded("Locks of identities were not checked", &error);
-            }
+            Err(error) => cx.health.degraded("Locks of identities were not checked", &error),
         }
         tokio::time::sleep(SWEEP_INTERVAL).await;
     }

@@ -228,7 +228,6 @@ impl Collector {
             Err(cause) => {
                 let node = node.clone();
                 let error = NodeError { node, cause };
-                tracing::warn!(error = %hive::error_chain(&error), "The key of a node was not checked");
                 cx.health.degraded("The key of a node was not checked", &error);
             }
         }

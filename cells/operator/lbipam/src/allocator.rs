@@ -5,7 +5,7 @@
 //! What a service has and may keep is settled for all services before anything is allocated, so nothing is taken away by
 //! an allocation. Then services that request specific addresses are served, then the others, the oldest first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -97,11 +97,13 @@ impl Allocations {
     }
 }
 
-/// Allocates addresses to services, each of which is there once. `reserved` addresses are in use by others.
-pub fn allocate(pools: &Pools, claims: &[Claim], reserved: &[IpAddr]) -> Allocations {
+/// Allocates addresses to services, each of which is there once. `reserved` addresses are in use by others: a service keeps
+/// one that it has, which may be shared, and none is allocated.
+pub fn allocate(pools: &Pools, claims: &[Claim], reserved: &BTreeSet<IpAddr>) -> Allocations {
     let mut book = Book {
         pools,
         claims,
+        reserved,
         used: reserved.iter().map(|address| (*address, Vec::new())).collect(),
         by_key: BTreeMap::new(),
         kept: vec![Vec::new(); claims.len()],
@@ -147,7 +149,8 @@ pub fn allocate(pools: &Pools, claims: &[Claim], reserved: &[IpAddr]) -> Allocat
 struct Book<'a> {
     pools: &'a Pools,
     claims: &'a [Claim],
-    /// Holders of each address, by index; none for a reserved one.
+    reserved: &'a BTreeSet<IpAddr>,
+    /// Holders of each address, by index; those of a reserved one are not all known.
     used: BTreeMap<IpAddr, Vec<usize>>,
     /// Addresses whose holders have a sharing key.
     by_key: BTreeMap<&'a Str, Vec<IpAddr>>,
@@ -167,16 +170,21 @@ impl<'a> Book<'a> {
 
     /// Whether a service may have an address besides those that have it; else why not, and whether they share at all.
     fn may_join(&self, index: usize, address: IpAddr) -> Result<(), Refusal> {
-        let Some(holders) = self.used.get(&address) else {
-            return Ok(());
-        };
-        let request = &self.claims[index].request;
-        if holders.is_empty() {
+        if self.reserved.contains(&address) {
             return Err(Refusal {
                 reason: Reason::AlreadyAllocated,
                 message: format!("The IP '{address}' is already allocated to a service that cannot be read"),
             });
         }
+        self.may_share(index, address)
+    }
+
+    /// Whether a service may have an address besides the known services that have it.
+    fn may_share(&self, index: usize, address: IpAddr) -> Result<(), Refusal> {
+        let Some(holders) = self.used.get(&address) else {
+            return Ok(());
+        };
+        let request = &self.claims[index].request;
         // Of several holders the first by name is reported, in whatever order they got the address.
         let refusing = holders.iter().filter_map(|holder| {
             let holder = &self.claims[*holder].request;
@@ -202,7 +210,7 @@ impl<'a> Book<'a> {
         let claim = &self.claims[index];
         let keeps = claim.held.contains(&address)
             && self.pools.may_keep(address, &claim.request.labels)
-            && self.may_join(index, address).is_ok();
+            && self.may_share(index, address).is_ok();
         if keeps {
             self.take(index, address);
             self.kept[index].push(address);

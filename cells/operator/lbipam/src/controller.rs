@@ -70,6 +70,7 @@ pub(crate) fn start(params: ControllerParams) -> Result<(), SpawnError> {
             pools_watch: WatchState::default(),
             services_watch: WatchState::default(),
             failures: 0,
+            unread: None,
             events: Vec::new(),
         };
         async move {
@@ -97,8 +98,10 @@ struct Controller {
     is_dirty: bool,
     pools_watch: WatchState,
     services_watch: WatchState,
-    /// Rounds in a row with failed writes.
+    /// Rounds in a row that failed.
     failures: u32,
+    /// Why nothing can be allocated.
+    unread: Option<Unread>,
     /// Events that the next pass handles: action, resource, when.
     events: Vec<(&'static str, &'static str, Instant)>,
 }
@@ -110,6 +113,15 @@ enum Outcome {
     Service(Arc<ServiceObject>),
     /// The object is gone.
     Gone,
+}
+
+/// The addresses of a service that cannot be decoded are not known.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the addresses of Service {service}")]
+struct Unread {
+    service: ObjectKey,
+    #[source]
+    cause: ApiError,
 }
 
 /// What is not as it should be, for health.
@@ -134,7 +146,11 @@ impl Controller {
                 self.services = Some(watcher(Arc::new(api), Backoff::default()));
             }
             if self.is_dirty && self.pools_watch.is_listed() && self.services_watch.is_listed() {
-                retry = self.reconcile().await;
+                self.unread = self.read_addresses().await.err();
+                retry = match self.unread {
+                    None => self.reconcile().await,
+                    Some(_) => Some(self.next_attempt()),
+                };
             }
             self.report();
         }
@@ -165,7 +181,6 @@ impl Controller {
     async fn handle(&mut self, event: Event) {
         let now = Instant::now();
         let mut count = |action, resource| self.events.push((action, resource, now));
-        let mut unreadable = Vec::new();
         match &event {
             Event::Pool(event) => self.pools_watch.note(event),
             Event::Service(event) => self.services_watch.note(event),
@@ -185,20 +200,28 @@ impl Controller {
             }
             Event::Service(WatcherEvent::Replaced { items, invalid }) => {
                 items.iter().for_each(|_| count("upsert", "service"));
-                unreadable = self.engine.replace_services(items, invalid);
+                self.engine.replace_services(items, invalid);
                 self.is_dirty = true;
             }
             Event::Service(WatcherEvent::Object(event)) => {
                 count(action(&event), "service");
-                unreadable.extend(self.engine.apply_service(event));
+                self.engine.apply_service(event);
                 self.is_dirty = true;
             }
             Event::Pool(_) | Event::Service(_) => {}
         }
-        for service in unreadable {
-            let addresses = addresses_of(&*self.client, &service).await;
-            self.engine.reserve(service, addresses);
+    }
+
+    /// Reads the addresses of services that cannot be decoded. While one cannot be read, each address may be in use.
+    async fn read_addresses(&mut self) -> Result<(), Unread> {
+        let unread: Vec<ObjectKey> = self.engine.unread_services().cloned().collect();
+        for service in unread {
+            match addresses_of(&*self.client, &service).await {
+                Ok(addresses) => self.engine.reserve(&service, addresses),
+                Err(cause) => return Err(Unread { service, cause }),
+            }
         }
+        Ok(())
     }
 
     /// Allocates and writes until everything is written; returns when to try again.
@@ -229,11 +252,16 @@ impl Controller {
             }
             return None;
         }
+        Some(self.next_attempt())
+    }
+
+    /// When to try again after one more failure.
+    fn next_attempt(&mut self) -> Instant {
         let wait = FIRST_RETRY
             .saturating_mul(1 << self.failures.min(6))
             .min(LONGEST_RETRY);
         self.failures = self.failures.saturating_add(1);
-        Some(Instant::now() + wait)
+        Instant::now() + wait
     }
 
     /// Writes; returns whether all went well, conflicts included.
@@ -279,13 +307,15 @@ impl Controller {
         if let Some(error) = failing {
             faults.push(format!("Kubernetes API server: {error}"));
         }
-        if self.failures > 0 {
+        if let Some(unread) = &self.unread {
+            faults.push(format!("nothing is allocated: {}", hive::error_chain(unread)));
+        } else if self.failures > 0 {
             faults.push("status not written, retrying".to_owned());
         }
         let pools = self.engine.invalid_pools();
         faults.extend(pools.map(|(name, error)| format!("pool {name}: {error}")));
         let services = self.engine.unreadable_services();
-        faults.extend(services.map(|key| format!("Service {key}: cannot be read")));
+        faults.extend(services.map(ToString::to_string));
         if !faults.is_empty() {
             faults.truncate(10);
             self.health.degraded("Allocating", &Faults(faults.join("; ")));
@@ -304,22 +334,18 @@ fn action<T>(event: &ObjectEvent<T>) -> &'static str {
     }
 }
 
-/// The addresses in the status of a service that cannot be read as a whole.
-async fn addresses_of(client: &dyn Client, service: &ObjectKey) -> Vec<IpAddr> {
+/// The addresses in the status of a service that cannot be decoded as a whole; none if it is gone.
+async fn addresses_of(client: &dyn Client, service: &ObjectKey) -> Result<Vec<IpAddr>, ApiError> {
     let kind = ServiceObject::kind();
-    let read = client.get(&kind, &service.namespace, &service.name).await;
-    let value = match read.and_then(|object| Ok(object.to_value()?)) {
-        Ok(value) => value,
-        Err(error) => {
-            tracing::warn!(%service, %error, "Cannot read the addresses of an invalid Service");
-            return Vec::new();
-        }
+    let object = match client.get(&kind, &service.namespace, &service.name).await {
+        Err(error) if error.is_not_found() => return Ok(Vec::new()),
+        object => object?.to_value()?,
     };
-    let ingress = value
+    let ingress = object
         .pointer("/status/loadBalancer/ingress")
         .and_then(Value::as_array);
     let address = |entry: &Value| entry.get("ip")?.as_str()?.parse().ok();
-    ingress.into_iter().flatten().filter_map(address).collect()
+    Ok(ingress.into_iter().flatten().filter_map(address).collect())
 }
 
 async fn patch(client: &dyn Client, write: &StatusWrite) -> Result<Outcome, ApiError> {

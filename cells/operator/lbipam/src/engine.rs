@@ -26,8 +26,16 @@ pub(crate) struct Engine {
     families: Families,
     pools: BTreeMap<Str, PoolEntry>,
     services: BTreeMap<ObjectKey, ServiceEntry>,
-    /// Addresses of services that were never readable.
-    reserved: BTreeMap<ObjectKey, Vec<IpAddr>>,
+    /// Services that exist and were never decoded.
+    undecoded: BTreeMap<ObjectKey, Undecoded>,
+}
+
+/// A service of which nothing is known but the addresses in its status.
+#[derive(Debug)]
+struct Undecoded {
+    error: DecodeError,
+    /// Reserved for it; `None` until its status was read.
+    addresses: Option<Vec<IpAddr>>,
 }
 
 #[derive(Debug, Default)]
@@ -50,7 +58,8 @@ struct ServiceEntry {
     /// What it has; until the first pass, what its status shows.
     held: Vec<IpAddr>,
     is_settled: bool,
-    is_unreadable: bool,
+    /// Why the newest state could not be decoded: `object` is older, nothing is written.
+    unreadable: Option<DecodeError>,
 }
 
 /// An object whose status is written.
@@ -87,7 +96,7 @@ impl Engine {
             families,
             pools: BTreeMap::new(),
             services: BTreeMap::new(),
-            reserved: BTreeMap::new(),
+            undecoded: BTreeMap::new(),
         }
     }
 
@@ -104,10 +113,29 @@ impl Engine {
         self.pools.iter().filter_map(faults)
     }
 
-    /// Services that cannot be read.
-    pub(crate) fn unreadable_services(&self) -> impl Iterator<Item = &ObjectKey> {
-        let known = self.services.iter().filter(|(_, entry)| entry.is_unreadable);
-        known.map(|(key, _)| key).chain(self.reserved.keys())
+    /// Why services cannot be decoded. They keep what they have.
+    pub(crate) fn unreadable_services(&self) -> impl Iterator<Item = &DecodeError> {
+        let known = self
+            .services
+            .values()
+            .filter_map(|entry| entry.unreadable.as_ref());
+        known.chain(self.undecoded.values().map(|entry| &entry.error))
+    }
+
+    /// Services whose addresses are not known: until they are, nothing may be allocated.
+    pub(crate) fn unread_services(&self) -> impl Iterator<Item = &ObjectKey> {
+        let unread = self
+            .undecoded
+            .iter()
+            .filter(|(_, entry)| entry.addresses.is_none());
+        unread.map(|(key, _)| key)
+    }
+
+    /// Reserves what the status of a service that cannot be decoded shows.
+    pub(crate) fn reserve(&mut self, service: &ObjectKey, addresses: Vec<IpAddr>) {
+        if let Some(entry) = self.undecoded.get_mut(service) {
+            entry.addresses = Some(addresses);
+        }
     }
 
     pub(crate) fn replace_pools(&mut self, items: Vec<Arc<PoolObject>>, invalid: Vec<DecodeError>) {
@@ -158,48 +186,42 @@ impl Engine {
         entry.is_unreadable = true;
     }
 
-    /// Replaces all services; returns those that cannot be read and are not known.
-    pub(crate) fn replace_services(
-        &mut self,
-        items: Vec<Arc<ServiceObject>>,
-        invalid: Vec<DecodeError>,
-    ) -> Vec<ObjectKey> {
+    pub(crate) fn replace_services(&mut self, items: Vec<Arc<ServiceObject>>, invalid: Vec<DecodeError>) {
         let keys: HashSet<ObjectKey> = items
             .iter()
             .map(|service| ObjectKey::of(&**service))
             .chain(invalid.iter().map(|error| (*error.object).clone()))
             .collect();
         self.services.retain(|key, _| keys.contains(key));
-        self.reserved.retain(|key, _| keys.contains(key));
+        self.undecoded.retain(|key, _| keys.contains(key));
         items.into_iter().for_each(|service| self.upsert_service(service));
-        let unreadable = invalid.into_iter().map(|error| self.unreadable_service(&error));
-        unreadable.flatten().collect()
+        invalid
+            .into_iter()
+            .for_each(|error| self.unreadable_service(error));
     }
 
-    /// Applies a change of a service; returns it if it cannot be read and is not known.
-    pub(crate) fn apply_service(&mut self, event: ObjectEvent<ServiceObject>) -> Option<ObjectKey> {
+    pub(crate) fn apply_service(&mut self, event: ObjectEvent<ServiceObject>) {
         match event {
             ObjectEvent::Applied(service) => self.upsert_service(service),
             ObjectEvent::Deleted(key, _) => self.delete_service(&key),
-            ObjectEvent::Invalid(error) => return self.unreadable_service(&error),
+            ObjectEvent::Invalid(error) => self.unreadable_service(error),
         }
-        None
     }
 
     pub(crate) fn delete_service(&mut self, key: &ObjectKey) {
         self.services.remove(key);
-        self.reserved.remove(key);
+        self.undecoded.remove(key);
     }
 
     /// Forgets all services: they are not watched any more.
     pub(crate) fn forget_services(&mut self) {
         self.services.clear();
-        self.reserved.clear();
+        self.undecoded.clear();
     }
 
     fn upsert_service(&mut self, object: Arc<ServiceObject>) {
         let key = ObjectKey::of(&*object);
-        self.reserved.remove(&key);
+        self.undecoded.remove(&key);
         let metadata = object.metadata();
         let known = self.services.get_mut(&key);
         let known = known.filter(|known| known.object.metadata().uid == metadata.uid);
@@ -220,7 +242,7 @@ impl Engine {
                 }
                 known.request = request;
                 known.object = object;
-                known.is_unreadable = false;
+                known.unreadable = None;
             }
             None => {
                 let entry = ServiceEntry {
@@ -228,29 +250,22 @@ impl Engine {
                     object,
                     request,
                     is_settled: false,
-                    is_unreadable: false,
+                    unreadable: None,
                 };
                 self.services.insert(key, entry);
             }
         }
     }
 
-    fn unreadable_service(&mut self, error: &DecodeError) -> Option<ObjectKey> {
+    fn unreadable_service(&mut self, error: DecodeError) {
         match self.services.get_mut(&*error.object) {
-            Some(entry) => {
-                entry.is_unreadable = true;
-                None
-            }
+            Some(entry) => entry.unreadable = Some(error),
             None => {
-                self.reserved.entry((*error.object).clone()).or_default();
-                Some((*error.object).clone())
+                let key = (*error.object).clone();
+                let addresses = None;
+                self.undecoded.insert(key, Undecoded { error, addresses });
             }
         }
-    }
-
-    /// Reserves what a service that cannot be read has.
-    pub(crate) fn reserve(&mut self, service: ObjectKey, addresses: Vec<IpAddr>) {
-        self.reserved.insert(service, addresses);
     }
 
     /// Takes over an object that was written or read again.
@@ -286,7 +301,12 @@ impl Engine {
                 })
             })
             .collect();
-        let reserved: Vec<IpAddr> = self.reserved.values().flatten().copied().collect();
+        let undecoded = self.undecoded.values();
+        let reserved: BTreeSet<IpAddr> = undecoded
+            .filter_map(|entry| entry.addresses.as_ref())
+            .flatten()
+            .copied()
+            .collect();
         let allocations = allocate(&pools, &claims, &reserved);
         let mut pass = Pass {
             conflicting_pools: pools.conflicts(),
@@ -335,7 +355,7 @@ impl Engine {
                 None if status::is_marked(status) => status::cleared(status),
                 None => continue,
             };
-            if desired != *status && !entry.is_unreadable {
+            if desired != *status && entry.unreadable.is_none() {
                 pass.writes.push(StatusWrite {
                     target: Target::Service(key.clone()),
                     patch: status_patch(&*entry.object, &json!(desired)),

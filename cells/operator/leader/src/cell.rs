@@ -152,7 +152,6 @@ impl Candidate {
     }
 
     fn failing(&self, error: &ElectionError) {
-        tracing::warn!(error = %error_chain(error), "Leader election");
         self.health.degraded("Lease", error);
     }
 

@@ -176,6 +176,31 @@ impl Bench {
         entries
     }
 
+    /// Addresses that programs leave to the kernel.
+    fn hosts(&self) -> Vec<String> {
+        let entries = self.lxc().into_iter();
+        let hosts = entries.filter(|(_, _, flags)| flags & lxc_flags::HOST != 0);
+        hosts.map(|(address, ..)| address).collect()
+    }
+
+    fn set_node_addresses(&self, addresses: &[&str]) {
+        let table: RwTable<NodeAddress> = self.running.get().unwrap();
+        let db: Db = self.running.get().unwrap();
+        let mut txn = db.write(&[&table]);
+        table.delete_all(&mut txn).unwrap();
+        for text in addresses {
+            let addr: IpAddr = text.parse().unwrap();
+            let row = NodeAddress {
+                addr,
+                node_port: true,
+                primary: true,
+                device_name: "eth0".to_owned(),
+            };
+            table.insert(&mut txn, row).unwrap();
+        }
+        txn.commit();
+    }
+
     fn identity_of(&self, address: &str) -> Option<u32> {
         let maps: Arc<Maps> = self.running.get().unwrap();
         let prefix: skep_ipcache::Prefix = address.parse().unwrap();
@@ -261,40 +286,37 @@ async fn a_restart_keeps_endpoints() {
 #[tokio::test]
 async fn addresses_of_the_node_are_in_the_map_beside_endpoints() {
     let (bench, ..) = Bench::with_endpoint(NumericIdentity::INIT).await;
-    let table: RwTable<NodeAddress> = bench.running.get().unwrap();
-    let db: Db = bench.running.get().unwrap();
-    let write = |addresses: &[&str]| {
-        let mut txn = db.write(&[&table]);
-        table.delete_all(&mut txn).unwrap();
-        for text in addresses {
-            let addr: IpAddr = text.parse().unwrap();
-            let row = NodeAddress {
-                addr,
-                node_port: true,
-                primary: true,
-                device_name: "eth0".to_owned(),
-            };
-            table.insert(&mut txn, row).unwrap();
-        }
-        txn.commit();
-    };
-    let hosts = |bench: &Bench| -> Vec<String> {
-        let hosts = bench
-            .lxc()
-            .into_iter()
-            .filter(|(_, _, flags)| flags & lxc_flags::HOST != 0);
-        hosts.map(|(address, ..)| address).collect()
-    };
 
-    write(&["172.30.1.1", "fd00:30::1", "10.0.1.7"]);
+    bench.set_node_addresses(&["172.30.1.1", "fd00:30::1", "10.0.1.7"]);
     bench
-        .until("addresses", |bench| hosts(bench) == ["172.30.1.1", "fd00:30::1"])
+        .until("addresses", |bench| bench.hosts() == ["172.30.1.1", "fd00:30::1"])
         .await;
-    write(&["172.30.1.2"]);
+    bench.set_node_addresses(&["172.30.1.2"]);
     bench
-        .until("another address", |bench| hosts(bench) == ["172.30.1.2"])
+        .until("another address", |bench| bench.hosts() == ["172.30.1.2"])
         .await;
 
     assert_eq!(bench.lxc().len(), 3, "the endpoint keeps its addresses");
+    hive::testing::stop(bench.running).await;
+}
+
+#[tokio::test]
+async fn addresses_of_the_node_that_are_lost_are_written_again() {
+    let (bench, endpoints, row) = Bench::with_endpoint(NumericIdentity::INIT).await;
+    bench.set_node_addresses(&["172.30.1.1", "10.0.1.7"]);
+    bench
+        .until("the address", |bench| bench.hosts() == ["172.30.1.1"])
+        .await;
+    tokio::time::pause();
+
+    let maps: Arc<Maps> = bench.running.get().unwrap();
+    let key = LxcKey::new("172.30.1.1".parse().unwrap());
+    maps.handle(&LXC).delete(&key).unwrap();
+    assert!(endpoints.disconnect(row.id).unwrap());
+    endpoints.wait_gone(row.id).await.unwrap();
+    assert!(bench.lxc().is_empty());
+    tokio::time::sleep(Duration::from_secs(61)).await;
+
+    assert_eq!(bench.hosts(), ["10.0.1.7", "172.30.1.1"]);
     hive::testing::stop(bench.running).await;
 }

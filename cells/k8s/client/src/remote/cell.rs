@@ -112,9 +112,6 @@ pub async fn heartbeat(client: &RemoteClient, health: &Health, cx: &JobCtx) {
             }
             Ok(()) => {}
             Err(error) => {
-                if !lost {
-                    tracing::warn!(error = %hive::error_chain(&error), "Lost the Kubernetes API server");
-                }
                 lost = true;
                 health.degraded("Kubernetes API server does not answer", &error);
                 // Failing requests wake this up at once: do not spin.

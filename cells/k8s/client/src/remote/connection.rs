@@ -15,12 +15,12 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt};
 use parking_lot::Mutex;
+use skep_limiter::TokenBucket;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tower::util::MapRequestLayer;
 use tower::{BoxError, ServiceBuilder};
 
-use super::bucket::TokenBucket;
 use super::metrics::ClientMetrics;
 use super::target::{Target, TargetError};
 use super::token::TokenFile;
@@ -124,7 +124,8 @@ pub struct RemoteClient {
 pub(super) struct Inner {
     target: Target,
     settings: Settings,
-    bucket: TokenBucket,
+    /// Waiting requests are served in order of arrival.
+    bucket: Mutex<TokenBucket>,
     pub(super) metrics: Arc<ClientMetrics>,
     /// Absent until the first use, which must be inside of the runtime.
     current: ArcSwapOption<Connection>,
@@ -190,7 +191,7 @@ impl RemoteClient {
         let remembered = (0..target.servers()).find(|index| target.url(*index) == remembered);
         Ok(Self {
             inner: Arc::new(Inner {
-                bucket: TokenBucket::new(settings.qps, settings.burst),
+                bucket: Mutex::new(TokenBucket::new(settings.qps, settings.burst.max(1).into())),
                 metrics,
                 target,
                 settings,
@@ -438,7 +439,15 @@ impl RemoteClient {
     /// Waits until the rate allows a request.
     pub(super) async fn admit(&self, method: &Method, uri: &str) {
         let _waiting = self.inner.metrics.measure_wait(method, uri);
-        self.inner.bucket.wait().await;
+        let wait = {
+            let mut bucket = self.inner.bucket.lock();
+            let wait = bucket.wait(Instant::now());
+            bucket.take();
+            wait
+        };
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
+        }
     }
 
     /// Time since the server last answered anything.

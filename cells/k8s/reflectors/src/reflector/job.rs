@@ -141,7 +141,6 @@ impl<T: Resource, R: Send + Sync + 'static> Work<T, R> {
 
 fn report(health: &Health, mirror: &Mirror, counts: Counts, failing: Option<&ApiError>) {
     if let Some(error) = failing {
-        tracing::warn!(error = %hive::error_chain(error), "Cannot watch Kubernetes objects");
         health.degraded("Waiting for the Kubernetes API server", error);
     } else if mirror.rejected.is_empty() {
         let total = mirror.total();

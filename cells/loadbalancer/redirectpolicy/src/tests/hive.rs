@@ -16,7 +16,7 @@ use skep_loadbalancer_model::{Frontend, Writer};
 use skep_node::NodeName;
 use statedb::Table;
 
-use crate::{CookieSource, NetnsCookies, SkipMaps, SkipRedirects};
+use crate::{CookieSource, NetnsCookies, SkipEntry, SkipMaps, SkipRedirects};
 
 struct Fixture {
     api: Arc<FakeClient>,
@@ -257,6 +257,7 @@ async fn traffic_of_the_pods_themselves_is_left_alone_when_their_cookie_is_known
     for cookie_first in [true, false] {
         let fixture = Fixture::new().await;
         let cookies: CookieSource = fixture.cookies.register();
+        cookies.delivered();
         fixture.add(service("web", "10.96.0.1"));
         fixture.add(pod("True"));
         if cookie_first {
@@ -286,6 +287,39 @@ async fn traffic_of_the_pods_themselves_is_left_alone_when_their_cookie_is_known
 }
 
 #[tokio::test]
+async fn entries_of_an_earlier_run_stay_until_the_cookies_of_all_pods_are_known() {
+    let fixture = Fixture::new().await;
+    let cookies = fixture.cookies.register();
+    // The pod of the second one is gone.
+    for cookie in [4711, 4712] {
+        let entry = SkipEntry {
+            cookie,
+            ip: "10.96.0.1".parse().unwrap(),
+            port: 80,
+        };
+        fixture.maps.insert(&entry).unwrap();
+    }
+    fixture.add(service("web", "10.96.0.1"));
+    fixture.add(pod("True"));
+    fixture.add(policy(of_service(), true));
+    let has_row = || fixture.skips() == ["shop/proxy-0 None Done"];
+    fixture.holds(has_row).await.unwrap();
+    let rounds = || {
+        let entry = fixture.health.get("local-redirect-policies.job-skip-maps");
+        entry.map_or(0, |entry| entry.count)
+    };
+    let seen = rounds();
+    fixture.holds(|| rounds() >= seen + 2).await.unwrap();
+
+    let kept = "COOKIE=4711 IP=10.96.0.1 PORT=80";
+    assert_eq!(fixture.entries(), [kept, "COOKIE=4712 IP=10.96.0.1 PORT=80"]);
+    cookies.set("shop/proxy-0", Some(4711)).unwrap();
+    cookies.delivered();
+
+    fixture.holds(|| fixture.entries() == [kept]).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_policy_that_cannot_skip_its_backends_without_endpoints_is_in_the_health() {
     let fixture = Fixture::new().await;
     fixture.add(service("web", "10.96.0.1"));
@@ -300,6 +334,7 @@ async fn a_policy_that_cannot_skip_its_backends_without_endpoints_is_in_the_heal
     fixture.holds(names_policy).await.unwrap();
 
     let cookies = fixture.cookies.register();
+    cookies.delivered();
     fixture.holds(|| fixture.is_well()).await.unwrap();
     cookies.set("shop/proxy-0", Some(4711)).unwrap();
     let entry = "COOKIE=4711 IP=10.96.0.1 PORT=80";

@@ -140,6 +140,28 @@ async fn follows_a_file_that_appears_changes_and_empties() {
 }
 
 #[tokio::test]
+async fn a_pipe_in_the_place_of_the_file_is_reported_and_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.json");
+    put(&path, state(&["a"]));
+    let fixture = follow(&path).await;
+    fixture.wait_for(&["shop/a"]).await;
+
+    let pipe = dir.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    std::fs::rename(&pipe, &path).unwrap();
+    fixture.wait_until(Fixture::is_degraded).await;
+    let entry = fixture.health.get("file-reflector.job-sync").unwrap();
+    let error = entry.error.unwrap();
+    assert!(error.ends_with("it is not a regular file"), "{error}");
+    assert_eq!(services(&fixture.writer), ["shop/a"]);
+
+    put(&path, state(&["b"]));
+    fixture.wait_for(&["shop/b"]).await;
+}
+
+#[tokio::test]
 async fn a_file_is_not_read_while_somebody_writes_it() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("state.yaml");

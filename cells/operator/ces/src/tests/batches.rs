@@ -232,6 +232,24 @@ async fn writes_are_limited_in_rate_and_priority_namespaces_go_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rate_of_next_to_nothing_is_a_long_wait() {
+    let world = World::new().await;
+    for pod in ["cart-1", "cart-2"] {
+        world.endpoint("shop", pod, 300).await;
+    }
+    let flags = [
+        "--ces-max-ciliumendpoints-per-ces=1",
+        r#"--ces-rate-limits=[{"nodes":0,"limit":1e-300,"burst":1}]"#,
+    ];
+    let running = world.start(&flags).await;
+
+    seconds(60).await;
+
+    assert_eq!(world.slices().await.len(), 1);
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slice_that_cannot_be_written_is_retried_and_keeps_no_other() {
     let world = World::new().await;
     let running = world.start(&[]).await;

@@ -438,6 +438,26 @@ async fn requests_without_answer_cost_no_ids() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn health_names_objects_that_cannot_be_decoded() {
+    let cluster = Cluster::new().await;
+    cluster.client.rewrite(|object| {
+        if object["metadata"]["name"] == "256" {
+            object["security-labels"] = "x".into();
+        }
+    });
+    let odd = json!({"metadata": {"name": "256"}, "security-labels": {"k8s:app": "x"}});
+    cluster.create(&CiliumIdentity::kind(), "", odd).await;
+    let running = cluster.start(FLAGS).await;
+
+    settle().await;
+
+    let report = health(&running);
+    let expected = "1 objects cannot be decoded, such as CiliumIdentity 256: security-labels: invalid type";
+    assert!(report.contains(expected), "{report}");
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn health_tells_when_no_id_is_left() {
     let cluster = Cluster::new().await;
     for app in ["a", "b", "c", "d"] {

@@ -2,7 +2,7 @@
 
 //! The allocator by examples.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
@@ -77,7 +77,7 @@ fn families_follow_the_policy() {
     let got = |policy: &str, families: &[&str]| {
         let spec = json!({ "ipFamilyPolicy": policy, "ipFamilies": families });
         let claim = claim("web", json!({ "spec": spec }));
-        shown(&allocate(&pools, &[claim], &[]), "web")
+        shown(&allocate(&pools, &[claim], &BTreeSet::new()), "web")
     };
 
     assert_eq!(got("SingleStack", &["IPv6"]), "2001:db8::|");
@@ -104,7 +104,7 @@ fn refusals_name_reason_and_address() {
     );
     let got = |address: &str| {
         let web = claim("web", json!({ "annotations": { IPS: address } }));
-        shown(&allocate(&pools, &[web, holder.clone()], &[]), "web")
+        shown(&allocate(&pools, &[web, holder.clone()], &BTreeSet::new()), "web")
     };
 
     assert_eq!(
@@ -129,10 +129,35 @@ fn pools_without_free_addresses_are_out_of_ips() {
     let pools = pools(&[("blue", block("192.0.2.0/31"))]);
     let claims: Vec<Claim> = ["a", "b", "c"].map(|name| claim(name, json!({}))).into();
 
-    let got = allocate(&pools, &claims, &["192.0.2.0".parse().unwrap()]);
+    let got = allocate(&pools, &claims, &reserved(&["192.0.2.0"]));
 
     assert_eq!(shown(&got, "a"), "192.0.2.1|");
     assert!(shown(&got, "b").starts_with("|out_of_ips: "));
+}
+
+fn reserved(addresses: &[&str]) -> BTreeSet<IpAddr> {
+    addresses.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_reserved_address_stays_with_those_who_share_it_and_is_not_shared_with_more() {
+    let pools = pools(&[("blue", block("192.0.2.0/29"))]);
+    let fields = |port: u16, held: &[&str]| {
+        json!({
+            "annotations": { "lbipam.cilium.io/sharing-key": "k" },
+            "held": held,
+            "spec": { "ports": [{ "port": port }] },
+        })
+    };
+    let claims = [
+        claim("a", fields(80, &["192.0.2.0"])),
+        claim("b", fields(81, &[])),
+    ];
+
+    let got = allocate(&pools, &claims, &reserved(&["192.0.2.0"]));
+
+    assert_eq!(shown(&got, "a"), "192.0.2.0|");
+    assert_eq!(shown(&got, "b"), "192.0.2.1|");
 }
 
 #[test]
@@ -157,7 +182,10 @@ fn services_share_by_key_ports_policy_and_permission() {
         let mut holder = claim("holder", wish(holder));
         holder.held = vec!["192.0.2.0".parse().unwrap()];
         holder.request.selector = claim("web", json!({})).request.selector;
-        shown(&allocate(&pools, &[holder, claim("web", wish(web))], &[]), "web")
+        shown(
+            &allocate(&pools, &[holder, claim("web", wish(web))], &BTreeSet::new()),
+            "web",
+        )
     };
     let other_port = json!({ "spec": { "ports": [{ "port": 80 }] } });
     let local = json!({ "spec": { "ports": [{ "port": 80 }], "externalTrafficPolicy": "Local" } });
@@ -193,7 +221,7 @@ fn a_service_that_changed_loses_what_it_cannot_share_any_more() {
     let got = allocate(
         &pools,
         &[claim("a", fields(false)), claim("b", fields(true))],
-        &[],
+        &BTreeSet::new(),
     );
 
     assert_eq!(shown(&got, "b"), "192.0.2.3|");
@@ -208,7 +236,7 @@ fn those_who_ask_for_an_address_are_served_first() {
         claim("b", json!({ "annotations": { IPS: "192.0.2.0" } })),
     ];
 
-    let got = allocate(&pools, &claims, &[]);
+    let got = allocate(&pools, &claims, &BTreeSet::new());
 
     assert_eq!(
         (shown(&got, "a"), shown(&got, "b")),
@@ -222,13 +250,21 @@ fn closed_pools_leave_what_is_in_use_and_allocate_nothing() {
     off["disabled"] = true.into();
     let held = |name: &str| claim(name, json!({ "held": ["192.0.2.3"] }));
 
-    let got = allocate(&pools(&[("off", off)]), &[held("a"), claim("b", json!({}))], &[]);
+    let got = allocate(
+        &pools(&[("off", off)]),
+        &[held("a"), claim("b", json!({}))],
+        &BTreeSet::new(),
+    );
 
     assert_eq!(shown(&got, "a"), "192.0.2.3|");
     assert!(shown(&got, "b").starts_with("|no_pool: There are no enabled pools"));
-    let gone = allocate(&pools(&[("red", block("198.51.100.0/29"))]), &[held("a")], &[]);
+    let gone = allocate(
+        &pools(&[("red", block("198.51.100.0/29"))]),
+        &[held("a")],
+        &BTreeSet::new(),
+    );
     assert_eq!(shown(&gone, "a"), "198.51.100.0|");
-    let unknown = allocate(&Pools::new(BTreeMap::new(), true), &[held("a")], &[]);
+    let unknown = allocate(&Pools::new(BTreeMap::new(), true), &[held("a")], &BTreeSet::new());
     assert_eq!(shown(&unknown, "a"), "192.0.2.3|");
 }
 
@@ -284,7 +320,7 @@ fn held_back_ends_count_as_used() {
             claim("a", json!({ "held": ["192.0.2.0"] })),
             claim("b", json!({})),
         ],
-        &[],
+        &BTreeSet::new(),
     );
 
     assert_eq!(shown(&got, "b"), "192.0.2.1|");

@@ -254,6 +254,99 @@ async fn an_invalid_pool_keeps_its_last_valid_specification() {
     operator.stop().await.unwrap();
 }
 
+/// Services with label `odd` come as from a server with another schema: their ports cannot be decoded.
+fn odd_services_are_undecodable(cluster: &Cluster) {
+    cluster.client.rewrite(|object| {
+        if object.pointer("/metadata/labels/odd").is_some() {
+            object["spec"]["ports"] = json!([{ "port": "http" }]);
+        }
+    });
+}
+
+fn odd(service: &mut Value) {
+    service["metadata"]["labels"]["odd"] = "".into();
+}
+
+fn shows_address(cluster: &Cluster, name: &str, address: &str) {
+    let status =
+        json!({ "status": { "loadBalancer": { "ingress": [{ "hostname": "lb" }, { "ip": address }] } } });
+    cluster.patch(&services(), "default", name, Subresource::Status, status);
+}
+
+/// What health says of the job.
+fn fault(operator: &hive::Running) -> String {
+    let entries = operator.health().entries();
+    let entry = entries
+        .iter()
+        .find(|entry| entry.id.to_string().ends_with("lbipam"));
+    entry.and_then(|entry| entry.error.clone()).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_cannot_be_decoded_keeps_its_addresses() {
+    let cluster = Cluster::new();
+    odd_services_are_undecodable(&cluster);
+    cluster.pool("blue", block("192.0.2.0/30"));
+    let operator = cluster.operator(&[]).await;
+    // Never decoded.
+    cluster.service("foreign", odd);
+    shows_address(&cluster, "foreign", "192.0.2.0");
+    cluster.settle().await;
+    cluster.service("web", |_| {});
+    cluster.shows("web", "[192.0.2.1] True satisfied: ").await;
+    // Decoded before.
+    cluster.patch_service("web", json!({ "metadata": { "labels": { "odd": "" } } }));
+    cluster.settle().await;
+
+    cluster.service("next", |_| {});
+    cluster.shows("next", "[192.0.2.2] True satisfied: ").await;
+    for name in ["foreign", "web"] {
+        let named = format!("Service default/{name}: spec.ports[0].port: invalid type");
+        assert!(fault(&operator).contains(&named), "{}", fault(&operator));
+    }
+    operator.stop().await.unwrap();
+
+    // Another operator has decoded neither.
+    let operator = cluster.operator(&[]).await;
+    cluster.service("last", |_| {});
+    cluster.shows("last", "[192.0.2.3] True satisfied: ").await;
+    cluster.service("late", |_| {});
+    let full = "[] False out_of_ips: All enabled pools that match this service ran out of IPv4 addresses";
+    cluster.shows("late", full).await;
+
+    cluster.delete(&services(), "default", "foreign");
+    cluster.shows("late", "[192.0.2.0] True satisfied: ").await;
+    cluster.patch_service("web", json!({ "metadata": { "labels": { "odd": null } } }));
+    cluster.wait(String::new(), |_| fault(&operator)).await;
+    cluster.shows("web", "[192.0.2.1] True satisfied: ").await;
+    operator.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_allocated_while_addresses_in_use_cannot_be_read() {
+    let cluster = Cluster::new();
+    odd_services_are_undecodable(&cluster);
+    cluster.pool("blue", block("192.0.2.0/30"));
+    cluster.service("foreign", odd);
+    shows_address(&cluster, "foreign", "192.0.2.0");
+    cluster.service("web", |_| {});
+    let reads = |request: &Request| request.verb == Verb::Get && request.name == "foreign";
+    cluster
+        .client
+        .inject(move |request| reads(request).then(unavailable));
+    let operator = cluster.operator(&[]).await;
+    let refused = |cluster: &Cluster| cluster.client.count_failed(Verb::Get) >= 3;
+    cluster.wait(true, refused).await;
+    assert_eq!(cluster.shown("web"), "[]");
+    let cause = "nothing is allocated: cannot read the addresses of Service default/foreign";
+    assert!(fault(&operator).contains(cause), "{}", fault(&operator));
+
+    cluster.client.heal();
+
+    cluster.shows("web", "[192.0.2.1] True satisfied: ").await;
+    operator.stop().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn clears_what_it_wrote_when_it_is_no_longer_responsible() {
     let cluster = Cluster::new();

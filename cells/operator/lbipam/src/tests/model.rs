@@ -2,6 +2,9 @@
 
 //! What holds for every allocation, whatever pools and services there are.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -103,14 +106,16 @@ proptest! {
         specs in vec(a_pool(), 0..5),
         services in vec(a_service(), 0..9),
         later in vec(a_service(), 0..4),
+        reserved in vec(0..16_u8, 0..3),
     ) {
+        let reserved: BTreeSet<IpAddr> = reserved.into_iter().map(|last| [192, 0, 2, last].into()).collect();
         let pools = world(&specs);
         let mut claims: Vec<Claim> = Vec::new();
         for (index, fields) in services.iter().enumerate() {
             claims.push(claim(&format!("s{index}"), fields.clone()));
         }
 
-        let got = allocate(&pools, &claims, &[]);
+        let got = allocate(&pools, &claims, &reserved);
 
         for (index, claim) in claims.iter().enumerate() {
             let own = got.get(&claim.request.service).unwrap();
@@ -119,6 +124,8 @@ proptest! {
                 prop_assert!(pools.may_keep(*address, &claim.request.labels));
                 prop_assert!(claim.held.contains(address)
                     || matching(&pools, claim).any(|pool| pool.range_of(*address).is_some()));
+                // None that is reserved for another; those who share it keep it.
+                prop_assert!(claim.held.contains(address) || !reserved.contains(address));
                 // No address twice unless it is shared rightly.
                 for other in &claims[..index] {
                     let others = got.get(&other.request.service).unwrap();
@@ -151,12 +158,12 @@ proptest! {
 
         // The same again, and more services take nothing away.
         let mut claims = next(&claims, &got);
-        prop_assert_eq!(&allocate(&pools, &claims, &[]), &got);
+        prop_assert_eq!(&allocate(&pools, &claims, &reserved), &got);
         let known = claims.len();
         for (index, fields) in later.iter().enumerate() {
             claims.push(claim(&format!("l{index}"), fields.clone()));
         }
-        let more = allocate(&pools, &claims, &[]);
+        let more = allocate(&pools, &claims, &reserved);
         for claim in &claims[..known] {
             let (before, after) = (got.get(&claim.request.service), more.get(&claim.request.service));
             prop_assert_eq!(before.map(|got| &got.addresses), after.map(|got| &got.addresses));
