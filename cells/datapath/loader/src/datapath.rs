@@ -227,6 +227,11 @@ impl PacketDatapath {
         self.loaded.subscribe()
     }
 
+    /// Whether the programs are loaded, and attached but for those that health names.
+    pub(crate) fn is_loaded(&self) -> bool {
+        *self.loaded.borrow()
+    }
+
     /// Triggered when an endpoint is to get its link.
     pub(crate) fn unlinked(&self) -> &Trigger {
         &self.unlinked

@@ -4,7 +4,7 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use hive::{Health, Job, JobCtx, Jobs, Params, SpawnError};
+use hive::{Health, Job, JobCtx, Jobs, Params, Readiness, ReadyGuard, SpawnError};
 use ipnet::IpNet;
 use skep_node::{Device, LocalNode, NodeAddress};
 use skep_socketlb::{MapsWritten, SocketDatapath};
@@ -39,6 +39,7 @@ pub(crate) struct ReconcilerParams {
     datapath: Arc<PacketDatapath>,
     sockets: Arc<SocketDatapath>,
     written: Option<Arc<dyn MapsWritten>>,
+    readiness: Readiness,
     jobs: Jobs,
 }
 
@@ -58,6 +59,9 @@ struct Reconciler {
     /// What was applied last, and with which settings of the kernel.
     applied: Option<Desired>,
     routed: Vec<IpNet>,
+    /// Until programs with the settings of this run are attached: those of an earlier run have its settings, and without one
+    /// packets for services pass untranslated.
+    starting: Option<ReadyGuard>,
 }
 
 /// Registers the jobs.
@@ -65,10 +69,12 @@ pub(crate) fn start(params: ReconcilerParams) -> Result<(), SpawnError> {
     let jobs = params.jobs.clone();
     let datapath = params.datapath.clone();
     let linking = params.datapath.clone();
+    let starting = params.readiness.guard("programs");
     let reconciler = Arc::new(tokio::sync::Mutex::new(Reconciler {
         params,
         applied: None,
         routed: Vec::new(),
+        starting: Some(starting),
     }));
     jobs.spawn(Job::once("attach-programs", move |cx: JobCtx| {
         let reconciler = reconciler.clone();
@@ -137,6 +143,9 @@ impl Reconciler {
                             health.degraded("Programs are not attached as configured, trying again", &error);
                             has_failed = true;
                         }
+                    }
+                    if self.params.datapath.is_loaded() {
+                        self.starting = None;
                     }
                 }
             } else {

@@ -51,6 +51,25 @@ fn programs_are_attached_and_stay_when_the_agent_ends() {
     });
 }
 
+// Node ports of a node that is ready without them, or with those of the run before, are not as configured: cloud load balancers
+// and whoever updates one node after the other go by it.
+#[test]
+fn the_agent_is_ready_when_its_programs_are_attached() {
+    run("ready", async |world: World| {
+        for _ in 0..2 {
+            let agent = world.start(&[REPLACEMENT]).await?;
+
+            assert_eq!(agent.not_ready(), ["datapath-loader: programs"]);
+            assert!(!agent.datapath().status().is_attached);
+            agent.until("ready", |agent| agent.not_ready().is_empty()).await;
+            assert!(agent.datapath().status().is_attached);
+
+            agent.stop().await?;
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn without_anything_to_translate_nothing_is_attached_to_what_leaves() {
     run("egress", async |world: World| {

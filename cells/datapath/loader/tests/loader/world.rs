@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hive::{Hive, MemoryHealth, Running, Settings};
+use hive::{Cell, Hive, MemoryHealth, Readiness, Running, Settings};
 use skep_bpf_sys::{
     MapStore,
     filter::Filters,
@@ -197,6 +197,10 @@ impl World {
     }
 }
 
+fn readiness(readiness: Readiness) -> Arc<Readiness> {
+    Arc::new(readiness)
+}
+
 /// A running hive.
 pub(crate) struct Agent {
     pub(crate) running: Running,
@@ -234,12 +238,14 @@ impl Agent {
             skep_node::cell(),
             skep_socketlb::cell(),
             skep_datapath_loader::cell(),
+            Cell::module("readiness", "Readiness").provide(readiness),
         ])
         .root::<Arc<PacketDatapath>>()
         .root::<Arc<dyn EndpointHooks>>()
         .root::<Arc<SocketDatapath>>()
         .root::<Arc<MapStore>>()
         .root::<LocalNodeStore>()
+        .root::<Arc<Readiness>>()
         .plan(Settings::new().args(all))?;
         let running = plan.build()?.start().await?;
         let health = running.health();
@@ -252,6 +258,11 @@ impl Agent {
 
     pub(crate) fn hooks(&self) -> Arc<dyn EndpointHooks> {
         self.running.get().unwrap()
+    }
+
+    /// What the agent is not ready for.
+    pub(crate) fn not_ready(&self) -> Vec<String> {
+        self.running.get::<Arc<Readiness>>().unwrap().pending()
     }
 
     pub(crate) fn local_node(&self) -> LocalNodeStore {
