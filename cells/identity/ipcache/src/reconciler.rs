@@ -5,6 +5,9 @@
 //! What an entry of the map must be follows from the two prefixes that may have it, as of the snapshot of the round. A
 //! round writes entries first and deletes afterwards, so that a network whose entry is replaced by others is not without
 //! one in between.
+//!
+//! Labels are united over sources: until all have delivered their first list, what labels say may be half of it. Entries of an
+//! earlier run stay as they are until then, unless a claim with an identity replaces them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,6 +19,7 @@ use statedb::reconciler::{BatchOps, Config, Delete, Reconciler, Round, Update};
 use statedb::row::BoxError;
 use statedb::{Db, Obj, ReadTxn, RwTable, Table};
 
+use crate::claim::{Claim, ClaimedIdentity};
 use crate::map::IpcacheMap;
 use crate::prefix::Prefix;
 use crate::table::IpcacheEntry;
@@ -63,6 +67,17 @@ pub(crate) struct MapOps {
     map: IpcacheMap,
     stages: Stages,
     txn: Transaction,
+    earlier: Earlier,
+}
+
+/// Entries of an earlier run.
+enum Earlier {
+    /// The map was not read yet.
+    Unknown,
+    /// Those that this run has neither written nor deleted.
+    Kept(HashSet<IpcacheKey>),
+    /// All sources have delivered: the table says what every entry is.
+    Complete,
 }
 
 impl MapOps {
@@ -72,6 +87,19 @@ impl MapOps {
             map,
             stages: Stages::default(),
             txn: Transaction::default(),
+            earlier: Earlier::Unknown,
+        }
+    }
+
+    /// Reads what an earlier run has left, before the first write, and forgets it when all sources have delivered.
+    fn look_for_earlier(&mut self, txn: &impl ReadTxn) {
+        if self.table.is_initialized(txn) {
+            self.earlier = Earlier::Complete;
+        } else if matches!(self.earlier, Earlier::Unknown) {
+            // A map that cannot be read cannot be written: the round fails, and is repeated.
+            if let Ok(keys) = self.map.keys() {
+                self.earlier = Earlier::Kept(keys.into_iter().collect());
+            }
         }
     }
 
@@ -85,11 +113,18 @@ impl MapOps {
         })
     }
 
-    fn stage(&mut self, txn: &impl ReadTxn, prefix: Prefix) {
-        let owner = self.txn.add_owner();
-        match self.desired(txn, prefix) {
-            Some(value) => self.stages.updates.push(owner, (prefix.map_key(), value)),
-            None => self.stages.deletions.push(owner, prefix.map_key()),
+    fn stage(&mut self, txn: &impl ReadTxn, row: &IpcacheEntry) {
+        let (owner, key) = (self.txn.add_owner(), row.prefix.map_key());
+        if let Earlier::Kept(keys) = &mut self.earlier {
+            let has_labels = |claim: &Claim| matches!(claim.identity, ClaimedIdentity::Labels(_));
+            if keys.contains(&key) && row.claims.iter().any(has_labels) {
+                return; // The first pruning, when all sources have delivered, writes what differs.
+            }
+            keys.remove(&key);
+        }
+        match self.desired(txn, row.prefix) {
+            Some(value) => self.stages.updates.push(owner, (key, value)),
+            None => self.stages.deletions.push(owner, key),
         }
     }
 
@@ -164,11 +199,12 @@ impl BatchOps<IpcacheEntry> for MapOps {
         deletes: &mut [Delete<IpcacheEntry>],
         updates: &mut [Update<IpcacheEntry>],
     ) {
+        self.look_for_earlier(round.snapshot);
         for delete in deletes.iter() {
-            self.stage(round.snapshot, delete.object.prefix);
+            self.stage(round.snapshot, &delete.object);
         }
         for update in updates.iter() {
-            self.stage(round.snapshot, update.object.prefix);
+            self.stage(round.snapshot, &update.object);
         }
         let mut results = self.carry_out().into_iter();
         for (delete, result) in deletes.iter_mut().zip(&mut results) {

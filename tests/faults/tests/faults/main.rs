@@ -12,3 +12,4 @@ mod policies;
 mod restart;
 mod start;
 mod state_file;
+mod unchanged;

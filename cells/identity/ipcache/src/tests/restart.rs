@@ -35,6 +35,42 @@ async fn leftovers_go_only_when_all_sources_have_delivered() {
     world.end().await;
 }
 
+// A node that runs the API server has both labels: that of one source alone is another identity, or none.
+#[tokio::test]
+async fn entries_of_the_run_before_stay_until_all_labels_are_known() {
+    for first in [Reserved::KubeApiserver, Reserved::RemoteNode] {
+        let world = World::start_without_map();
+        let guard = world.writer.register_source("test").unwrap();
+        world.open(&[("10.0.0.2", 7), ("10.0.0.3", 6)]);
+        world.upsert("10.0.0.2", label(Source::KubeApiserver, "first", first));
+        let gone = label(Source::Kubernetes, "gone", Reserved::RemoteNode);
+        world.upsert("10.0.0.3", gone.clone());
+        world.delete("10.0.0.3", &gone.owner);
+        // Written last: the map has all that was before.
+        world.upsert("10.0.0.9", label(Source::Kubernetes, "new", Reserved::RemoteNode));
+        world
+            .expect(&[
+                "10.0.0.2/32 identity=7",
+                "10.0.0.3/32 identity=6",
+                "10.0.0.9/32 identity=6",
+            ])
+            .await;
+
+        world.upsert(
+            "10.0.0.2",
+            label(Source::Kubernetes, "second", Reserved::RemoteNode),
+        );
+        let mut txn = world.writer.write();
+        guard.done(&mut txn).unwrap();
+        txn.commit();
+
+        let then = if first == Reserved::RemoteNode { 6 } else { 7 };
+        let wanted = format!("10.0.0.2/32 identity={then}");
+        world.expect(&[&wanted, "10.0.0.9/32 identity=6"]).await;
+        world.end().await;
+    }
+}
+
 #[tokio::test]
 async fn writes_before_the_map_is_open_are_repeated() {
     let world = World::start_without_map();
