@@ -379,8 +379,6 @@ fn walk(link: BorrowedFd<'_>) -> io::Result<PassTime> {
                 ) => {}
             Err(error) => return Err(error),
         }
-        // What waits for this processor comes first: above all `ksoftirqd`, which has the packets of a busy interface.
-        std::thread::yield_now();
     }
 }
 
