@@ -61,7 +61,8 @@ impl AgentApi {
         self.connect().await.map(drop)
     }
 
-    /// Makes the link of a pod an endpoint; returns when packets pass.
+    /// Makes the link of a pod an endpoint; returns when packets pass. `cookie` is that of the pod's network namespace, by which
+    /// programs know its sockets.
     ///
     /// # Errors
     /// When the agent does not answer, or rejects the request.
@@ -71,6 +72,7 @@ impl AgentApi {
         host: &Identified,
         inside: &Identified,
         addresses: [IpAddr; 2],
+        cookie: u64,
     ) -> Result<(), AgentApiError> {
         // Left by a run that ended before it had the answer.
         self.remove(pod).await?;
@@ -81,7 +83,7 @@ impl AgentApi {
             "interface-name": host.name, "interface-index": host.index, "mac": inside.mac, "host-mac": host.mac,
             "addressing": {"ipv4": ipv4, "ipv6": ipv6},
             "k8s-namespace": pod.namespace, "k8s-pod-name": pod.hostname, "k8s-uid": pod.uid,
-            "labels": [], "sync-build-endpoint": true,
+            "netns-cookie": cookie.to_string(), "labels": [], "sync-build-endpoint": true,
         });
         self.ask("PUT", "endpoint/cilium-local:0", &body, &[201]).await
     }

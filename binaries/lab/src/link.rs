@@ -55,6 +55,9 @@ pub enum LinkError {
         /// Its gateway.
         gateway: IpAddr,
     },
+    /// The cookie of a network namespace cannot be read.
+    #[error(transparent)]
+    Cookie(#[from] skep_bpf_sys::netns::NetnsError),
     /// A kernel setting could not be written.
     #[error("setting {path}")]
     Setting {

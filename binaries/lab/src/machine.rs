@@ -10,6 +10,7 @@ use std::{
 };
 
 use ipnet::IpNet;
+use skep_bpf_sys::netns;
 
 use crate::{
     cgroup::{self, CgroupError},
@@ -314,7 +315,7 @@ impl Machine {
             })
             .await?
         };
-        let inside = in_namespace(pid, async move |net| {
+        let (inside, cookie) = in_namespace(pid, async move |net| {
             net.rename(&peer, UPLINK).await?;
             net.up(UPLINK).await?;
             for (address, gateway) in addresses.into_iter().zip(gateways) {
@@ -323,11 +324,11 @@ impl Machine {
                 net.host_route(gateway, UPLINK).await?;
                 net.route(everything(address), gateway, UPLINK, mtu).await?;
             }
-            net.identify(UPLINK).await
+            Ok((net.identify(UPLINK).await?, netns::cookie()?))
         })
         .await?;
         if network == PodNetwork::Managed {
-            agent.add(pod, &host, &inside, addresses).await?;
+            agent.add(pod, &host, &inside, addresses, cookie).await?;
         }
         process.go().await?;
         Ok(process)

@@ -11,7 +11,8 @@ use std::{
 
 use serde_json::{Value, json};
 use skep_k8s_client::{ApiError, Client, DeleteOptions, Patch, Subresource, WriteOptions};
-use skep_k8s_types::Kind;
+use skep_k8s_crds::redirectpolicy::CiliumLocalRedirectPolicy;
+use skep_k8s_types::{Kind, Resource as _};
 use tokio::process::{Child, Command};
 
 use crate::{
@@ -290,6 +291,7 @@ fn identity(object: &Value) -> Result<(Kind, String, String), SessionError> {
         "Service" => Kind::SERVICE,
         "Node" => Kind::NODE,
         "Namespace" => Kind::NAMESPACE,
+        "CiliumLocalRedirectPolicy" => CiliumLocalRedirectPolicy::kind(),
         "EndpointSlice" => Kind::new("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true),
         other => {
             return Err(SessionError::Kind {

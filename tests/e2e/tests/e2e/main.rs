@@ -19,4 +19,5 @@ mod operator;
 mod pods;
 mod reach;
 mod real_server;
+mod redirects;
 mod services;

@@ -44,6 +44,11 @@ impl Fixture {
     }
 
     async fn with(change: fn(Hive) -> Hive) -> Self {
+        Self::start(change, "bpf-lb-sock").await
+    }
+
+    /// With another flag that is true.
+    async fn start(change: fn(Hive) -> Hive, flag: &'static str) -> Self {
         let health = Arc::new(MemoryHealth::new());
         let sink: Arc<dyn hive::HealthSink> = health.clone();
         let cells = [
@@ -64,7 +69,9 @@ impl Fixture {
             .root::<Table<SkipRedirects>>()
             .root::<Arc<SkipMaps>>()
             .root::<NetnsCookies>();
-        let settings = Settings::new().flag("enable-local-redirect-policy", "true");
+        let settings = Settings::new()
+            .flag("enable-local-redirect-policy", "true")
+            .flag(flag, "true");
         let running = hive::testing::start_with(hive, settings).await;
         Self {
             api: running.get().unwrap(),
@@ -105,6 +112,14 @@ impl Fixture {
             )
         };
         table.all(&txn).map(|row| text(row)).collect()
+    }
+
+    /// Whether health is degraded, and says so.
+    fn reports(&self, problem: &str) -> bool {
+        let entry = self.health().filter(|entry| entry.level == Level::Degraded);
+        entry
+            .and_then(|entry| entry.error)
+            .is_some_and(|error| error.contains(problem))
     }
 
     fn health(&self) -> Option<HealthEntry> {
@@ -320,18 +335,29 @@ async fn entries_of_an_earlier_run_stay_until_the_cookies_of_all_pods_are_known(
 }
 
 #[tokio::test]
+async fn a_policy_that_cannot_skip_its_backends_at_packets_is_in_the_health() {
+    let fixture = Fixture::start(|hive| hive, "bpf-lb-sock-hostns-only").await;
+    let cookies = fixture.cookies.register();
+    cookies.delivered();
+    fixture.add(service("web", "10.96.0.1"));
+    fixture.add(pod("True"));
+    fixture.add(policy(of_service(), true));
+
+    let expected = "shop/lrp: skipRedirectFromBackend has no effect where packets of pods are translated";
+    fixture.holds(|| fixture.reports(expected)).await.unwrap();
+    fixture.delete(policy(of_service(), true));
+    fixture.holds(|| fixture.is_well()).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_policy_that_cannot_skip_its_backends_without_endpoints_is_in_the_health() {
     let fixture = Fixture::new().await;
     fixture.add(service("web", "10.96.0.1"));
     fixture.add(pod("True"));
     fixture.add(policy(of_service(), true));
 
-    let names_policy = || {
-        let entry = fixture.health().filter(|entry| entry.level == Level::Degraded);
-        let error = entry.and_then(|entry| entry.error).unwrap_or_default();
-        error.contains("shop/lrp: skipRedirectFromBackend has no effect without endpoints")
-    };
-    fixture.holds(names_policy).await.unwrap();
+    let expected = "shop/lrp: skipRedirectFromBackend has no effect without endpoints";
+    fixture.holds(|| fixture.reports(expected)).await.unwrap();
 
     let cookies = fixture.cookies.register();
     cookies.delivered();
@@ -343,7 +369,7 @@ async fn a_policy_that_cannot_skip_its_backends_without_endpoints_is_in_the_heal
     cookies.set("shop/proxy-0", None).unwrap();
     fixture.holds(|| fixture.entries().is_empty()).await.unwrap();
     drop(cookies);
-    fixture.holds(names_policy).await.unwrap();
+    fixture.holds(|| fixture.reports(expected)).await.unwrap();
     fixture.delete(policy(of_service(), true));
     fixture.holds(|| fixture.is_well()).await.unwrap();
 }
