@@ -49,11 +49,13 @@ struct endpoint {
 	__u8 verdicts; /* directions of policy verdict events: 1 ingress, 2 egress */
 	__u32 route_table;
 	__u8 mac[6]; /* of the interface on this side */
-	__u8 pad[6];
+	__u8 pad[2];
+	__u64 netns_cookie; /* of its network namespace; zero: unknown */
 };
-_Static_assert(sizeof(struct endpoint) == 44, "endpoint layout");
+_Static_assert(sizeof(struct endpoint) == 48, "endpoint layout");
 _Static_assert(__builtin_offsetof(struct endpoint, identity) == 20, "endpoint.identity");
 _Static_assert(__builtin_offsetof(struct endpoint, mac) == 32, "endpoint.mac");
+_Static_assert(__builtin_offsetof(struct endpoint, netns_cookie) == 40, "endpoint.netns_cookie");
 
 #define ENDPOINT_VERIFY_SOURCE (1 << 0) /* sends from its own addresses only */
 /* The policy has one entry for this direction, which allows everything. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Skip maps: sockets of a network namespace that reach a service untranslated. Rust twin:
+/* Skip maps: network namespaces that reach a service untranslated. Rust twin:
  * bpf/maps/src/lb/reverse.rs */
 #ifndef LB_SKIP_H
 #define LB_SKIP_H

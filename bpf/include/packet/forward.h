@@ -7,6 +7,7 @@
 
 #include "../endpoint/endpoint.h"
 #include "../endpoint/enforce.h"
+#include "../lb/skip.h"
 #include "../nat/translate.h"
 #include "../node/ipcache.h"
 #include "dsr.h"
@@ -36,6 +37,8 @@ static __always_inline int has_egress_program(const struct lxc_value *receiver)
 
 	return facts && (facts->flags & ENDPOINT_EGRESS_PROGRAM);
 }
+
+#define SKIP AF_FN(cilium_skip_lb)
 
 #define ADMIT_ERROR 1000 /* an ICMP error about a flow of the receiver, and no drop reason */
 

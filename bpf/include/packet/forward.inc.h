@@ -363,6 +363,20 @@ static __always_inline int AF_FN(looks_tunnelled)(const struct AF_FN(packet) * p
 	       packet->dport == bpf_htons(options.packet.tunnel_port);
 }
 
+/* The sender is a backend of the redirect policy at its packet's destination, and reaches that
+ * itself.
+ */
+static __noinline int AF_FN(skips_redirect)(const struct AF_FN(work) * work)
+{
+	struct AF_JOIN(lb, _skip_key) key = {
+		.netns_cookie = work->sender.netns_cookie,
+		.port = work->packet.dport,
+	};
+
+	AF_COPY(key.address, work->packet.daddr);
+	return key.netns_cookie && bpf_map_lookup_elem(&SKIP, &key);
+}
+
 /* Sender's side of a packet whose headers were read. Returns as `AF_FN(send)`. */
 static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * work)
 {
@@ -403,7 +417,8 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 				}
 			}
 		}
-		if (svc && (lb_is_l7(svc) || (svc->flags2 & LB2_NAT46X64)))
+		if (svc && (lb_is_l7(svc) || (svc->flags2 & LB2_NAT46X64) ||
+			    ((svc->flags2 & LB2_LOCAL_REDIRECT) && AF_FN(skips_redirect)(work))))
 			svc = NULL;
 	}
 	if (svc) {

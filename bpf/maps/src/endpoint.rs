@@ -156,9 +156,11 @@ pub struct Endpoint {
     /// MAC address of the interface.
     pub mac: [u8; 6],
     /// Zero.
-    pub pad: [u8; 6],
+    pub pad: [u8; 2],
+    /// Cookie of the pod's network namespace, host order; 0 = unknown.
+    pub netns_cookie: u64,
 }
-const _: () = assert!(size_of::<Endpoint>() == 44 && offset_of!(Endpoint, mac) == 32);
+const _: () = assert!(size_of::<Endpoint>() == 48 && offset_of!(Endpoint, netns_cookie) == 40);
 
 /// Bits of `flags` of a device.
 pub mod device_flags {
@@ -202,7 +204,7 @@ layout!(LxcKey = "lxc_key" { address, family, key, cluster_id });
 layout!(LxcValue = "lxc_value" {
     ifindex, unused, endpoint, flags, route_table, mac, node_mac, identity, parent_ifindex, pad
 });
-layout!(Endpoint = "endpoint" { ipv4, ipv6, identity, id, flags, verdicts, route_table, mac, pad });
+layout!(Endpoint = "endpoint" { ipv4, ipv6, identity, id, flags, verdicts, route_table, mac, pad, netns_cookie });
 layout!(Device = "device" { masquerade4, masquerade6, mac, flags, pad });
 layout!(VlanKey = "vlan_key" { ifindex, id, pad });
 
@@ -233,13 +235,14 @@ impl Text for LxcValue {
 impl Text for Endpoint {
     fn text(&self) -> String {
         format!(
-            "id={} sec_id={} flags={:#04x} ipv4={} ipv6={} mac={}",
+            "id={} sec_id={} flags={:#04x} ipv4={} ipv6={} mac={} cookie={}",
             self.id,
             self.identity,
             self.flags,
             Ipv4Addr::from(self.ipv4),
             Ipv6Addr::from(self.ipv6),
             mac_text(&self.mac),
+            self.netns_cookie,
         )
     }
 }

@@ -144,6 +144,18 @@ impl LbMaps {
             .update(&IpcacheKey::host(address), &IpcacheValue::new(identity))
     }
 
+    /// The network namespace with this cookie reaches `service` untranslated from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError`] if the map cannot be written.
+    pub fn skip(&self, cookie: u64, service: SocketAddr) -> Result<(), MapError> {
+        match service.ip() {
+            IpAddr::V4(ip) => self.skip4.update(&Skip4Key::new(cookie, ip, service.port()), &0),
+            IpAddr::V6(ip) => self.skip6.update(&Skip6Key::new(cookie, ip, service.port()), &0),
+        }
+    }
+
     /// Writes a frontend: backends, slots, then the master entry.
     ///
     /// # Errors

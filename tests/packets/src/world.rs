@@ -340,11 +340,21 @@ impl World {
                 flags,
                 verdicts: self.verdicts(endpoint.id)?,
                 mac: device.mac.0,
+                netns_cookie: self.netns_cookie(name),
                 ..Endpoint::default()
             };
             self.put("skep_endpoints", device.ifindex, value.as_bytes())?;
         }
         Ok(())
+    }
+
+    /// Cookie of the network namespace of an endpoint of the facts; 0 if they have none.
+    fn netns_cookie(&self, endpoint: &str) -> u64 {
+        let object = format!("bpf_lxc of {endpoint}");
+        let bytes = self.facts.variable(&object, "endpoint_netns_cookie");
+        bytes
+            .and_then(|bytes| bytes.try_into().ok())
+            .map_or(0, u64::from_ne_bytes)
     }
 
     fn write_devices(&self) -> Result<(), Error> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Ways back from a backend to its service: `cilium_lb{4,6}_reverse_nat` (by service id) and
-//! `cilium_lb{4,6}_reverse_sk` (by socket); and `cilium_skip_lb{4,6}`, the sockets left alone.
+//! `cilium_lb{4,6}_reverse_sk` (by socket); and `cilium_skip_lb{4,6}`, who reaches a service untranslated.
 
 use std::{
     mem::{offset_of, size_of},
@@ -38,7 +38,7 @@ impl ReverseNatKey {
 }
 
 /// Value of `cilium_lb4_reverse_nat`: address and port of the frontend.
-/// C twin: `struct lb4_reverse_nat` in `bpf/include/lb/reverse.h`.
+/// C twin: `struct lb4_reverse_nat` in `bpf/include/lb/reverse_nat.inc.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ReverseNat4 {
@@ -50,7 +50,7 @@ pub struct ReverseNat4 {
 const _: () = assert!(size_of::<ReverseNat4>() == 6 && offset_of!(ReverseNat4, port) == 4);
 
 /// Value of `cilium_lb6_reverse_nat`: address and port of the frontend.
-/// C twin: `struct lb6_reverse_nat` in `bpf/include/lb/reverse.h`.
+/// C twin: `struct lb6_reverse_nat` in `bpf/include/lb/reverse_nat.inc.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ReverseNat6 {
@@ -92,7 +92,7 @@ impl ReverseNat6 {
 }
 
 /// Key of `cilium_lb4_reverse_sk`: a socket and the backend it talks to.
-/// C twin: `struct lb4_reverse_sk_key` in `bpf/include/lb/reverse.h`.
+/// C twin: `struct lb4_reverse_sk_key` in `bpf/include/lb/reverse_sk.inc.h`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, FromBytes, Immutable, KnownLayout,
 )]
@@ -110,7 +110,7 @@ pub struct ReverseSk4Key {
 const _: () = assert!(size_of::<ReverseSk4Key>() == 16 && offset_of!(ReverseSk4Key, port) == 12);
 
 /// Value of `cilium_lb4_reverse_sk`: what the application asked for.
-/// C twin: `struct lb4_reverse_sk` in `bpf/include/lb/reverse.h`.
+/// C twin: `struct lb4_reverse_sk` in `bpf/include/lb/reverse_sk.inc.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ReverseSk4 {
@@ -124,7 +124,7 @@ pub struct ReverseSk4 {
 const _: () = assert!(size_of::<ReverseSk4>() == 8 && offset_of!(ReverseSk4, rev_nat) == 6);
 
 /// Key of `cilium_lb6_reverse_sk`; fields as in [`ReverseSk4Key`].
-/// C twin: `struct lb6_reverse_sk_key` in `bpf/include/lb/reverse.h`.
+/// C twin: `struct lb6_reverse_sk_key` in `bpf/include/lb/reverse_sk.inc.h`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, FromBytes, Immutable, KnownLayout,
 )]
@@ -142,7 +142,7 @@ pub struct ReverseSk6Key {
 const _: () = assert!(size_of::<ReverseSk6Key>() == 32 && offset_of!(ReverseSk6Key, port) == 24);
 
 /// Value of `cilium_lb6_reverse_sk`; fields as in [`ReverseSk4`].
-/// C twin: `struct lb6_reverse_sk` in `bpf/include/lb/reverse.h`.
+/// C twin: `struct lb6_reverse_sk` in `bpf/include/lb/reverse_sk.inc.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ReverseSk6 {
@@ -179,8 +179,8 @@ impl ReverseSk6Key {
     }
 }
 
-/// Key of `cilium_skip_lb4`: sockets of this network namespace reach this service untranslated.
-/// C twin: `struct lb4_skip_key` in `bpf/include/lb/reverse.h`. The value is one byte, 0.
+/// Key of `cilium_skip_lb4`: this network namespace reaches this service untranslated.
+/// C twin: `struct lb4_skip_key` in `bpf/include/lb/skip.inc.h`. The value is one byte, 0.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, FromBytes, Immutable, KnownLayout,
 )]
@@ -198,7 +198,7 @@ pub struct Skip4Key {
 const _: () = assert!(size_of::<Skip4Key>() == 16 && offset_of!(Skip4Key, port) == 12);
 
 /// Key of `cilium_skip_lb6`; see [`Skip4Key`].
-/// C twin: `struct lb6_skip_key` in `bpf/include/lb/reverse.h`.
+/// C twin: `struct lb6_skip_key` in `bpf/include/lb/skip.inc.h`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, IntoBytes, FromBytes, Immutable, KnownLayout,
 )]

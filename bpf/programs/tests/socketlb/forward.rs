@@ -331,9 +331,9 @@ fn redirected_sockets_reach_the_original_service_when_told_to_skip() {
         let cookie = world.node.netns_cookie();
 
         assert_eq!(ask_tcp(real)?.0, backend);
-        world.skip(cookie + 1, real)?;
+        world.maps.skip(cookie + 1, real)?;
         assert_eq!(ask_tcp(real)?.0, backend, "another namespace skips");
-        world.skip(cookie, real)?;
+        world.maps.skip(cookie, real)?;
         assert_eq!(ask_tcp(real)?.0, real);
         world.maps.skip4.clear()?;
         world.maps.skip6.clear()?;

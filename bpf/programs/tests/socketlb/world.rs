@@ -12,10 +12,7 @@ use std::{
 };
 
 use skep_bpf_maps::{
-    lb::{
-        Affinity, Affinity4Key, Affinity6Key, BackendKey, LbMapSizes, Service4Key, Service6Key, Skip4Key,
-        Skip6Key,
-    },
+    lb::{Affinity, Affinity4Key, Affinity6Key, BackendKey, LbMapSizes, Service4Key, Service6Key},
     testing::{Frontend, LbMaps},
 };
 use skep_bpf_programs::{NodeOptions, SocketLb};
@@ -188,20 +185,6 @@ impl World<'_> {
             IpAddr::V6(ip) => {
                 let master = Service6Key::new(ip, port, proto, scope);
                 self.maps.services6.delete(&master.at(slot))
-            }
-        }
-    }
-
-    /// Sockets of the network namespace with this cookie reach `service` untranslated from now on.
-    pub(crate) fn skip(&self, cookie: u64, service: SocketAddr) -> Result<(), MapError> {
-        match service.ip() {
-            IpAddr::V4(ip) => {
-                let key = Skip4Key::new(cookie, ip, service.port());
-                self.maps.skip4.update(&key, &0)
-            }
-            IpAddr::V6(ip) => {
-                let key = Skip6Key::new(cookie, ip, service.port());
-                self.maps.skip6.update(&key, &0)
             }
         }
     }

@@ -236,6 +236,7 @@ impl Endpoint {
             id: self.id,
             flags: endpoint_flags::VERIFY_SOURCE | arp | policy,
             mac: spec.host_mac.0,
+            netns_cookie: spec.netns_cookie,
             ..family::Endpoint::default()
         }
     }

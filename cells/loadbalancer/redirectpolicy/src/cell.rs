@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use ipnet::IpNet;
 use parking_lot::Mutex;
-use skep_datapath_config::{AddressFamilies, KubeProxyReplacement, SocketLbConfig};
+use skep_datapath_config::AddressFamilies;
 use skep_k8s_client::{Api, Client};
 use skep_k8s_reflectors::tables::LocalPod;
 use skep_k8s_reflectors::{ReflectError, Reflector};
@@ -77,8 +77,6 @@ enum StartError {
 struct StartParams {
     config: Cfg<Config>,
     families: Cfg<AddressFamilies>,
-    replacement: Cfg<KubeProxyReplacement>,
-    sockets: Cfg<SocketLbConfig>,
     db: Db,
     writer: Writer,
     client: Arc<dyn Client>,
@@ -96,8 +94,6 @@ fn start(params: StartParams) -> Result<(), StartError> {
     let StartParams {
         config,
         families,
-        replacement,
-        sockets,
         db,
         writer,
         client,
@@ -124,7 +120,6 @@ fn start(params: StartParams) -> Result<(), StartError> {
         skips: skips.clone(),
         families: (families.ipv4, families.ipv6),
         can_skip: can_skip.0,
-        at_sockets: (replacement.enabled || sockets.enabled) && !sockets.host_only,
         rejected,
         cookies: cookies.sources(),
         metrics,

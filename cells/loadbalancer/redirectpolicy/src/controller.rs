@@ -45,8 +45,6 @@ pub(crate) struct Controller {
     pub(crate) families: (bool, bool),
     /// Whether the kernel has cookies of network namespaces, which skipping requires.
     pub(crate) can_skip: bool,
-    /// Whether services are translated at sockets of pods: programs that translate packets look at no skip map.
-    pub(crate) at_sockets: bool,
     pub(crate) initializer: InitGuard,
     pub(crate) rejected: Rejected,
     /// Who knows the cookies of pods.
@@ -105,9 +103,6 @@ const NO_ENDPOINTS: &str =
 /// Why `skipRedirectFromBackend` has no effect: the kernel cannot tell network namespaces apart.
 const NO_COOKIES: &str =
     "skipRedirectFromBackend has no effect on a kernel without network namespace cookies (before Linux 5.14)";
-/// Why `skipRedirectFromBackend` has no effect: packets of pods are translated, not their sockets.
-const AT_PACKETS: &str = "skipRedirectFromBackend has no effect where packets of pods are translated, not their sockets \
-                          (bpf-lb-sock, bpf-lb-sock-hostns-only)";
 
 /// What was made real.
 #[derive(Default)]
@@ -479,9 +474,6 @@ impl Round<'_> {
         if !self.controller.can_skip {
             self.redirecting.insert(policy.name.clone(), NO_COOKIES);
             return;
-        }
-        if !self.controller.at_sockets {
-            self.redirecting.insert(policy.name.clone(), AT_PACKETS);
         }
         for pod in pods {
             let (policies, frontends) = self.skips.entry(pod.clone()).or_default();

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skep_e2e::TestLab;
+use skep_e2e::{AT_PACKETS, TestLab};
 use skep_k8s_types::Kind;
 use skep_lab::{
     echo::Outcome,
@@ -36,7 +36,18 @@ fn policy(name: &str, address: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_redirect_leaves_the_traffic_of_its_backend_alone() {
-    let lab = TestLab::up("redirects", 2, &["enable-local-redirect-policy=true"]).await;
+    leaves_its_backend_alone("redirects", &[]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redirect_leaves_the_packets_of_its_backend_alone() {
+    leaves_its_backend_alone("redirects-tc", &[AT_PACKETS]).await;
+}
+
+async fn leaves_its_backend_alone(test: &str, settings: &[&str]) {
+    let mut settings = settings.to_vec();
+    settings.push("enable-local-redirect-policy=true");
+    let lab = TestLab::up(test, 2, &settings).await;
     lab.create_all([
         echo_pod("web", "web", "c1-n2"),
         echo_pod("cache", "cache", NODE),

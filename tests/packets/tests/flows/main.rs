@@ -21,6 +21,7 @@ mod packet;
 mod pressure;
 mod protocols;
 mod random;
+mod redirect;
 mod sctp;
 mod termination;
 mod to_container;

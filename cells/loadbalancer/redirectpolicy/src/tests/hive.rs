@@ -44,11 +44,6 @@ impl Fixture {
     }
 
     async fn with(change: fn(Hive) -> Hive) -> Self {
-        Self::start(change, "bpf-lb-sock").await
-    }
-
-    /// With another flag that is true.
-    async fn start(change: fn(Hive) -> Hive, flag: &'static str) -> Self {
         let health = Arc::new(MemoryHealth::new());
         let sink: Arc<dyn hive::HealthSink> = health.clone();
         let cells = [
@@ -69,9 +64,7 @@ impl Fixture {
             .root::<Table<SkipRedirects>>()
             .root::<Arc<SkipMaps>>()
             .root::<NetnsCookies>();
-        let settings = Settings::new()
-            .flag("enable-local-redirect-policy", "true")
-            .flag(flag, "true");
+        let settings = Settings::new().flag("enable-local-redirect-policy", "true");
         let running = hive::testing::start_with(hive, settings).await;
         Self {
             api: running.get().unwrap(),
@@ -332,21 +325,6 @@ async fn entries_of_an_earlier_run_stay_until_the_cookies_of_all_pods_are_known(
     cookies.delivered();
 
     fixture.holds(|| fixture.entries() == [kept]).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_policy_that_cannot_skip_its_backends_at_packets_is_in_the_health() {
-    let fixture = Fixture::start(|hive| hive, "bpf-lb-sock-hostns-only").await;
-    let cookies = fixture.cookies.register();
-    cookies.delivered();
-    fixture.add(service("web", "10.96.0.1"));
-    fixture.add(pod("True"));
-    fixture.add(policy(of_service(), true));
-
-    let expected = "shop/lrp: skipRedirectFromBackend has no effect where packets of pods are translated";
-    fixture.holds(|| fixture.reports(expected)).await.unwrap();
-    fixture.delete(policy(of_service(), true));
-    fixture.holds(|| fixture.is_well()).await.unwrap();
 }
 
 #[tokio::test]
