@@ -6,6 +6,7 @@ mod access_log;
 mod format;
 mod json;
 mod verbose;
+mod view;
 
 use std::{
     io::{self, Write},

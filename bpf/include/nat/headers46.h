@@ -8,57 +8,12 @@
 #include "../packet/rewrite.h"
 #include "../packet/work.h"
 #include "embed.h"
-
-/* Bytes that a packet of IPv6 is larger by. */
-#define FAMILY_GROWTH (sizeof(struct ip6) - sizeof(struct ip4))
+#include "icmp46.h"
+#include "memory46.h"
 
 /* Larger packets come from senders who know the MTU of the path (RFC 7915 5.1). */
 #define FRAGMENTABLE_MAX 1260
 #define IP6_MTU_MIN 1280
-
-#define SUM_CHUNK 256
-#define SUM_CHUNKS 40
-
-/* What is too large for stacks. */
-struct headers46_memory {
-	/* An ICMP header, and the header of the packet in an error, as they were and as they
-	 * become. */
-	__be32 before[12];
-	__be32 after[12];
-	__be32 chunk[SUM_CHUNK / 4];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct headers46_memory);
-} headers46_memory SEC(".maps");
-
-static __always_inline struct headers46_memory *headers46_memory_of_cpu(void)
-{
-	__u32 index = 0;
-
-	return bpf_map_lookup_elem(&headers46_memory, &index);
-}
-
-/* Stores what no checksum of the packet covers, or whose checksum is stored, too. */
-static __always_inline long store_header(CTX *ctx, __u32 offset, const void *from, __u32 size)
-{
-	return bpf_skb_store_bytes(ctx, offset, from, size, BPF_F_RECOMPUTE_CSUM);
-}
-
-/* Sum over `length` bytes of the packet. Returns 0, or less if there are more than are summed. */
-static __noinline int sum_bytes(CTX *ctx, __u32 offset, __u32 length, __u32 *sum)
-{
-	struct headers46_memory *memory = headers46_memory_of_cpu();
-
-	if (!memory)
-		return -1;
-	return sum_chunks(ctx, offset, length, sum, memory->chunk, SUM_CHUNK, SUM_CHUNKS);
-}
-
-#include "icmp46.h"
 
 #define OPTIONS_END 0x100
 #define OPTIONS_ROUTED 0x101

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* ICMP messages of one address family for those of the other (RFC 7915 4.2, 5.2), with the packet
- * in an error. Part of headers46.h. Rules that need no kernel are in icmp46_rules.h.
+ * in an error. Rules that need no kernel are in icmp46_rules.h.
  */
 #ifndef NAT_ICMP46_H
 #define NAT_ICMP46_H
 
+#include "embed.h"
 #include "icmp46_rules.h"
+#include "memory46.h"
 
 /* Rewrites the transport checksum of the packet in an error, at `l4` behind it, if so much of it is
  * there. Returns what the checksum of the error changes by.

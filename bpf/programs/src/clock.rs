@@ -22,7 +22,8 @@ use skep_bpf_maps::{
 use skep_bpf_sys::{MapError, MapFlags, MapKind, MapSpec, MapStore, RawMap as _};
 
 use super::{
-    object::{LoadError, logged},
+    error::LoadError,
+    object::logged,
     skeleton::clock::{SocketClockSkel, SocketClockSkelBuilder},
 };
 

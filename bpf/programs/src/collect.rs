@@ -19,7 +19,8 @@ use rustix::time::{ClockId, clock_gettime};
 use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout};
 
 use super::{
-    object::{LoadError, keep, logged},
+    error::LoadError,
+    object::{keep, logged},
     skeleton::flowgc::IterFlowgcSkelBuilder,
 };
 use skep_bpf_maps::{

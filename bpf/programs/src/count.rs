@@ -7,7 +7,7 @@ use std::{io, ops::Add};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapImpl};
 use skep_bpf_sys::MapKind;
 
-use crate::object::LoadError;
+use crate::error::LoadError;
 
 /// Kinds of maps that are counted apart. C twin: `bpf/include/common/count.h`.
 const KINDS: usize = 64;

@@ -12,6 +12,7 @@ mod clock;
 mod collect;
 #[cfg(feature = "count-calls")]
 mod count;
+mod error;
 mod object;
 mod options;
 mod packets;
@@ -26,7 +27,7 @@ pub use self::count::{Calls, Counter};
 pub use self::{
     clock::{MapClock, kernel_hz, map_ticks},
     collect::{FlowIterators, PassTime},
-    object::LoadError,
+    error::LoadError,
     options::{
         DirectReturn, DsrDispatch, EventKinds, HostNetns, Nat46x64, NodeOptions, PacketHash, PacketOptions,
         Tunnel, TunnelProtocol, has_getpeername, has_set_retval,

@@ -10,7 +10,7 @@ use std::{
 
 use libbpf_rs::{ProgramType, libbpf_sys};
 
-use super::object::LoadError;
+use super::error::LoadError;
 
 /// Which network namespace is the host's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -10,7 +10,8 @@ use std::{
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 
 use super::{
-    object::{IpFamilies, LoadError, keep, logged, share},
+    error::LoadError,
+    object::{IpFamilies, keep, logged, share},
     options::{NodeOptions, raw_options},
 };
 #[cfg(feature = "count-calls")]

@@ -14,7 +14,8 @@ use libbpf_rs::{
 };
 
 use super::{
-    object::{IpFamilies, LoadError, keep, logged, prepare, share},
+    error::LoadError,
+    object::{IpFamilies, keep, logged, prepare, share},
     options::{NodeOptions, raw_options},
     skeleton::socketlb::{CgroupSocketlbSkelBuilder, OpenCgroupSocketlbSkel},
 };

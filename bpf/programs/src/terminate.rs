@@ -13,7 +13,8 @@ use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{
-    object::{IpFamilies, LoadError, logged, share},
+    error::LoadError,
+    object::{IpFamilies, logged, share},
     skeleton::socketterm::IterSockettermSkelBuilder,
 };
 use skep_bpf_maps::{MapSizes, lb::U16};

@@ -14,7 +14,7 @@ use libbpf_rs::{
     skel::{OpenSkel as _, SkelBuilder as _},
 };
 
-use super::{object::LoadError, skeleton::map_types::MapTypesSkelBuilder};
+use super::{error::LoadError, skeleton::map_types::MapTypesSkelBuilder};
 use skep_bpf_sys::map::MapTypes;
 
 const OBJECT: &str = "map_types";

@@ -94,13 +94,16 @@ impl Node {
         T: Send,
         E: From<io::Error> + Send,
     {
-        let unique = format!(
-            "skep-{name}-{}-{}",
-            std::process::id(),
-            SERIAL.fetch_add(1, Ordering::Relaxed)
-        );
+        let (unique, cgroup) = loop {
+            let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+            let unique = format!("skep-{name}-{}-{serial}", std::process::id());
+            match Cgroup::create(&unique) {
+                // Of a test that was killed, whose process id this process has got.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                created => break (unique, created?),
+            }
+        };
         let directory = std::env::temp_dir().join(&unique);
-        let cgroup = Cgroup::create(&unique)?;
         let result = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new()
                 .name(name.to_owned())

@@ -39,6 +39,7 @@ mod report;
 mod run;
 mod runner;
 mod suite;
+mod world;
 
 use std::fmt::Write;
 use std::panic::Location;
@@ -53,11 +54,13 @@ pub use self::harness::run_tests;
 pub use self::program::main;
 pub use self::report::{FileReport, Summary, Verdict};
 pub use self::run::{Parts, RunFailure};
-pub use self::runner::{Options, run};
-use self::runner::{World, run_in};
+pub use self::runner::run;
+use self::runner::run_in;
 #[doc(hidden)]
 pub use self::suite::Registered;
 pub use self::suite::{Assemble, Assembling, Choice, Choices, Prepare, Setup, Suite, find_suite, suites};
+pub use self::world::Options;
+use self::world::World;
 use crate::{Retry, default_conditions};
 
 #[doc(hidden)]

@@ -2,24 +2,19 @@
 
 //! Events as lines, in the form of Cilium's command.
 
-use std::{
-    collections::HashMap,
-    io::{self, Write},
-    time::{Duration, Instant},
-};
+use std::io::{self, Write};
 
-use skep_identity::{NumericIdentity, Reserved};
 use skep_monitor_events::{
     agent::AgentNotify,
     event::{
-        DebugCapture, DebugMsg, DropNotify, Event, MessageType, PacketFlags, PolicyVerdictNotify,
-        TraceNotify, TraceSockNotify,
+        DebugCapture, DropNotify, Event, MessageType, PolicyVerdictNotify, TraceNotify, TraceSockNotify,
     },
-    names::{self, point},
-    packet::{Encapsulation, Packet, Start},
+    names,
+    packet::{Packet, Start},
     payload::Payload,
 };
 
+use super::view::{View, packet, trace_summary};
 use super::{access_log, json, verbose};
 
 /// How much is printed.
@@ -56,20 +51,16 @@ impl Filter {
 /// Prints events.
 pub(super) struct Formatter {
     pub(super) level: Level,
-    pub(super) hex: bool,
-    numeric: bool,
+    view: View,
     filter: Filter,
-    interfaces: Interfaces,
 }
 
 impl Formatter {
     pub(super) fn new(level: Level, hex: bool, numeric: bool, filter: Filter) -> Self {
         Self {
             level,
-            hex,
-            numeric,
+            view: View::new(hex, numeric),
             filter,
-            interfaces: Interfaces::default(),
         }
     }
 
@@ -86,7 +77,7 @@ impl Formatter {
             Payload::Event { cpu, data } => (cpu, data),
         };
         let cpu = format!("CPU {cpu:02}:");
-        self.interfaces.forget_old();
+        self.view.forget_old_names();
         match Event::decode(data) {
             Ok(event) => self.event(&cpu, &event, out),
             Err(error) => match data.first() {
@@ -112,24 +103,24 @@ impl Formatter {
         let text = match (event, self.level) {
             (Event::PolicyVerdict(event), _) => self.verdict(event),
             (Event::Drop(event), Level::Json) => json::dropped(cpu, event),
-            (Event::Drop(event), Level::Verbose) => verbose::dropped(self, cpu, event),
+            (Event::Drop(event), Level::Verbose) => verbose::dropped(&self.view, cpu, event),
             (Event::Drop(event), _) => self.dropped(event),
-            (Event::Trace(event), Level::Json) => json::trace(self, cpu, event),
-            (Event::Trace(event), Level::Verbose) => verbose::trace(self, cpu, event),
+            (Event::Trace(event), Level::Json) => json::trace(&self.view, cpu, event),
+            (Event::Trace(event), Level::Verbose) => verbose::trace(&self.view, cpu, event),
             (Event::Trace(event), _) => self.trace(event),
-            (Event::Capture(event), Level::Json) => json::capture(self, cpu, event),
-            (Event::Capture(event), Level::Verbose) => verbose::capture(self, cpu, event),
+            (Event::Capture(event), Level::Json) => json::capture(&self.view, cpu, event),
+            (Event::Capture(event), Level::Verbose) => verbose::capture(&self.view, cpu, event),
             (Event::Capture(event), _) => match self.capture(event) {
                 Some(line) => line,
                 None => return Ok(()),
             },
-            (Event::Debug(event), Level::Json) => json::debug(cpu, &self.debug(event)),
+            (Event::Debug(event), Level::Json) => json::debug(cpu, &self.view.debug(event)),
             (Event::Debug(_), Level::Info) => return Ok(()),
             (Event::Debug(event), _) => format!(
                 "{cpu} MARK {:#x} FROM {} DEBUG: {}",
                 event.hash,
                 event.source,
-                self.debug(event)
+                self.view.debug(event)
             ),
             (Event::TraceSock(event), Level::Debug) => format!("{cpu} {}", socket(event)),
             (Event::TraceSock(_), _) => return Ok(()),
@@ -139,28 +130,6 @@ impl Formatter {
             (Event::Agent(event), _) => agent(event),
         };
         writeln!(out, "{text}")
-    }
-
-    /// An identity: the name of a reserved one, unless numbers are asked for.
-    pub(super) fn identity(&self, number: u32) -> String {
-        let reserved = Reserved::ALL
-            .into_iter()
-            .find(|reserved| reserved.identity() == NumericIdentity::new(number));
-        match reserved {
-            _ if self.numeric => number.to_string(),
-            None if number == 0 => "unknown".to_owned(),
-            None => number.to_string(),
-            Some(reserved) => reserved.name().to_owned(),
-        }
-    }
-
-    /// The name of an interface, or its number.
-    pub(super) fn interface(&self, index: u32) -> String {
-        self.interfaces.name(index).unwrap_or_else(|| index.to_string())
-    }
-
-    fn debug(&self, event: &DebugMsg) -> String {
-        event.text(&|index| self.interfaces.name(index))
     }
 
     fn dropped(&self, event: &DropNotify<'_>) -> String {
@@ -173,8 +142,8 @@ impl Formatter {
             names::source_file(event.file),
             event.line,
             trace_id(event.ip_trace_id),
-            self.identity(event.source_identity),
-            self.identity(event.destination_identity),
+            self.view.identity(event.source_identity),
+            self.view.identity(event.destination_identity),
             packet(event.packet, event.flags).connection()
         )
     }
@@ -187,11 +156,11 @@ impl Formatter {
             // Cilium's form has two blanks here.
             if event.is_encrypted() { " " } else { "" },
             event.header.hash,
-            self.identity(event.source_identity),
-            self.identity(event.destination_identity),
+            self.view.identity(event.source_identity),
+            self.view.identity(event.destination_identity),
             trace_id(event.ip_trace_id),
             names::trace_reason(event.trace_reason()),
-            self.interface(event.ifindex),
+            self.view.interface(event.ifindex),
             event.original_source(),
             packet(event.packet, event.flags).connection()
         )
@@ -203,7 +172,7 @@ impl Formatter {
             "Policy verdict log: flow {:#x} local EP ID {}, remote ID {}, proto {}, {}, action {}, auth: {}, match {}, {}",
             event.header.hash,
             event.header.source,
-            self.identity(event.remote_identity),
+            self.view.identity(event.remote_identity),
             event.proto,
             if event.is_ingress() { "ingress" } else { "egress" },
             event.action().name(),
@@ -214,13 +183,9 @@ impl Formatter {
     }
 
     fn capture(&self, event: &DebugCapture<'_>) -> Option<String> {
-        let prefix = self.capture_prefix(event)?;
+        let prefix = self.view.capture_prefix(event)?;
         let packet = Packet::dissect(event.packet, Start::Ethernet, None);
         Some(format!("{prefix}: {}", packet.connection()))
-    }
-
-    pub(super) fn capture_prefix(&self, event: &DebugCapture<'_>) -> Option<String> {
-        event.prefix(&|index| self.interfaces.name(index))
     }
 }
 
@@ -234,39 +199,6 @@ fn ends(event: &Event<'_>) -> (u16, u16) {
         Event::Capture(event) => (event.header.source, 0),
         Event::AccessLog(record) => (record.source.id as u16, record.destination.id as u16),
         Event::Agent(_) | Event::TraceSock(_) => (0, 0),
-    }
-}
-
-/// The layers of a packet, by the flags of its event.
-pub(super) fn packet(bytes: &[u8], flags: PacketFlags) -> Packet<'_> {
-    let encapsulation = match (flags.is_vxlan(), flags.is_geneve()) {
-        (true, _) => Some(Encapsulation::Vxlan),
-        (false, true) => Some(Encapsulation::Geneve),
-        (false, false) => None,
-    };
-    Packet::dissect(
-        bytes,
-        Start::of(flags.is_l3_device(), flags.is_ipv6()),
-        encapsulation,
-    )
-}
-
-/// Where a packet goes, or comes from.
-pub(super) fn trace_summary(event: &TraceNotify<'_>) -> String {
-    match event.point {
-        point::TO_ENDPOINT => format!("-> endpoint {}", event.destination),
-        point::TO_PROXY if event.destination == 0 => "-> proxy".to_owned(),
-        point::TO_PROXY => format!("-> proxy port {}", event.destination),
-        point::TO_HOST => "-> host from".to_owned(),
-        point::FROM_ENDPOINT => format!("<- endpoint {}", event.header.source),
-        other => {
-            let name = names::observation_point(other);
-            match name.split_once('-') {
-                Some(("to", place)) => format!("-> {place}"),
-                Some(("from", place)) => format!("<- {place}"),
-                _ => "unknown trace".to_owned(),
-            }
-        }
     }
 }
 
@@ -303,45 +235,4 @@ fn causes(error: &dyn std::error::Error) -> String {
         cause = next.source();
     }
     text
-}
-
-/// How long the name of an interface is believed.
-const NAMES_FOR: Duration = Duration::from_secs(15);
-
-/// Names of interfaces of this network namespace.
-struct Interfaces {
-    known: std::cell::RefCell<HashMap<u32, Option<String>>>,
-    since: Instant,
-}
-
-impl Default for Interfaces {
-    fn default() -> Self {
-        Self {
-            known: std::cell::RefCell::default(),
-            since: Instant::now(),
-        }
-    }
-}
-
-impl Interfaces {
-    fn forget_old(&mut self) {
-        if self.since.elapsed() > NAMES_FOR {
-            *self = Self::default();
-        }
-    }
-
-    fn name(&self, index: u32) -> Option<String> {
-        let mut known = self.known.borrow_mut();
-        known.entry(index).or_insert_with(|| lookup(index)).clone()
-    }
-}
-
-fn lookup(index: u32) -> Option<String> {
-    use rustix::net::{AddressFamily, SocketType, netdevice, socket};
-
-    if index == 0 {
-        return None;
-    }
-    let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
-    netdevice::index_to_name(&any, index).ok()
 }

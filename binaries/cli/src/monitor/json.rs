@@ -10,7 +10,7 @@ use skep_monitor_events::{
     packet::{self, Layer, Packet, Start},
 };
 
-use super::format::{self, Formatter};
+use super::view::{self, View};
 
 /// One line. Go's encoder escapes what HTML would take for its own.
 pub(super) fn line(value: &Value) -> String {
@@ -46,19 +46,19 @@ pub(super) fn dropped(cpu: &str, event: &DropNotify<'_>) -> String {
     if event.ip_trace_id != 0 {
         object["IPTraceID"] = event.ip_trace_id.into();
     }
-    add_summary(&mut object, &format::packet(event.packet, event.flags));
+    add_summary(&mut object, &view::packet(event.packet, event.flags));
     line(&object)
 }
 
-pub(super) fn trace(formatter: &Formatter, cpu: &str, event: &TraceNotify<'_>) -> String {
+pub(super) fn trace(view: &View, cpu: &str, event: &TraceNotify<'_>) -> String {
     let mut object = json!({
         "cpu": cpu,
         "type": "trace",
         "mark": format!("{:#x}", event.header.hash),
-        "ifindex": formatter.interface(event.ifindex),
+        "ifindex": view.interface(event.ifindex),
         "state": names::trace_reason(event.trace_reason()),
         "observationPoint": names::observation_point(event.point),
-        "traceSummary": format::trace_summary(event),
+        "traceSummary": view::trace_summary(event),
         "source": event.header.source,
         "bytes": event.header.original_length,
         "srcLabel": event.source_identity,
@@ -66,18 +66,18 @@ pub(super) fn trace(formatter: &Formatter, cpu: &str, event: &TraceNotify<'_>) -
         "dstID": event.destination,
         "IpTraceID": event.ip_trace_id,
     });
-    add_summary(&mut object, &format::packet(event.packet, event.flags));
+    add_summary(&mut object, &view::packet(event.packet, event.flags));
     line(&object)
 }
 
-pub(super) fn capture(formatter: &Formatter, cpu: &str, event: &DebugCapture<'_>) -> String {
+pub(super) fn capture(view: &View, cpu: &str, event: &DebugCapture<'_>) -> String {
     let mut object = json!({
         "cpu": cpu,
         "type": "capture",
         "mark": format!("{:#x}", event.header.hash),
         "message": event.text(),
     });
-    if let Some(prefix) = formatter.capture_prefix(event) {
+    if let Some(prefix) = view.capture_prefix(event) {
         object["prefix"] = prefix.into();
     }
     object["source"] = event.header.source.into();

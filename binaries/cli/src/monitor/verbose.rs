@@ -8,12 +8,12 @@ use skep_monitor_events::{
     packet::{Packet, Start},
 };
 
-use super::format::{self, Formatter};
+use super::view::{self, View};
 
 /// What is above every block.
 const RULE: &str = "------------------------------------------------------------------------------";
 
-pub(super) fn dropped(formatter: &Formatter, cpu: &str, event: &DropNotify<'_>) -> String {
+pub(super) fn dropped(view: &View, cpu: &str, event: &DropNotify<'_>) -> String {
     let mut line = format!(
         "{cpu} MARK {:#x}{} FROM {} DROP: {} bytes, reason {}",
         event.header.hash,
@@ -23,18 +23,18 @@ pub(super) fn dropped(formatter: &Formatter, cpu: &str, event: &DropNotify<'_>) 
         event.reason_text()
     );
     line.push_str(&identities(
-        formatter,
+        view,
         event.source_identity,
         event.destination_identity,
     ));
     if event.destination != 0 {
         line.push_str(&format!(", to endpoint {}", event.destination));
     }
-    let packet = format::packet(event.packet, event.flags);
-    block(formatter, &line, event.packet, &packet)
+    let packet = view::packet(event.packet, event.flags);
+    block(view, &line, event.packet, &packet)
 }
 
-pub(super) fn trace(formatter: &Formatter, cpu: &str, event: &TraceNotify<'_>) -> String {
+pub(super) fn trace(view: &View, cpu: &str, event: &TraceNotify<'_>) -> String {
     let mut line = format!(
         "{cpu} MARK {:#x}{} FROM {} {}: {} bytes ({} captured), state {}",
         event.header.hash,
@@ -46,9 +46,9 @@ pub(super) fn trace(formatter: &Formatter, cpu: &str, event: &TraceNotify<'_>) -
         names::trace_reason(event.trace_reason())
     );
     if event.ifindex != 0 {
-        line.push_str(&format!(", interface {}", formatter.interface(event.ifindex)));
+        line.push_str(&format!(", interface {}", view.interface(event.ifindex)));
     }
-    let identities = identities(formatter, event.source_identity, event.destination_identity);
+    let identities = identities(view, event.source_identity, event.destination_identity);
     if !identities.is_empty() {
         // Cilium's form has two commas here.
         line.push_str(&format!(", {identities}"));
@@ -59,11 +59,11 @@ pub(super) fn trace(formatter: &Formatter, cpu: &str, event: &TraceNotify<'_>) -
         (point::TO_PROXY, port) => line.push_str(&format!(", to proxy-port {port}")),
         (_, endpoint) => line.push_str(&format!(", to endpoint {endpoint}")),
     }
-    let packet = format::packet(event.packet, event.flags);
-    block(formatter, &line, event.packet, &packet)
+    let packet = view::packet(event.packet, event.flags);
+    block(view, &line, event.packet, &packet)
 }
 
-pub(super) fn capture(formatter: &Formatter, cpu: &str, event: &DebugCapture<'_>) -> String {
+pub(super) fn capture(view: &View, cpu: &str, event: &DebugCapture<'_>) -> String {
     let line = format!(
         "{cpu} MARK {:#x} FROM {} DEBUG: {} bytes, {}",
         event.header.hash,
@@ -72,7 +72,7 @@ pub(super) fn capture(formatter: &Formatter, cpu: &str, event: &DebugCapture<'_>
         event.text()
     );
     let packet = Packet::dissect(event.packet, Start::Ethernet, None);
-    block(formatter, &line, event.packet, &packet)
+    block(view, &line, event.packet, &packet)
 }
 
 fn trace_id(id: u64) -> String {
@@ -82,20 +82,20 @@ fn trace_id(id: u64) -> String {
     }
 }
 
-fn identities(formatter: &Formatter, source: u32, destination: u32) -> String {
+fn identities(view: &View, source: u32, destination: u32) -> String {
     if source == 0 && destination == 0 {
         return String::new();
     }
     format!(
         ", identity {}->{}",
-        formatter.identity(source),
-        formatter.identity(destination)
+        view.identity(source),
+        view.identity(destination)
     )
 }
 
-fn block(formatter: &Formatter, line: &str, bytes: &[u8], packet: &Packet<'_>) -> String {
+fn block(view: &View, line: &str, bytes: &[u8], packet: &Packet<'_>) -> String {
     let mut lines = vec![RULE.to_owned(), line.to_owned()];
-    if formatter.hex {
+    if view.hex {
         lines.extend(
             bytes
                 .chunks(16)

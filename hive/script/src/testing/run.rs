@@ -10,8 +10,8 @@ use std::time::Duration;
 use hive::error_chain;
 use tokio::time::Instant;
 
-use super::runner::World;
-use super::{FileReport, Options, Setup, Verdict};
+use super::world::{Options, World};
+use super::{FileReport, Setup, Verdict};
 use crate::hive_command::ScriptHive;
 use crate::{CommandSet, Conditions, Ending, Environment, Failure, Lifetime, ScriptFile, State};
 

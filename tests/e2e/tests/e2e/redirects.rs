@@ -2,6 +2,8 @@
 
 //! Local redirect policies.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::time::Duration;
 
 use serde_json::{Value, json};

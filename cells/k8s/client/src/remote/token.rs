@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hive::config::open_regular;
 use http::HeaderValue;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -54,7 +55,7 @@ impl TokenFile {
 }
 
 fn load(path: &std::path::Path) -> std::io::Result<HeaderValue> {
-    let text = std::fs::read_to_string(path)?;
+    let text = open_regular(path).and_then(std::io::read_to_string)?;
     // Written by hand, a token ends with a new line.
     let mut header = HeaderValue::try_from(format!("Bearer {}", text.trim()))
         .map_err(|_| std::io::Error::other("the content is not a valid token"))?;
@@ -96,6 +97,11 @@ mod tests {
             fault(&path).contains(&*path.to_string_lossy()),
             "{}",
             fault(&path)
+        );
+        let device = fault("/dev/zero".as_ref());
+        assert!(
+            device.contains("/dev/zero") && device.contains("regular file"),
+            "{device}"
         );
         std::fs::write(&path, "two\nlines").unwrap();
         assert!(fault(&path).contains("not a valid token"), "{}", fault(&path));
