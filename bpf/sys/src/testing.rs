@@ -293,3 +293,30 @@ impl Drop for Cgroup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_that_a_killed_test_left_is_skipped() {
+        let cgroup = || Node::run("left", |node| Ok::<_, io::Error>(node.cgroup_root().to_owned()));
+        let first = cgroup().unwrap();
+        let (prefix, serial) = first.to_str().unwrap().rsplit_once('-').unwrap();
+        let serial: u32 = serial.parse().unwrap();
+        // In a process of many tests, others may take the first of these serials.
+        let left: Vec<PathBuf> = (1..=8)
+            .map(|n| PathBuf::from(format!("{prefix}-{}", serial + n)))
+            .collect();
+        for path in &left {
+            fs::create_dir(path).unwrap();
+        }
+
+        let next = cgroup();
+
+        for path in &left {
+            fs::remove_dir(path).unwrap();
+        }
+        assert!(!left.contains(&next.unwrap()));
+    }
+}
