@@ -42,7 +42,7 @@ pub fn cell() -> Cell {
     .run(start)
 }
 
-/// Whether the kernel has cookies of network namespaces, by which their sockets are matched.
+/// Whether the kernel has cookies of network namespaces, by which programs recognize the backends of a policy.
 #[derive(Debug, Clone, Copy, hive::Value)]
 struct CanSkip(bool);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The skip maps: services that sockets of a network namespace reach untranslated.
+//! The skip maps: services that a network namespace reaches untranslated.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -106,7 +106,7 @@ impl Target {
     }
 }
 
-/// What sockets of a pod should reach untranslated. Row of table `desired-skiplbmap`, one a pod; immutable once inserted.
+/// What a pod should reach untranslated. Row of table `desired-skiplbmap`, one a pod; immutable once inserted.
 ///
 /// Two cells write it: the controller knows the policies, whoever creates endpoints knows the cookie. Either may come
 /// first.

@@ -19,7 +19,7 @@ use crate::{dsr::*, frame::*, packet::*};
 
 const COOKIE: u64 = 0xdead_beef_0000_4711;
 
-/// The cookie of the pod behind an interface is this one; none has another's.
+/// Sets the cookie of the pod behind an interface.
 fn set_cookie(node: &PacketNode, ifindex: u32, cookie: u64) -> Result<(), Error> {
     let entries = node.entries("skep_endpoints")?;
     let value = &entries[ifindex.as_bytes()];
