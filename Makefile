@@ -2,7 +2,10 @@
 #
 # make demo    build, bring labs of network namespaces up: load balancing, then meshed clusters; take them down
 # make test    every test (installs what is missing first)
-# make check   formatting, lints, documentation, generated files, licences, each crate by itself
+# make check   formatting, lints, documentation, generated files, licences, dependencies between domains
+# make affected [BASE=commit]
+#              clippy, tests and doc tests of the crates that the changes since a commit affect
+# make nightly what a landing does not wait for: each feature of each crate by itself, messages of the compiler, benches
 # make bench   measurements, as tables and as JSON under target/bench
 # make dist    programs to ship, in target/dist; `skep` linked statically
 # make kernel-test KERNEL=image [MODULES=folder] [TESTS="host bpf …"]
@@ -12,8 +15,12 @@
 CARGO ?= cargo
 
 HOST_TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
+STEP = ./tests/hack/step.sh
+# Benches are built by `make bench` and `make nightly`.
+WORKSPACE = --workspace --exclude lb-benchmark
+TARGETS = --lib --bins --tests --examples
 
-.PHONY: all dist deps demo test check fmt fmt-check untested clippy doc generated deny crates bench kernel-test
+.PHONY: all dist deps demo test check affected nightly fmt fmt-check untested clippy doc generated deny crates bench kernel-test
 
 all: deps
 	$(CARGO) build --workspace
@@ -25,14 +32,28 @@ demo: deps
 	@./tests/hack/demo.sh
 
 test:
-	@./tests/hack/deps.sh --tests
-	$(CARGO) build --workspace --all-targets
-	$(CARGO) test --workspace --doc --quiet
-	./tests/hack/nextest.sh --workspace
+	@$(STEP) deps ./tests/hack/deps.sh --tests
+	@$(STEP) build $(CARGO) build $(WORKSPACE) $(TARGETS)
+	@$(STEP) doctests $(CARGO) test $(WORKSPACE) --doc --quiet
+	@$(STEP) tests ./tests/hack/nextest.sh $(WORKSPACE)
 
 check:
-	@./tests/hack/deps.sh --checks
-	$(MAKE) fmt-check untested clippy doc generated deny crates
+	@$(STEP) deps ./tests/hack/deps.sh --checks
+	@for target in fmt-check untested deny crates clippy doc generated; do \
+		$(STEP) $$target $(MAKE) --no-print-directory $$target || exit 1; \
+	done
+
+# What the changes since BASE reach, by reverse dependencies.
+affected:
+	@./tests/hack/affected.sh $(BASE)
+
+nightly:
+	@$(STEP) deps ./tests/hack/deps.sh --nightly
+	@$(STEP) features ./tests/hack/crates.sh --every-feature
+	@$(STEP) messages $(CARGO) nextest run -p skep-hive --ignore-default-filter -E 'binary(ui)'
+	@$(STEP) clippy $(CARGO) clippy --workspace --all-targets -- -D warnings
+	@$(STEP) benches $(CARGO) nextest run -p lb-benchmark
+	@$(STEP) benches-run $(CARGO) bench -p skep-statedb -p skep-maglev -- --test
 
 fmt:
 	$(CARGO) fmt --all
@@ -47,7 +68,7 @@ untested:
 	./tests/hack/untested.sh
 
 clippy:
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy $(WORKSPACE) $(TARGETS) -- -D warnings
 
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
@@ -61,7 +82,7 @@ deny:
 	$(CARGO) fetch --locked
 	$(CARGO) deny --offline --log-level error check licenses bans sources
 
-# Each crate by itself, with its own features; what no crate may depend on.
+# The order of domains, what no crate may depend on, and the crates for embedders by themselves.
 crates:
 	./tests/hack/crates.sh
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Installs the system packages that building needs, and only those that are missing; with --tests also what tests need,
-# with --bench what measurements need, with --checks the cargo commands of `make check`.
+# with --bench what measurements need, with --checks and --nightly the commands of `make check` and `make nightly`.
 set -euo pipefail
 
 # program or file -> Debian/Ubuntu package
@@ -42,6 +42,9 @@ if [ "${1:-}" = --bench ]; then
 	need_program ip iproute2
 	# What services are compared with.
 	need_program nft nftables
+fi
+if [ "${1:-}" = --checks ]; then
+	need_program python3 python3
 fi
 need_header libelf.h libelf-dev
 need_header zlib.h zlib1g-dev
@@ -100,7 +103,7 @@ compile() { # command, version
 }
 while read -r command version digests; do
 	case "${1:-} $command" in
-	"--checks cargo-deny" | "--checks cargo-hack" | "--tests cargo-nextest") ;;
+	"--checks cargo-deny" | "--nightly cargo-hack" | "--tests cargo-nextest" | "--nightly cargo-nextest") ;;
 	*) continue ;;
 	esac
 	if command -v "$command" >/dev/null 2>&1; then

@@ -9,7 +9,7 @@ use hive::{Cell, Cfg, Member};
 use skep_api::StatusProbe;
 use skep_api_types::{ClusterMeshStatus, Status, StatusResponse};
 use skep_clustermesh::ClusterMesh;
-use skep_clustermesh_types::ClusterSettings;
+use skep_datapath_config::cluster::ClusterSettings;
 use skep_node::LocalNodeStore;
 
 hive::catalogue!(name);
@@ -18,7 +18,7 @@ hive::catalogue!(status);
 /// Reads remote clusters: services, nodes, addresses, identities. Nothing happens without `--clustermesh-config`.
 pub(crate) fn mesh() -> Cell {
     Cell::group([
-        skep_clustermesh_types::cell(),
+        skep_datapath_config::cluster::cell(),
         skep_kvstore::cell::metrics(),
         skep_kvstore_store::metrics(),
         skep_kvstore_etcd::cell(),

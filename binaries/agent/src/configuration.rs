@@ -117,7 +117,7 @@ mod tests {
             skep_datapath_config::cell(),
             skep_node::cells::local_node(),
             Cell::module("test-node", "This node")
-                .provide(|| skep_node::NodeName::new("n1"))
+                .provide(|| skep_datapath_config::NodeName::new("n1"))
                 .provide(|| Arc::new(Configuration::default()))
                 .provide(devices)
                 .provide(|params: ConfigurationParams| Arc::new(params)),

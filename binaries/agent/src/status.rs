@@ -23,12 +23,13 @@ use skep_bpf_maps::{
     node::{IPCACHE, NEIGHBOURS4, NEIGHBOURS6},
     policy::{POLICY_MAX, POLICY_STATS},
 };
-use skep_datapath_config::{AddressFamilies, Dispatch, ForwardingConfig, MapConfig, NodeMode};
+use skep_datapath_config::{
+    AddressFamilies, BalancingConfig, Dispatch, ForwardingConfig, MaglevConfig, MapConfig, NodeMode,
+};
 use skep_datapath_loader::PacketDatapath;
 use skep_datapath_maps::Maps;
 use skep_healthserver::NodeHealth;
-use skep_loadbalancer_model::Config as LbConfig;
-use skep_maglev::Maglev;
+
 use skep_node::NodeAddress;
 use skep_socketlb::SocketDatapath;
 use statedb::{Db, Table};
@@ -60,9 +61,9 @@ const ANNOTATIONS: [&str; 5] = [
 
 #[derive(hive::Params)]
 struct ReplacementParams {
-    config: Cfg<LbConfig>,
+    config: Cfg<BalancingConfig>,
     forwarding: Cfg<ForwardingConfig>,
-    maglev: Maglev,
+    maglev: Cfg<MaglevConfig>,
     datapath: Arc<SocketDatapath>,
     packets: Arc<PacketDatapath>,
     addresses: Table<NodeAddress>,
@@ -129,7 +130,7 @@ impl StatusProbe for Replacement {
                     dsr_mode: dsr_mode(forwarding),
                     algorithm: if is_maglev { "Maglev" } else { "Random" }.to_owned(),
                     lut_size: if is_maglev {
-                        maglev.table_size().get().into()
+                        maglev.table_size.get().into()
                     } else {
                         0
                     },

@@ -13,7 +13,7 @@ use hive::{Cell, Cfg, Member};
 use hive_script::{Command, CommandError, CommandHandle, Context, Flag, Invocation, Outcome, Output, Spec};
 use skep_clustermesh::ClusterMeshSettings;
 use skep_clustermesh::troubleshoot::RemoteClusters;
-use skep_clustermesh_types::ClusterSettings;
+use skep_datapath_config::cluster::ClusterSettings;
 
 hive::catalogue!(cell);
 

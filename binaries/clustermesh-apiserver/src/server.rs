@@ -46,7 +46,7 @@ pub(crate) fn infrastructure(namespace: Namespace) -> Cell {
         skep_kvstore::command::cell(),
         skep_kvstore_store::metrics(),
         skep_kvstore_etcd::cell(),
-        skep_clustermesh_types::cell(),
+        skep_datapath_config::cluster::cell(),
         skep_clustermesh_types::command::cell(),
         skep_kvstoremesh::health(),
         compatibility::cell(),

@@ -3,15 +3,17 @@
 //! What the operator does where clusters have a key-value store.
 
 use hive::{Cell, Cfg};
+use skep_datapath_config::identity::IdentityConfig;
 use skep_k8s_crds::Surroundings;
 use skep_kvstore_etcd::KvstoreConfig;
-use skep_operator_gc::identities::Config as IdentityConfig;
 use skep_operator_ipam::Config as IpamConfig;
 
 /// The client of the store, on all replicas.
 pub(crate) fn cells() -> Cell {
     Cell::group([
-        skep_clustermesh_types::cell(),
+        skep_datapath_config::cluster::cell(),
+        skep_datapath_config::identity::cell(),
+        skep_datapath_config::service_ipam_cell(),
         skep_clustermesh_types::command::cell(),
         skep_limiter::cell(),
         skep_kvstore::cell::metrics(),
@@ -35,7 +37,7 @@ fn new_surroundings(
 ) -> Surroundings {
     Surroundings {
         has_kvstore: kvstore.is_enabled(),
-        identities_in_crds: identities.uses_objects(),
+        identities_in_crds: identities.identity_allocation_mode.uses_objects(),
         delegates_ipam: ipam.ipam == "delegated-plugin",
         ..Surroundings::default()
     }

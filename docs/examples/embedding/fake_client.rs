@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use hive::{Cell, Hive, testing};
+use skep_datapath_config::NodeName;
 use skep_k8s_apiserver::FakeClient;
 use skep_loadbalancer_model::Frontend;
-use skep_node::NodeName;
 use statedb::{Db, Table};
 
 #[tokio::test]

@@ -13,11 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 use skep_identity::{IdentityRange, MaxConnectedClusters, NumericIdentity};
+use skep_identity_kvstore::{AllocatorOptions, Identities, IdentityAllocator, IdentityKeys, IdentityLabels};
 use skep_kvstore::testing::RunningClient;
 use skep_kvstore::{Backend, ClientKind, ClientOptions, KeyRange, KeyValue, RangeRequest, RateLimit};
-use skep_kvstore_store::identity::{
-    AllocatorOptions, Identities, IdentityAllocator, IdentityKeys, IdentityLabels,
-};
 use tokio::task::JoinSet;
 
 use crate::etcd::{Etcd, EtcdOptions};

@@ -54,7 +54,7 @@ impl Datapath {
             skep_datapath_maps::cell(),
             skep_maglev::cell(),
             skep_loadbalancer_model::cell(),
-            skep_node::name::cell(),
+            skep_datapath_config::node_name::cell(),
             skep_node::cell(),
             skep_ipcache::cell(),
             skep_socketlb::cell(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use hive::config::Faults;
 use hive::{All, Cell, Job, JobCtx, Jobs, SpawnError};
 use skep_clustermesh_export::Exported;
-use skep_clustermesh_types::ClusterSettings;
+use skep_datapath_config::cluster::ClusterSettings;
 use skep_kvstore::Client;
 use skep_kvstore_etcd::KvstoreConfig;
 use skep_kvstoremesh::Readiness;

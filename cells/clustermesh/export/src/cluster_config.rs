@@ -6,9 +6,8 @@
 use std::time::Duration;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
-use skep_clustermesh_types::{
-    Capabilities, CiliumClusterConfig, ClusterSettings, ServiceSettings, ValueError, keys,
-};
+use skep_clustermesh_types::{Capabilities, CiliumClusterConfig, ServiceSettings, ValueError, keys};
+use skep_datapath_config::cluster::ClusterSettings;
 use skep_k8s_crds::Config as CrdConfig;
 use skep_kvstore::{Client, Event, Lifetime};
 

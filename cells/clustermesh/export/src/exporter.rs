@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cfg, Health, Job, JobCtx, Jobs, Params, SpawnError};
-use skep_clustermesh_types::{ClusterSettings, Kind};
+use skep_clustermesh_types::Kind;
+use skep_datapath_config::cluster::ClusterSettings;
 use skep_k8s_client::Client as KubernetesClient;
 use skep_k8s_types::slim::Str;
 use skep_kvstore::Client;

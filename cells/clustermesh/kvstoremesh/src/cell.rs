@@ -11,7 +11,7 @@ use hive::{Cell, Cfg, Health, Job, JobCtx, Jobs, Params, SpawnError};
 use skep_clustermesh::{
     ClusterLifecycle, ClusterMesh, ClusterMeshMetrics, ClusterMeshOptions, Connector, EtcdConnector,
 };
-use skep_clustermesh_types::ClusterSettings;
+use skep_datapath_config::cluster::ClusterSettings;
 use skep_kvstore::{Client, KvstoreMetrics};
 use skep_kvstore_etcd::{KvstoreConfig, Resolver};
 use skep_kvstore_store::{NoStoreRecorder, StoreMetrics, StoreRecorder};

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use hive::{All, Cell, Cfg, Health, Job, JobCtx, Jobs, Members, Params, SpawnError};
-use skep_clustermesh_types::ClusterSettings;
+use skep_datapath_config::cluster::ClusterSettings;
 use skep_kvstore::KvstoreMetrics;
 use skep_kvstore_etcd::{KvstoreConfig, Resolver};
 use skep_kvstore_store::{NoStoreRecorder, StoreMetrics, StoreRecorder};
@@ -111,7 +111,7 @@ mod tests {
     fn exported(mesh: Cell, namespace: Namespace) -> Vec<String> {
         let cells = [
             skep_metrics::cell_in(namespace),
-            skep_clustermesh_types::cell(),
+            skep_datapath_config::cluster::cell(),
             skep_kvstore_etcd::cell(),
             mesh,
         ];

@@ -43,7 +43,7 @@ fn hive(choices: &Choices) -> Hive {
         .with(skep_kvstore::command::write_commands())
         .with(skep_kvstore::table::cell("__all__"))
         .with(skep_clustermesh_types::command::cell())
-        .with(skep_clustermesh_types::cell())
+        .with(skep_datapath_config::cluster::cell())
         .with(skep_clustermesh::cell())
         .with(skep_clustermesh::services::cell())
 }

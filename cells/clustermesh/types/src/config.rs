@@ -5,9 +5,9 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use skep_identity::MaxConnectedClusters;
 
-use crate::cluster::{ClusterInfo, ClusterName};
 use crate::error::ValueError;
 use crate::go_json;
+use skep_datapath_config::cluster::{ClusterInfo, ClusterName};
 
 /// The configuration of a cluster, `cilium/cluster-config/<cluster>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

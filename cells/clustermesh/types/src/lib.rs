@@ -16,12 +16,10 @@
 //! belongs under its key and to the cluster that is read ([`RemoteInfo`]): a remote cluster speaks for itself alone.
 //! JSON follows the rules of Go, see [`go_json`].
 //!
-//! Links no key-value store, no Kubernetes client and no BPF. Feature `hive` adds `ClusterSettings` and its cell, name and id of the local
-//! cluster; feature `script`, with the key-value store, the form of endpoint slices in `kvstore/list`.
+//! Links no key-value store, no Kubernetes client and no BPF. Feature `hive` adds the settings of service values; feature `script`, with the key-value store, the form of endpoint slices in `kvstore/list`.
 
 mod address;
 pub mod annotation;
-mod cluster;
 #[cfg(feature = "script")]
 pub mod command;
 mod config;
@@ -37,10 +35,7 @@ mod service;
 mod service_export;
 #[cfg(feature = "hive")]
 mod service_mode;
-#[cfg(feature = "hive")]
-mod settings;
 
-pub use cluster::{ClusterInfo, ClusterInfoError, ClusterName, DEFAULT_NAME, InvalidClusterName, MAX_NAME};
 pub use config::{Capabilities, CiliumClusterConfig, ConfigError, EndpointSlicesExportMode};
 pub use endpoint_slice::{
     ClusterEndpointSlice, Conditions, Endpoint, EndpointPort, Hints, NamedHint, SERVICE_NAME_LABEL, TextEntry,
@@ -55,9 +50,7 @@ pub use service::{Addresses, BackendZone, ClusterService, ForZone, Ports, Servic
 pub use service_export::{ClientIpConfig, ExportPort, ServiceExport, SessionAffinityConfig};
 #[cfg(feature = "hive")]
 pub use service_mode::{ServiceMode, ServiceSettings, UnknownMode};
-#[cfg(feature = "hive")]
-pub use settings::{ClusterSettings, cell};
-pub use skep_identity::{MaxConnectedClusters, UnsupportedMax};
-
-#[cfg(feature = "hive")]
-hive::catalogue!(cell);
+pub use skep_datapath_config::{
+    MaxConnectedClusters, UnsupportedMax,
+    cluster::{ClusterInfo, ClusterInfoError, ClusterName, DEFAULT_NAME, InvalidClusterName, MAX_NAME},
+};

@@ -4,8 +4,8 @@
 
 use skep_identity::{IdentityRange, MaxConnectedClusters, NumericIdentity};
 
-use crate::cluster::ClusterName;
 use crate::error::ValueError;
+use skep_datapath_config::cluster::ClusterName;
 
 /// A remote cluster as its values have to say.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,13 +12,13 @@ use skep_datapath_maps::{MapOwner, Maps, packet_map_sizes};
 
 use skep_endpoint_hooks::{EndpointHooks, HookError};
 
-use crate::{PacketDatapath, PacketSettings, direct_routes, reconciler, tunnel_routes};
+use crate::{PacketDatapath, PacketSettings, reconciler};
 
 /// Loads the packet programs, attaches them to the interfaces of the node, and makes `cilium_host` and `cilium_net`.
 ///
 /// Requires: the settings of [`skep_datapath_config`], of the load balancer and of Maglev, the maps, the tables of
-/// [`skep_node`], [`SocketDatapath`](skep_socketlb::SocketDatapath); takes `Arc<dyn MapsWritten>` and the nodes
-/// if they are there.
+/// [`skep_node`], [`SocketDatapath`](skep_socketlb::SocketDatapath); takes `Arc<dyn MapsWritten>` if it is
+/// there.
 /// Provides: `Arc<dyn EndpointHooks>`, [`PacketDatapath`] (status).
 pub fn cell() -> Cell {
     Cell::module("datapath-loader", "Programs at interfaces")
@@ -26,8 +26,6 @@ pub fn cell() -> Cell {
         .provide(datapath)
         .provide(hooks)
         .run(reconciler::start)
-        .run(tunnel_routes::start)
-        .run(direct_routes::start)
 }
 
 /// The maps that the programs write.

@@ -10,6 +10,7 @@ use std::{
 
 use hive::Trigger;
 use parking_lot::Mutex;
+use skep_base_net::NetError;
 use skep_bpf_maps::{
     MapSizes,
     endpoint::{DEVICES, Device, VLANS, VlanKey},
@@ -23,6 +24,7 @@ use skep_bpf_sys::{
 };
 use skep_datapath_config::Acceleration;
 use skep_datapath_maps::Maps;
+use skep_endpoint_hooks::{HOST_DEVICE as HOST, NET_DEVICE as NET};
 use tokio::sync::watch;
 
 use crate::{
@@ -30,7 +32,7 @@ use crate::{
     desired::{Desired, DirectRouting, NativeDevice},
     options::PacketSettings,
     overlay::VXLAN,
-    pair::{HOST, NET, Pair, PairError},
+    pair::Pair,
 };
 
 mod endpoints;
@@ -57,10 +59,10 @@ pub enum DatapathError {
     Capability(#[from] CapabilityError),
     /// The pair of interfaces that joins node and pods is not there.
     #[error("cilium_host and cilium_net are not set up")]
-    Pair(#[from] PairError),
+    Pair(#[from] NetError),
     /// The interface of the tunnel is not as configured.
     #[error("the tunnel is not set up")]
-    Tunnel(#[source] PairError),
+    Tunnel(#[source] NetError),
     /// The programs were not loaded.
     #[error("programs at interfaces: not loaded")]
     Load(#[from] LoadError),

@@ -10,12 +10,10 @@ use std::{
 use ipnet::IpNet;
 use skep_bpf_maps::endpoint::{self, VlanKey, device_flags};
 use skep_datapath_config::{AddressFamilies, AttachConfig, MtuConfig};
+use skep_endpoint_hooks::{HOST_DEVICE as HOST, NET_DEVICE as NET};
 use skep_node::{Device, LocalNode, NodeAddress, Vlan};
 
-use crate::{
-    overlay::VXLAN,
-    pair::{HOST, NET, PairPlan},
-};
+use crate::{overlay::VXLAN, pair::PairPlan};
 
 /// An interface of the node that faces the cluster and the outside.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

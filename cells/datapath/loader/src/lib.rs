@@ -6,8 +6,7 @@
 //!   attaches them to the pair and to the selected devices of the node, which it follows. Programs are replaced in place
 //!   when an option changes. They stay attached when the agent ends.
 //! - [`EndpointHooks`](skep_endpoint_hooks::EndpointHooks) is what the owner of endpoints calls for their interfaces.
-//! - With a tunnel, `overlay.rs` makes `cilium_vxlan`, and `tunnel_routes.rs` the routes to other nodes' pods. With native routing
-//!   and `auto-direct-node-routes`, the routes to nodes of the same network are made by `direct_routes.rs`.
+//! - With a tunnel, `overlay.rs` makes `cilium_vxlan`.
 //!
 //! Links are pinned where Cilium has them, `cilium/devices/<device>/links` and `cilium/endpoints/<id>/links` below the root of
 //! the BPF file system. What the programs do is written in `docs/datapath.md`.
@@ -16,21 +15,17 @@ mod attach;
 mod cell;
 mod datapath;
 mod desired;
-mod direct_routes;
 mod options;
 mod overlay;
 mod pair;
 mod reconciler;
-mod routes;
 mod sysctl;
-mod tunnel_routes;
 
 pub use attach::{Attachment, Hook};
 pub use cell::cell;
 pub use datapath::{DatapathError, PacketDatapath, PacketStatus};
 pub use desired::DirectRouting;
 pub use options::PacketSettings;
-pub use pair::PairError;
 pub use sysctl::SysctlError;
 
 hive::catalogue!(cell);

@@ -14,12 +14,10 @@ use skep_bpf_programs::{
     TunnelProtocol,
 };
 use skep_datapath_config::{
-    Acceleration, AddressFamilies, AttachConfig, ConntrackConfig, Dispatch, ForwardingConfig,
-    KubeProxyReplacement, MasqueradeConfig, MonitorConfig, MtuConfig, NoBackend, NodePorts, PacketConfig,
-    ServiceConfig, SocketLbConfig, TunnelConfig, whole_seconds,
+    Acceleration, AddressFamilies, Algorithm, AttachConfig, BalancingConfig, ConntrackConfig, Dispatch,
+    ForwardingConfig, KubeProxyReplacement, MaglevConfig, MasqueradeConfig, MonitorConfig, MtuConfig,
+    NoBackend, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig, TunnelConfig, whole_seconds,
 };
-use skep_loadbalancer_model::{Config as LbConfig, LbAlgorithm};
-use skep_maglev::Maglev;
 
 use crate::{desired::Desired, pair::Pair};
 
@@ -57,9 +55,9 @@ pub struct PacketSettings {
     /// How services are served.
     pub services: Cfg<ServiceConfig>,
     /// How backends are picked.
-    pub balancing: Cfg<LbConfig>,
+    pub balancing: Cfg<BalancingConfig>,
     /// Lookup tables of backends.
-    pub maglev: Maglev,
+    pub maglev: Cfg<MaglevConfig>,
     /// Sizes of the maps of services.
     pub sizes: Arc<LbMapSizes>,
 }
@@ -129,11 +127,11 @@ impl PacketSettings {
             masquerade6: self.families.ipv6 && self.masquerade.masquerades6(),
             masquerade_nodes: self.masquerade.remote_nodes,
             ip_masq_agent: self.masquerade.has_ip_masq_agent(),
-            maglev: self.balancing.algorithm.0 == LbAlgorithm::Maglev,
+            maglev: self.balancing.algorithm == Algorithm::Maglev,
             lb_per_service: self.balancing.algorithm_annotation,
             packet_hash: PacketHash {
                 table_size: self.sizes.maglev_table,
-                seeds: self.maglev.seed().jhash,
+                seeds: self.maglev.hash_seed.jhash,
             },
             xdp: self.has_xdp(),
             legacy_routing: self.attach.enable_host_legacy_routing,
@@ -219,7 +217,6 @@ impl PacketSettings {
 #[cfg(test)]
 pub(crate) mod tests {
     use hive::Config;
-    use skep_maglev::{HashSeed, TableSize};
 
     use super::*;
     use crate::{desired::DirectRouting, pair::Pair};
@@ -246,7 +243,7 @@ pub(crate) mod tests {
             tunnel: cfg(|_| ()),
             services: cfg(|_| ()),
             balancing: cfg(|_| ()),
-            maglev: Maglev::new(TableSize::default(), HashSeed::default()),
+            maglev: cfg(|_| ()),
             sizes: Arc::new(LbMapSizes::uniform(1024)),
         }
     }

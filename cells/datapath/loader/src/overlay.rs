@@ -9,7 +9,7 @@ use netlink_packet_route::link::{
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVxlan};
 use skep_datapath_config::TunnelConfig;
 
-use crate::pair::{PairError, connected, failed, find};
+use skep_base_net::{NetError, connected, failed, find};
 
 /// The interface of the tunnel.
 pub(crate) const VXLAN: &str = "cilium_vxlan";
@@ -55,7 +55,7 @@ impl TunnelPlan {
 }
 
 /// Makes the interface as planned, or removes it if there is no plan. Returns its index.
-pub(crate) async fn ensure(plan: Option<&TunnelPlan>) -> Result<Option<u32>, PairError> {
+pub(crate) async fn ensure(plan: Option<&TunnelPlan>) -> Result<Option<u32>, NetError> {
     connected(async |handle| {
         let found = find(handle, VXLAN).await?;
         let Some(plan) = plan else {
@@ -79,12 +79,12 @@ pub(crate) async fn ensure(plan: Option<&TunnelPlan>) -> Result<Option<u32>, Pai
     .await
 }
 
-async fn remove(handle: &Handle, link: &LinkMessage) -> Result<(), PairError> {
+async fn remove(handle: &Handle, link: &LinkMessage) -> Result<(), NetError> {
     let delete = handle.link().del(link.header.index).execute();
     delete.await.map_err(failed(format!("remove {VXLAN}")))
 }
 
-async fn add(handle: &Handle, plan: &TunnelPlan) -> Result<LinkMessage, PairError> {
+async fn add(handle: &Handle, plan: &TunnelPlan) -> Result<LinkMessage, NetError> {
     let (first, last) = plan.source_ports.unwrap_or((0, 0));
     let link = LinkVxlan::new(VXLAN, 0)
         .collect_metadata(true)
@@ -95,13 +95,13 @@ async fn add(handle: &Handle, plan: &TunnelPlan) -> Result<LinkMessage, PairErro
     let what = format!("add {VXLAN} on UDP port {}", plan.port);
     handle.link().add(link).execute().await.map_err(failed(what))?;
     tracing::info!(port = plan.port, "interface cilium_vxlan added");
-    let link = find(handle, VXLAN).await?.ok_or(PairError::Removed(VXLAN))?;
+    let link = find(handle, VXLAN).await?.ok_or(NetError::Removed(VXLAN))?;
     without_addresses(handle, &link).await?;
     Ok(link)
 }
 
 /// Sets that the interface has no IPv6 addresses of its own, and sends no router solicitations.
-async fn without_addresses(handle: &Handle, link: &LinkMessage) -> Result<(), PairError> {
+async fn without_addresses(handle: &Handle, link: &LinkMessage) -> Result<(), NetError> {
     let mut change = LinkMessageBuilder::<LinkUnspec>::default()
         .index(link.header.index)
         .build();
@@ -116,7 +116,7 @@ async fn without_addresses(handle: &Handle, link: &LinkMessage) -> Result<(), Pa
     }
 }
 
-async fn set_up(handle: &Handle, link: &LinkMessage, mtu: u32) -> Result<(), PairError> {
+async fn set_up(handle: &Handle, link: &LinkMessage, mtu: u32) -> Result<(), NetError> {
     if link.attributes.contains(&LinkAttribute::Mtu(mtu)) && link.header.flags.contains(LinkFlags::Up) {
         return Ok(());
     }
@@ -130,7 +130,7 @@ async fn set_up(handle: &Handle, link: &LinkMessage, mtu: u32) -> Result<(), Pai
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use skep_bpf_sys::testing::Node as TestNode;
 
     use super::*;
@@ -144,7 +144,7 @@ pub(crate) mod tests {
     }
 
     /// Runs a test in a network namespace of its own.
-    pub(crate) fn in_namespace(test: impl AsyncFnOnce() -> Result<(), PairError> + Send) {
+    fn in_namespace(test: impl AsyncFnOnce() -> Result<(), NetError> + Send) {
         let done: std::io::Result<()> = TestNode::run("tunnel", |_| {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()

@@ -2,10 +2,7 @@
 
 //! `cilium_host` and `cilium_net`: the pair of interfaces that joins the node and its pods.
 
-use std::{
-    io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use futures::TryStreamExt as _;
 use ipnet::IpNet;
@@ -15,34 +12,8 @@ use netlink_packet_route::{
     route::{RouteMessage, RouteProtocol, RouteScope},
 };
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
-
-/// The gateway of pods.
-pub(crate) const HOST: &str = "cilium_host";
-/// The other side of the pair.
-pub(crate) const NET: &str = "cilium_net";
-
-/// Why the pair is not as it should be.
-#[derive(Debug, thiserror::Error)]
-pub enum PairError {
-    /// There is no netlink.
-    #[error("cannot ask the kernel about interfaces")]
-    Open(#[source] io::Error),
-    /// The kernel refused a change.
-    #[error("cannot {what}")]
-    Netlink {
-        /// What was tried.
-        what: String,
-        /// What the kernel answered.
-        #[source]
-        source: rtnetlink::Error,
-    },
-    /// The connection to the kernel ended.
-    #[error("the kernel closed the connection")]
-    Closed,
-    /// An interface is missing right after it was created: another program removes it.
-    #[error("interface {0} was removed by another program")]
-    Removed(&'static str),
-}
+use skep_base_net::{NetError, connected, failed, find};
+use skep_endpoint_hooks::{HOST_DEVICE as HOST, NET_DEVICE as NET};
 
 /// How the pair should be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -74,27 +45,11 @@ fn mac_of(link: &LinkMessage) -> [u8; 6] {
     mac.unwrap_or_default()
 }
 
-pub(crate) fn failed(what: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> PairError {
-    let what = what.into();
-    move |source| PairError::Netlink { what, source }
-}
-
-/// Runs `work` with a connection to the kernel.
-pub(crate) async fn connected<T>(
-    work: impl AsyncFnOnce(&Handle) -> Result<T, PairError>,
-) -> Result<T, PairError> {
-    let (connection, handle, _) = rtnetlink::new_connection().map_err(PairError::Open)?;
-    tokio::select! {
-        done = work(&handle) => done,
-        () = connection => Err(PairError::Closed),
-    }
-}
-
 /// Makes the pair, its addresses and routes, or changes what is different.
-pub(crate) async fn ensure(plan: &PairPlan) -> Result<Pair, PairError> {
+pub(crate) async fn ensure(plan: &PairPlan) -> Result<Pair, NetError> {
     connected(async |handle| {
         let host = make(handle).await?;
-        let net = find(handle, NET).await?.ok_or(PairError::Removed(NET))?;
+        let net = find(handle, NET).await?.ok_or(NetError::Removed(NET))?;
         for (name, link) in [(HOST, &host), (NET, &net)] {
             set_up(handle, name, link, plan.mtu).await?;
         }
@@ -124,7 +79,7 @@ fn routers(plan: &PairPlan) -> Vec<IpAddr> {
 }
 
 /// `cilium_host`, made if it is missing; one without its other side is replaced.
-async fn make(handle: &Handle) -> Result<LinkMessage, PairError> {
+async fn make(handle: &Handle) -> Result<LinkMessage, NetError> {
     if let Some(host) = find(handle, HOST).await? {
         if find(handle, NET).await?.is_some() {
             return Ok(host);
@@ -138,18 +93,10 @@ async fn make(handle: &Handle) -> Result<LinkMessage, PairError> {
     let add = handle.link().add(pair).execute();
     add.await.map_err(failed(format!("add {HOST} and {NET}")))?;
     tracing::info!("interfaces cilium_host and cilium_net added");
-    find(handle, HOST).await?.ok_or(PairError::Removed(HOST))
+    find(handle, HOST).await?.ok_or(NetError::Removed(HOST))
 }
 
-pub(crate) async fn find(handle: &Handle, name: &str) -> Result<Option<LinkMessage>, PairError> {
-    let mut found = handle.link().get().match_name(name.to_owned()).execute();
-    match found.try_next().await {
-        Err(rtnetlink::Error::NetlinkError(answer)) if answer.raw_code() == -libc::ENODEV => Ok(None),
-        found => found.map_err(failed(format!("look for {name}"))),
-    }
-}
-
-async fn set_up(handle: &Handle, name: &str, link: &LinkMessage, mtu: u32) -> Result<(), PairError> {
+async fn set_up(handle: &Handle, name: &str, link: &LinkMessage, mtu: u32) -> Result<(), NetError> {
     let has_mtu = link.attributes.contains(&LinkAttribute::Mtu(mtu));
     if has_mtu && link.header.flags.contains(LinkFlags::Up | LinkFlags::Noarp) {
         return Ok(());
@@ -176,7 +123,7 @@ fn is_link_local(address: IpAddr) -> bool {
 }
 
 /// Makes `router` the only address of its family, but for link-local ones.
-async fn set_address(handle: &Handle, index: u32, router: IpAddr) -> Result<(), PairError> {
+async fn set_address(handle: &Handle, index: u32, router: IpAddr) -> Result<(), NetError> {
     let bits = if router.is_ipv4() { 32 } else { 128 };
     let mut listed = handle.address().get().set_link_index_filter(index).execute();
     let (mut stale, mut is_there) = (Vec::new(), false);
@@ -218,7 +165,7 @@ async fn set_router_route(
     index: u32,
     router: Ipv4Addr,
     plan: &PairPlan,
-) -> Result<(), PairError> {
+) -> Result<(), NetError> {
     let route = RouteMessageBuilder::<Ipv4Addr>::new()
         .destination_prefix(router, 32)
         .output_interface(index)
@@ -229,7 +176,7 @@ async fn set_router_route(
 }
 
 /// Routes a network to `cilium_host`, by the router's address.
-async fn set_route(handle: &Handle, index: u32, network: IpNet, plan: &PairPlan) -> Result<(), PairError> {
+async fn set_route(handle: &Handle, index: u32, network: IpNet, plan: &PairPlan) -> Result<(), NetError> {
     let route: RouteMessage = match (network, plan.router4, plan.router6) {
         (IpNet::V4(network), Some(router), _) => {
             let route = RouteMessageBuilder::<Ipv4Addr>::new()
@@ -264,7 +211,7 @@ fn with<T>(route: RouteMessageBuilder<T>, metric: u32) -> RouteMessageBuilder<T>
 }
 
 /// Removes the routes to networks that are routed no more.
-pub(crate) async fn remove_routes(index: u32, networks: &[IpNet]) -> Result<(), PairError> {
+pub(crate) async fn remove_routes(index: u32, networks: &[IpNet]) -> Result<(), NetError> {
     connected(async |handle| {
         for network in networks {
             let message = match network {

@@ -6,8 +6,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use hive::{Health, Job, JobCtx, Jobs, Params, Readiness, ReadyGuard, SpawnError};
 use ipnet::IpNet;
+use skep_endpoint_hooks::{HOST_DEVICE as HOST, MapsWritten, NET_DEVICE as NET};
 use skep_node::{Device, LocalNode, NodeAddress};
-use skep_socketlb::{MapsWritten, SocketDatapath};
+use skep_socketlb::SocketDatapath;
 use statedb::{Db, Table};
 
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
     desired::{Desired, Tables},
     options::PacketSettings,
     overlay::{self, TunnelPlan, VXLAN},
-    pair::{self, HOST, NET, Pair},
+    pair::{self, Pair},
     sysctl::{self, SysctlError},
 };
 

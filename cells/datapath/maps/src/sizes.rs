@@ -9,17 +9,13 @@ use skep_bpf_maps::{
     MapSizes,
     conntrack::{CT_ANY_MAX, CT_TCP_MAX},
     fragment::FRAGMENTS_MAX,
-    lb::{
-        DEFAULT_LB_MAP_MAX, DEFAULT_MAGLEV_TABLE, DEFAULT_REVERSE_SK, LbMapSizes, dynamic_reverse_sk,
-        round_to_cpus,
-    },
+    lb::{DEFAULT_LB_MAP_MAX, DEFAULT_REVERSE_SK, LbMapSizes, dynamic_reverse_sk, round_to_cpus},
     nat::NAT_MAX,
     node::NEIGHBOURS_MAX,
     policy::{POLICY_MAX, POLICY_STATS_MAX},
 };
 use skep_bpf_sys::map::possible_cpus;
-use skep_datapath_config::MapConfig;
-use skep_maglev::Maglev;
+use skep_datapath_config::{MaglevConfig, MapConfig};
 
 /// Sizes of the load-balancing maps as configured, on a machine with `memory` bytes and `cpus` possible CPUs.
 pub fn lb_map_sizes(config: &MapConfig, maglev_table: u32, memory: u64, cpus: u32) -> LbMapSizes {
@@ -107,8 +103,8 @@ fn reverse_sk(config: &MapConfig, memory: u64) -> u32 {
     }
 }
 
-pub(crate) fn provide(config: Cfg<MapConfig>, maglev: Option<Maglev>) -> Arc<LbMapSizes> {
-    let table = maglev.map_or(DEFAULT_MAGLEV_TABLE, |maglev| maglev.table_size().get());
+pub(crate) fn provide(config: Cfg<MapConfig>, maglev: Cfg<MaglevConfig>) -> Arc<LbMapSizes> {
+    let table = maglev.table_size.get();
     Arc::new(lb_map_sizes(&config, table, memory(), possible_cpus()))
 }
 

@@ -17,7 +17,7 @@ use crate::{datapath, terminate};
 ///
 /// Requires: the settings of [`skep_datapath_config`], `Arc<LbMapSizes>`, `Arc<MapStore>`; takes `Arc<dyn MapsWritten>` and
 /// `Arc<dyn PodNetworks>` if there are any. Provides: [`SocketDatapath`](crate::SocketDatapath) (status),
-/// [`DeadBackends`](crate::DeadBackends), and the names of the fields of maps (`Arc<dyn FieldNames>`).
+/// [`DeadBackends`](crate::DeadBackends), `Arc<dyn SocketTermination>`, and the names of the fields of maps (`Arc<dyn FieldNames>`).
 pub fn cell() -> Cell {
     Cell::module("socket-lb", "Socket load balancing")
         .provide(field_names)
@@ -25,6 +25,7 @@ pub fn cell() -> Cell {
         .provide(probes_owner)
         .provide(datapath::provide)
         .provide(terminate::provide)
+        .provide(terminate::termination)
         .run(datapath::watch)
         .run(terminate::run)
 }

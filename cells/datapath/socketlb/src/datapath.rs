@@ -4,9 +4,7 @@
 
 use std::{
     fmt,
-    future::Future,
     path::{Path, PathBuf},
-    pin::Pin,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -29,6 +27,7 @@ use skep_datapath_config::{
     AddressFamilies, ForwardingConfig, KubeProxyReplacement, MonitorConfig, NodePorts, ServiceConfig,
     SocketLbConfig,
 };
+use skep_endpoint_hooks::MapsWritten;
 
 use crate::{
     jit,
@@ -39,15 +38,6 @@ use crate::{
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// How long programs go on with replaced maps before they are switched to the new ones regardless.
 const WRITTEN_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Reports when the maps hold all services that were known at start.
-///
-/// Only asked when maps had to be replaced: programs that work with the old ones go on with them until the
-/// new ones are as good.
-pub trait MapsWritten: Send + Sync {
-    /// Waits for it.
-    fn written(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-}
 
 /// Why the programs are not what is configured.
 #[derive(Debug, thiserror::Error)]

@@ -7,7 +7,7 @@
 //! [`DeadBackends`]; a job destroys the sockets of all reported in one go. What failed is tried again, unless the backend
 //! lives again by then.
 
-use std::{collections::BTreeSet, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
 use hive::{Cfg, Job, JobCtx, Jobs, SpawnError, Trigger};
 use parking_lot::Mutex;
@@ -17,6 +17,7 @@ use skep_bpf_sys::{
     netns::{self, NetnsError},
 };
 use skep_datapath_config::SocketLbConfig;
+use skep_endpoint_hooks::{PodNetworks, SocketTermination};
 
 use crate::{DiagError, DiagTerminator, SocketDatapath, SocketSettings};
 
@@ -29,12 +30,6 @@ const RETRY: Duration = Duration::from_secs(30);
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-
-/// Knows the network namespaces of the pods on this node.
-pub trait PodNetworks: Send + Sync {
-    /// Files that name the namespaces, for `setns(2)`.
-    fn namespaces(&self) -> Vec<PathBuf>;
-}
 
 /// Where backends that are gone are reported: removed ones, and those that are unhealthy, quarantined or in
 /// maintenance. Cheap to report to; the work is done by a job.
@@ -203,6 +198,33 @@ impl Terminator {
     }
 }
 
+/// Reports of other cells.
+struct Termination {
+    dead: Arc<DeadBackends>,
+    datapath: Arc<SocketDatapath>,
+}
+
+impl SocketTermination for Termination {
+    fn is_enabled(&self) -> bool {
+        self.datapath.is_enabled()
+    }
+
+    fn report(&self, backend: SocketAddr, proto: u8) {
+        self.dead.report(backend, proto);
+    }
+
+    fn revoke(&self, backend: SocketAddr, proto: u8) {
+        self.dead.revoke(backend, proto);
+    }
+}
+
+pub(crate) fn termination(
+    dead: Arc<DeadBackends>,
+    datapath: Arc<SocketDatapath>,
+) -> Arc<dyn SocketTermination> {
+    Arc::new(Termination { dead, datapath })
+}
+
 pub(crate) fn provide() -> Arc<DeadBackends> {
     Arc::default()
 }
@@ -327,7 +349,7 @@ mod tests {
     fn what_the_kernel_refuses_is_not_tried_again() {
         let failed = MapError::Unpin {
             map: "cilium_lb4_reverse_sk".into(),
-            path: PathBuf::new(),
+            path: std::path::PathBuf::new(),
             source: std::io::ErrorKind::Other.into(),
         };
         let netlink = |errno| {

@@ -37,13 +37,12 @@ use skep_bpf_sys::{
     netns,
     testing::Node,
 };
+use skep_endpoint_hooks::{MapsWritten, PodNetworks};
 use skep_loadbalancer_model::{
     BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Service, ServiceName, Source, Writer,
 };
 use skep_loadbalancer_reconciler::InitWait;
-use skep_socketlb::{
-    DeadBackend, DeadBackends, DiagTerminator, MapsWritten, PodNetworks, SocketDatapath, links_directory,
-};
+use skep_socketlb::{DeadBackend, DeadBackends, DiagTerminator, SocketDatapath, links_directory};
 use tokio::sync::Notify;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -653,7 +652,7 @@ fn services_in_the_load_balancers_tables_work_from_sockets() {
             skep_loadbalancer_reconciler::cell(),
             skep_datapath_config::cell(),
             skep_datapath_maps::cell(),
-            skep_socketlb::loadbalancer_cell(),
+            skep_loadbalancer_reconciler::sockets::cell(),
             skep_socketlb::cell(),
         ];
         let flags = [

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: identities of the own cluster. Requires: [`Writer`], a client of the key-value store, optionally one of Kubernetes.
+//! Cell: identities of the own cluster. Requires: [`Writer`], [`IdentityConfig`], a client of the key-value store, optionally one of Kubernetes.
 //!
 //! A source reports changes; one transaction writes all that have come meanwhile.
 
@@ -10,37 +10,15 @@ mod objects;
 use std::sync::Arc;
 
 use compact_str::CompactString;
-use hive::config::Faults;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
-use skep_identity::{AllocationMode, NumericIdentity};
+use skep_datapath_config::identity::IdentityConfig;
+use skep_identity::NumericIdentity;
 use skep_k8s_client::Client as KubernetesClient;
 use skep_kvstore::Client;
 use statedb::InitGuard;
 
 use crate::table::{IdentitySource, SecurityIdentity};
 use crate::writer::Writer;
-
-/// Where the identities of the cluster are.
-#[derive(Debug, Clone, hive::Config)]
-#[config(validate = Config::check)]
-pub struct Config {
-    /// Where identities are: `crd`, `kvstore`, `doublewrite-readcrd` or `doublewrite-readkvstore`.
-    #[config(default = "kvstore")]
-    pub identity_allocation_mode: String,
-}
-
-impl Config {
-    fn check(&self, faults: &mut Faults) {
-        if let Err(error) = self.identity_allocation_mode.parse::<AllocationMode>() {
-            faults.add("identity-allocation-mode", error.to_string());
-        }
-    }
-
-    fn reads_objects(&self) -> bool {
-        let mode = self.identity_allocation_mode.parse();
-        mode.is_ok_and(AllocationMode::reads_objects)
-    }
-}
 
 /// Why identities are not read.
 #[derive(Debug, thiserror::Error)]
@@ -58,14 +36,12 @@ hive::catalogue!(cell);
 /// Identities of the own cluster.
 #[must_use]
 pub fn cell() -> Cell {
-    Cell::module("identity-watcher", "Security identities of the own cluster")
-        .config::<Config>()
-        .run(start)
+    Cell::module("identity-watcher", "Security identities of the own cluster").run(start)
 }
 
 #[derive(Params)]
 struct StartParams {
-    config: Cfg<Config>,
+    config: Cfg<IdentityConfig>,
     writer: Writer,
     kvstore: Client,
     kubernetes: Option<Arc<dyn KubernetesClient>>,
@@ -73,7 +49,7 @@ struct StartParams {
 }
 
 fn start(params: StartParams) -> Result<(), StartError> {
-    if params.config.reads_objects() {
+    if params.config.identity_allocation_mode.reads_objects() {
         let client = params.kubernetes.filter(|client| client.is_enabled());
         let Some(client) = client else { return Ok(()) };
         let source = Source::new(params.writer, IdentitySource::Kubernetes)?;

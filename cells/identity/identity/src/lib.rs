@@ -10,7 +10,6 @@
 //! | [`MaxConnectedClusters`], [`IdentityRange`] | which ids a cluster of a mesh allocates |
 //! | [`Reserved`], [`ReservedLabels`] | reserved identities, and sets of their labels |
 //! | [`Label`], [`Labels`] | labels as identities have them, and their texts |
-//! | [`AllocationMode`] | where a cluster has its identities |
 //!
 //! No Kubernetes, no BPF, no tables.
 //!
@@ -24,18 +23,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod clusters;
 mod label;
 mod labels;
-mod mode;
 mod numeric;
 mod range;
 mod reserved;
 
-pub use clusters::{MaxConnectedClusters, UnsupportedMax};
 pub use label::{Label, LabelError, LabelSource};
 pub use labels::Labels;
-pub use mode::{AllocationMode, UnknownMode};
 pub use numeric::{NumericIdentity, ParseIdentityError, Scope};
 pub use range::{IdentityRange, RangeError};
 pub use reserved::{Reserved, ReservedLabels};
+pub use skep_datapath_config::{MaxConnectedClusters, UnsupportedMax};

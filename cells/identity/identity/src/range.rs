@@ -4,8 +4,8 @@
 
 use std::fmt;
 
-use crate::clusters::MaxConnectedClusters;
 use crate::numeric::NumericIdentity;
+use skep_datapath_config::MaxConnectedClusters;
 
 /// A cluster has no ids to allocate, as its own id does not fit into the bits for it: fix `cluster-id` or `max-connected-clusters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,24 +5,22 @@
 //! - [`WatchStore`] reads a prefix into typed entries, across reconnections; [`WatchStoreManager`] starts the reading of a
 //!   cluster's prefixes when they are complete;
 //! - [`SyncStore`] writes local objects, and a canary when all of them are written;
-//! - [`SharedStore`] does both for a prefix to which many programs contribute;
-//! - [`identity`] allocates identities, reads those of remote clusters, and deletes unused ones.
+//! - [`SharedStore`] does both for a prefix to which many programs contribute.
 //!
 //! All of them stand on [`skep_kvstore::Client`], so they run on etcd and in memory. Feature `hive` adds the cell
 //! `metrics`.
 
 mod entry;
-#[cfg(test)]
-mod fixture;
-pub mod identity;
 mod log;
 mod manager;
 #[cfg(feature = "hive")]
 mod metrics;
-mod queue;
+pub mod queue;
 mod recorder;
 mod shared;
 mod sync;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod watch;
 
 pub use entry::{Decoder, InvalidEntry, Observer, Raw};

@@ -15,14 +15,14 @@ use tokio::time::Instant;
 /// Pauses before an item that failed is tried again, while the store is fine: from the first to the last, doubling.
 const ITEM_BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(60));
 /// Pauses of the worker when the store fails.
-pub(crate) const STORE_BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(10));
+pub const STORE_BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(10));
 
 /// How much room an empty queue keeps.
-pub(crate) const SMALL: usize = 1024;
+pub const SMALL: usize = 1024;
 
 /// Why an item failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The store fails, so other items would fail as well: the worker pauses.
     Store,
     /// The item: it alone is delayed.
@@ -41,7 +41,7 @@ impl From<&skep_kvstore::Error> for Failure {
 
 /// Items to be handled.
 #[derive(Debug)]
-pub(crate) struct Queue<T> {
+pub struct Queue<T> {
     state: Mutex<State<T>>,
     changed: Notify,
 }
@@ -65,7 +65,8 @@ struct State<T> {
 }
 
 impl<T: Clone + Ord + Hash> Queue<T> {
-    pub(crate) fn new() -> Self {
+    /// An empty queue.
+    pub fn new() -> Self {
         Self {
             state: Mutex::new(State {
                 ready: VecDeque::new(),
@@ -83,19 +84,19 @@ impl<T: Clone + Ord + Hash> Queue<T> {
     }
 
     /// Adds an item. One that is delayed becomes ready; one that is being handled is handled again.
-    pub(crate) fn push(&self, item: T) {
+    pub fn push(&self, item: T) {
         self.state.lock().push(item);
         self.changed.notify_one();
     }
 
     /// How many items are in the queue, with those that are being handled.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         let state = self.state.lock();
         state.ready.len() + state.delayed.len() + state.taken.len()
     }
 
     /// All items of the queue, with those that are being handled.
-    pub(crate) fn items(&self) -> HashSet<T> {
+    pub fn items(&self) -> HashSet<T> {
         let state = self.state.lock();
         state
             .ready
@@ -107,13 +108,13 @@ impl<T: Clone + Ord + Hash> Queue<T> {
     }
 
     /// Returns to the queue what was taken and has no outcome, because its worker was dropped.
-    pub(crate) fn restart(&self) {
+    pub fn restart(&self) {
         self.state.lock().untake();
     }
 
     /// Takes the next item, for a worker that handles one at a time. The worker reports how it went by [`done`](Self::done)
     /// or [`failed`](Self::failed); an item whose outcome was not reported is taken again.
-    pub(crate) async fn next(&self) -> T {
+    pub async fn next(&self) -> T {
         loop {
             self.restart();
             if let Some(item) = self.next_batch(1).await.pop() {
@@ -123,7 +124,7 @@ impl<T: Clone + Ord + Hash> Queue<T> {
     }
 
     /// Takes the next items, at least one and at most `max`. Others may be taken meanwhile.
-    pub(crate) async fn next_batch(&self, max: usize) -> Vec<T> {
+    pub async fn next_batch(&self, max: usize) -> Vec<T> {
         loop {
             let changed = self.changed.notified();
             let wake = match self.state.lock().take(Instant::now(), max) {
@@ -141,7 +142,7 @@ impl<T: Clone + Ord + Hash> Queue<T> {
     }
 
     /// What was taken is handled.
-    pub(crate) fn done(&self) {
+    pub fn done(&self) {
         let mut state = self.state.lock();
         for item in state.all_taken() {
             state.done(&item);
@@ -149,14 +150,14 @@ impl<T: Clone + Ord + Hash> Queue<T> {
     }
 
     /// What was taken is to be handled again.
-    pub(crate) fn failed(&self, failure: Failure) {
+    pub fn failed(&self, failure: Failure) {
         let mut state = self.state.lock();
         let taken = state.all_taken();
         state.failed(taken, failure);
     }
 
     /// These of the taken items are handled. Returns those that were not added again meanwhile.
-    pub(crate) fn done_all(&self, items: Vec<T>) -> Vec<T> {
+    pub fn done_all(&self, items: Vec<T>) -> Vec<T> {
         let mut state = self.state.lock();
         let handled = items.into_iter().filter(|item| !state.done(item)).collect();
         drop(state);
@@ -165,7 +166,7 @@ impl<T: Clone + Ord + Hash> Queue<T> {
     }
 
     /// These of the taken items are to be handled again.
-    pub(crate) fn failed_all(&self, items: Vec<T>, failure: Failure) {
+    pub fn failed_all(&self, items: Vec<T>, failure: Failure) {
         self.state.lock().failed(items, failure);
         self.changed.notify_one();
     }

@@ -214,7 +214,7 @@ impl<D: Decoder, O: Observer<D::Key, D::Value, D::Kept>> WatchStore<D, O> {
     }
 
     /// Protects keys of this program from deletion by others.
-    pub(crate) fn reclaim(mut self, reclaim: Reclaim) -> Self {
+    pub fn reclaim(mut self, reclaim: Reclaim) -> Self {
         self.reclaim = Some(reclaim);
         self
     }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: the settings of lookup tables. Provides: [`Maglev`]. Requires nothing.
+//! Cell: lookup tables as configured. Requires: the settings of `skep_datapath_config`. Provides: [`Maglev`].
 
-use crate::{Config, Maglev};
 use hive::{Cell, Cfg};
+use skep_datapath_config::MaglevConfig;
+
+use crate::Maglev;
 
 /// Provides the [`Maglev`] that builds lookup tables as configured.
 pub fn cell() -> Cell {
-    Cell::module("maglev", "Maglev lookup tables")
-        .config::<Config>()
-        .provide(configured)
+    Cell::module("maglev", "Maglev lookup tables").provide(configured)
 }
 
-fn configured(config: Cfg<Config>) -> Maglev {
+fn configured(config: Cfg<MaglevConfig>) -> Maglev {
     Maglev::new(config.table_size, config.hash_seed)
 }

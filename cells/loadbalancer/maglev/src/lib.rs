@@ -19,13 +19,12 @@
 //!     Backend { id: 2, weight: 100, address: "10.0.0.2:80/TCP" },
 //! ]);
 //! assert_eq!(table.len(), 251);
-//! # Ok::<(), skep_maglev::SettingError>(())
+//! # Ok::<(), skep_maglev::MaglevError>(())
 //! ```
 
 #[cfg(any(test, feature = "testing"))]
 pub mod bench;
 mod cell;
-mod config;
 mod murmur;
 mod table;
 
@@ -33,8 +32,8 @@ mod table;
 mod tests;
 
 pub use cell::cell;
-pub use config::{Config, HashSeed, SettingError, TableSize};
 pub use murmur::murmur3_x64_128;
+pub use skep_datapath_config::{HashSeed, MaglevError, TableSize};
 pub use table::{Backend, Maglev};
 
 hive::catalogue!(cell);

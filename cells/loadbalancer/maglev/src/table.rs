@@ -5,8 +5,8 @@
 //! Needs memory for the table and a few words a backend: a permutation is an arithmetic progression, so it is
 //! walked, never stored.
 
-use crate::config::{HashSeed, TableSize};
 use crate::murmur::murmur3_x64_128;
+use skep_datapath_config::{HashSeed, TableSize};
 use std::fmt::{Display, Write as _};
 
 /// Marks a slot that is not taken yet. Never remains in a finished table.

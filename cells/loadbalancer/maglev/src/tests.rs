@@ -3,7 +3,7 @@
 //! Test vectors shared with every other implementation, and what holds for any table.
 
 use crate::bench::backends;
-use crate::{Backend, HashSeed, Maglev, SettingError, TableSize, murmur3_x64_128};
+use crate::{Backend, HashSeed, Maglev, MaglevError, TableSize, murmur3_x64_128};
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
@@ -187,10 +187,10 @@ fn bad_settings_are_refused_by_name() {
     assert_eq!(error("*"), "`*` is not base64");
     assert_eq!(error("AAAA"), "decoded seed has 3 bytes, it must have 12");
     for size in [0, 250, 16382, u64::MAX] {
-        assert_eq!(TableSize::try_from(size), Err(SettingError::TableSize(size)));
+        assert_eq!(TableSize::try_from(size), Err(MaglevError::TableSize(size)));
     }
     assert!(
-        SettingError::TableSize(7)
+        MaglevError::TableSize(7)
             .to_string()
             .contains("7 is not supported, choose one of [251, 509,")
     );

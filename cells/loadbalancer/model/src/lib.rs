@@ -20,7 +20,7 @@ pub mod types;
 mod writer;
 
 pub use cell::{cell, config_cell};
-pub use config::{Algorithm, Config, DefaultIpam, SettingError};
+pub use config::Config;
 pub use node::{AddressUse, Addresses, NoAddresses, NodeAddresses, NodeFacts};
 pub use selection::{AllBackends, BackendFilter, ClusterAffinity};
 pub use table::{

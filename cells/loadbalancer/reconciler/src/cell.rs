@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
-use skep_datapath_config::{AddressFamilies, ForwardingConfig};
+use skep_datapath_config::{AddressFamilies, BalancingConfig, ForwardingConfig, ServiceIpamConfig};
 use skep_loadbalancer_model::{Config, Writer};
 use skep_maglev::Maglev;
 use skep_metrics::ReconcilerMetricSet;
@@ -34,13 +34,15 @@ fn reconciler_cell() -> Cell {
 
 fn ops(
     config: Cfg<Config>,
+    balancing: Cfg<BalancingConfig>,
+    ipam: Cfg<ServiceIpamConfig>,
     families: Cfg<AddressFamilies>,
     forwarding: Cfg<ForwardingConfig>,
     maps: Arc<LoadBalancerMaps>,
     maglev: Maglev,
 ) -> Arc<Mutex<Ops>> {
     Arc::new(Mutex::new(Ops::new(
-        Settings::new(&config, &families, &forwarding),
+        Settings::new(&config, &balancing, &ipam, &families, &forwarding),
         maps,
         maglev,
     )))

@@ -18,6 +18,7 @@ mod restore;
 mod select;
 mod settings;
 mod slots;
+pub mod sockets;
 mod stage;
 mod state;
 #[cfg(any(test, feature = "testing"))]

@@ -5,11 +5,13 @@
 use std::collections::HashMap;
 
 use compact_str::CompactString;
-use skep_datapath_config::{AddressFamilies, ForwardingConfig, NodeMode};
+use skep_datapath_config::{
+    AddressFamilies, Algorithm, BalancingConfig, DefaultIpam, ForwardingConfig, NodeMode, ServiceIpamConfig,
+};
+use skep_loadbalancer_model::Config;
 use skep_loadbalancer_model::types::{
     ForwardingMode, Frontend, FrontendKind, L3n4Addr, L4Proto, LbAlgorithm, Scope,
 };
-use skep_loadbalancer_model::{Config, DefaultIpam};
 
 use super::families::Embedding;
 
@@ -60,17 +62,26 @@ impl Default for Settings {
 
 impl Settings {
     /// The configuration of the reconciler in the settings of the load balancer.
-    pub fn new(config: &Config, families: &AddressFamilies, forwarding: &ForwardingConfig) -> Self {
+    pub fn new(
+        config: &Config,
+        balancing: &BalancingConfig,
+        ipam: &ServiceIpamConfig,
+        families: &AddressFamilies,
+        forwarding: &ForwardingConfig,
+    ) -> Self {
         Self {
             ipv4: families.ipv4,
             ipv6: families.ipv6,
-            algorithm: config.algorithm.0,
-            algorithm_annotation: config.algorithm_annotation,
+            algorithm: match balancing.algorithm {
+                Algorithm::Random => LbAlgorithm::Random,
+                Algorithm::Maglev => LbAlgorithm::Maglev,
+            },
+            algorithm_annotation: balancing.algorithm_annotation,
             external_cluster_ip: config.external_cluster_ip,
             source_range_all_types: config.source_range_all_types,
             mode: forwarding.mode,
             mode_annotation: forwarding.mode_annotation,
-            default_class_is_lbipam: config.default_ipam == DefaultIpam::LbIpam,
+            default_class_is_lbipam: ipam.default_lb_service_ipam == DefaultIpam::LbIpam,
             zones: config
                 .zones
                 .iter()

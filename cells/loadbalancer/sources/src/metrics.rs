@@ -5,8 +5,7 @@
 use std::sync::Arc;
 
 use hive::{Cfg, Members};
-use skep_datapath_config::{ForwardingConfig, KubeProxyReplacement};
-use skep_loadbalancer_model::Config;
+use skep_datapath_config::{BalancingConfig, ForwardingConfig, KubeProxyReplacement};
 use skep_metrics::{Counter, CounterVec, Gauge, GaugeVec, MetricHandle, Metrics, supply};
 
 /// What arrived from Kubernetes, and how the load balancer is set up.
@@ -47,14 +46,14 @@ impl SourceMetrics {
 
 /// The metrics, for the registry and for the sources.
 pub(super) fn supply_metrics(
-    config: Cfg<Config>,
+    balancing: Cfg<BalancingConfig>,
     forwarding: Cfg<ForwardingConfig>,
     replacement: Cfg<KubeProxyReplacement>,
 ) -> (Arc<SourceMetrics>, Members<MetricHandle>) {
     let metrics = SourceMetrics::default();
     metrics.replacement.set(f64::from(u8::from(replacement.enabled)));
     if replacement.enabled {
-        let (mode, algorithm) = (forwarding.mode.to_string(), config.algorithm.to_string());
+        let (mode, algorithm) = (forwarding.mode.to_string(), balancing.algorithm.to_string());
         // Node ports are not accelerated by programs on the network card's driver.
         let labels = [mode.as_str(), algorithm.as_str(), "disabled"];
         metrics.node_port.with(labels).set(1.0);

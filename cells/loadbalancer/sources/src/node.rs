@@ -269,7 +269,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_zone_is_known_at_once() {
         let db = Db::new();
-        let node = LocalNodeStore::new(&db, &skep_node::NodeName::new("n1")).unwrap();
+        let node = LocalNodeStore::new(&db, &skep_datapath_config::NodeName::new("n1")).unwrap();
         let writer = Writer::new(db.clone(), Tables::new(&db).unwrap(), WriterSettings::default());
         let watcher = NodeWatcher::new(writer.clone(), None, Some(node.clone())).unwrap();
         let changes = async {

@@ -11,11 +11,12 @@ use std::time::Duration;
 use hive::{Built, Cell, Hive};
 use hive_script::hive_command::AfterStart;
 use hive_script::testing::{Assembly, Choices, Setup};
+use skep_datapath_config::NodeName;
 use skep_datapath_config::cilium_keys;
 use skep_health::testing::base_cells;
 use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_reconciler::InitWait;
-use skep_node::{LocalNode, NodeAddress, NodeName};
+use skep_node::{LocalNode, NodeAddress};
 use statedb::Table;
 
 use crate::maps;

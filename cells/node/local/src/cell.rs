@@ -26,11 +26,11 @@ pub mod cells {
     use crate::config::{AddressConfig, DeviceConfig};
     use crate::device::Device;
     use crate::local::LocalNode;
-    use crate::name::NodeName;
     use crate::netlink::Netlink;
     use crate::source::DeviceSource;
     use crate::store::LocalNodeStore;
     use crate::{reflector, sync};
+    use skep_datapath_config::NodeName;
 
     /// Table `devices`, kept in sync with the kernel.
     pub fn devices() -> Cell {

@@ -8,7 +8,7 @@
 //! | `node-addresses` | [`NodeAddress`] | `devices` and the local node |
 //! | `local-node` | [`LocalNode`] | the Kubernetes Node, else `node-addresses`; through [`LocalNodeStore`] |
 //!
-//! [`cell`] is all of it; [`cells`] has the parts. [`NodeName`], which they require, is from [`name::cell`].
+//! [`cell`] is all of it; [`cells`] has the parts. They require [`NodeName`](skep_datapath_config::NodeName).
 
 mod address;
 mod cell;
@@ -16,7 +16,6 @@ mod config;
 mod derive;
 mod device;
 mod local;
-pub mod name;
 mod netlink;
 mod reflector;
 mod selection;
@@ -30,7 +29,6 @@ pub use config::{AddressConfig, DeviceConfig};
 pub use derive::{AddressRules, device_addresses, fallback_addresses, is_private};
 pub use device::{Device, DeviceAddress, DeviceFlags, HardwareAddr, Vlan};
 pub use local::LocalNode;
-pub use name::NodeName;
 pub use netlink::Netlink;
 pub use selection::{DeviceFilter, Route, select};
 pub use source::{DeviceEvent, DeviceEvents, DeviceSource, Link, SourceError};

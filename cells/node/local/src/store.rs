@@ -6,7 +6,7 @@ use skep_k8s_types::slim::Str;
 use statedb::{Db, InitGuard, Obj, RwTable, Table};
 
 use crate::local::LocalNode;
-use crate::name::NodeName;
+use skep_datapath_config::NodeName;
 
 /// Reads and updates the local node. Cheap to clone.
 #[derive(Clone, hive::Value)]

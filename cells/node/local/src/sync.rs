@@ -14,9 +14,9 @@ use statedb::{Db, InitGuard, Table};
 
 use crate::address::{NodeAddress, WILDCARD_DEVICE};
 use crate::local::LocalNode;
-use crate::name::NodeName;
 use crate::reflector::RegisterError;
 use crate::store::LocalNodeStore;
+use skep_datapath_config::NodeName;
 
 #[derive(Params)]
 pub(crate) struct SyncParams {

@@ -25,11 +25,11 @@ use skep_k8s_types::{Kind, RawObject, Resource};
 use statedb::{Db, Table};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::name::NodeName;
 use crate::source::SourceError;
 use crate::{
     DeviceAddress, DeviceEvent, DeviceEvents, DeviceSource, Link, LocalNode, LocalNodeStore, Route, cells,
 };
+use skep_datapath_config::NodeName;
 
 // Long: a busy machine may take its time, and what holds at once waits no moment.
 const SOON: Duration = Duration::from_secs(30);

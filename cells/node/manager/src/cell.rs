@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Jobs, Params};
+use skep_datapath_config::NodeName;
 use skep_datapath_config::{AddressFamilies, TunnelConfig};
 use skep_ipcache::{Config, Source, Writer};
 use skep_k8s_client::Client;
-use skep_node::{AddressConfig, LocalNode, LocalNodeStore, NodeName};
+use skep_node::{AddressConfig, LocalNode, LocalNodeStore};
 use statedb::{Db, Table};
 
 use crate::apiserver::ApiServers;

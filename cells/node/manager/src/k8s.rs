@@ -175,10 +175,10 @@ impl ObjectFaults {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use skep_datapath_config::NodeName;
     use skep_k8s_client::{Change, DisabledClient, Status};
     use skep_k8s_types::RawObject;
     use skep_k8s_types::slim::CiliumNode;
-    use skep_node::NodeName;
     use statedb::Db;
 
     use super::*;

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use hive::{Cfg, Job, JobCtx, Jobs, SpawnError};
 use ipnet::IpNet;
+use skep_datapath_config::NodeName;
 use skep_datapath_config::{AddressFamilies, TunnelConfig};
 use skep_ipcache::{Owner, Published, SourceGuard, Writer};
-use skep_node::{LocalNodeStore, NodeName};
+use skep_node::LocalNodeStore;
 use statedb::{Change, Snapshot};
 
 use crate::claims::{self, View};

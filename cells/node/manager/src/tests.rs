@@ -13,11 +13,12 @@ use std::time::Duration;
 use hive::{Cell, Hive, Running, Settings};
 use skep_bpf_maps::node::{IPCACHE, NODE_IDS, NodeIdKey, NodeIdValue};
 use skep_bpf_maps::text::Text;
+use skep_datapath_config::NodeName;
 use skep_datapath_maps::Maps;
 use skep_ipcache::Source;
 use skep_k8s_apiserver::FakeClient;
 use skep_k8s_types::slim::NodeAddressType;
-use skep_node::{AddressConfig, LocalNodeStore, NodeAddress, NodeName};
+use skep_node::{AddressConfig, LocalNodeStore, NodeAddress};
 use statedb::{Db, RwTable, Table};
 
 use crate::{Node, NodeKey, NodeManager};

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Jobs, Params, SpawnError};
-use skep_clustermesh_types::ClusterSettings;
+use skep_datapath_config::cluster::ClusterSettings;
 use skep_identity_labels::{FilterError, LabelConfig};
 use skep_k8s_client::Client;
 use skep_k8s_crds::Config as CrdConfig;

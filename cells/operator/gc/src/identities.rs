@@ -13,12 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use hive::config::Faults;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
-use skep_identity::{AllocationMode, UnknownMode};
+use skep_datapath_config::identity::IdentityConfig;
 use skep_k8s_client::{Api, ApiError, Client, ListOptions, Subresource, WriteOptions};
 use skep_k8s_crds::Config as CrdConfig;
 use skep_k8s_types::Resource;
@@ -34,11 +33,7 @@ use crate::tables::{EndpointRow, IdentityRow, Reference, SliceRow};
 
 /// When identities are judged: CiliumIdentities, and those in the key-value store.
 #[derive(Debug, Clone, hive::Config)]
-#[config(validate = Config::check)]
 pub struct Config {
-    /// Where identities are: `crd`, `kvstore`, `doublewrite-readcrd` or `doublewrite-readkvstore`.
-    #[config(default = "kvstore")]
-    pub identity_allocation_mode: String,
     /// Time between two passes over identities; 0 for none.
     #[config(default = "15m")]
     pub identity_gc_interval: Duration,
@@ -51,28 +46,6 @@ pub struct Config {
     /// Time over which deletions of identities are counted.
     #[config(default = "1m")]
     pub identity_gc_rate_interval: Duration,
-}
-
-impl Config {
-    fn check(&self, faults: &mut Faults) {
-        if let Err(error) = self.mode() {
-            faults.add("identity-allocation-mode", error.to_string());
-        }
-    }
-
-    fn mode(&self) -> Result<AllocationMode, UnknownMode> {
-        self.identity_allocation_mode.parse()
-    }
-
-    /// Whether identities are CiliumIdentities, perhaps among others.
-    pub fn uses_objects(&self) -> bool {
-        self.mode().is_ok_and(AllocationMode::uses_objects)
-    }
-
-    /// Whether identities are in the key-value store, perhaps among others.
-    pub fn uses_kvstore(&self) -> bool {
-        self.mode().is_ok_and(AllocationMode::uses_kvstore)
-    }
 }
 
 /// What passes found.
@@ -159,6 +132,7 @@ impl ObjectIdentities {
 #[derive(Params)]
 struct CollectorParams {
     config: Cfg<Config>,
+    mode: Cfg<IdentityConfig>,
     crds: Cfg<CrdConfig>,
     client: Arc<dyn Client>,
     jobs: Jobs,
@@ -171,7 +145,10 @@ struct CollectorParams {
 
 fn start(params: CollectorParams) -> Result<(), SpawnError> {
     let config = (*params.config).clone();
-    if !params.client.is_enabled() || config.identity_gc_interval.is_zero() || !config.uses_objects() {
+    if !params.client.is_enabled()
+        || config.identity_gc_interval.is_zero()
+        || !params.mode.identity_allocation_mode.uses_objects()
+    {
         return Ok(());
     }
     let interval = config.identity_gc_interval;

@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use hive::config::Faults;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, OnceJob, Params, SpawnError};
-use skep_clustermesh_types::ClusterSettings;
+use skep_datapath_config::{cluster::ClusterSettings, identity::IdentityConfig};
 use skep_identity::{IdentityRange, RangeError};
 use skep_identity_labels::{FilterError, LabelConfig};
 use skep_k8s_client::Client;
-use skep_operator_gc::identities::Config as IdentityConfig;
 
 use crate::controller::Controller;
 use crate::metrics::IdentityMetrics;
@@ -107,7 +106,10 @@ struct StartParams {
 
 fn start(params: StartParams) -> Result<(), StartError> {
     let config = &params.config;
-    if !config.is_enabled() || !params.identities.uses_objects() || !params.client.is_enabled() {
+    if !config.is_enabled()
+        || !params.identities.identity_allocation_mode.uses_objects()
+        || !params.client.is_enabled()
+    {
         return Ok(());
     }
     let cluster = params.cluster.info();

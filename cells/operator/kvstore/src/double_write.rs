@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use skep_clustermesh_types::Kind;
+use skep_datapath_config::identity::IdentityConfig;
 use skep_kvstore::{Client, Error};
 use skep_metrics::{Gauge, Metrics};
-use skep_operator_gc::identities::{Config as IdentityConfig, ObjectIdentities};
+use skep_operator_gc::identities::ObjectIdentities;
 
 /// How often identities are compared.
 #[derive(Debug, Clone, hive::Config)]
@@ -67,8 +68,8 @@ struct ReporterParams {
 
 fn start(params: ReporterParams) -> Result<(), SpawnError> {
     let interval = params.config.double_write_metric_reporter_interval;
-    let identities = &params.identities;
-    let is_double = identities.uses_objects() && identities.uses_kvstore();
+    let mode = params.identities.identity_allocation_mode;
+    let is_double = mode.uses_objects() && mode.uses_kvstore();
     if !is_double || !params.client.is_enabled() || interval.is_zero() {
         return Ok(());
     }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
-use skep_clustermesh_types::ClusterSettings;
+use skep_datapath_config::{cluster::ClusterSettings, identity::IdentityConfig};
 use skep_identity::{IdentityRange, RangeError};
+use skep_identity_kvstore::{GcRound, IdentityGc, IdentityGcOptions};
 use skep_kvstore::Client;
-use skep_kvstore_store::identity::{GcRound, IdentityGc, IdentityGcOptions};
 use skep_metrics::{Gauge, Metrics};
 use skep_operator_gc::identities::{Config, IdentityMetrics, Pass};
 use tokio::time::Instant;
@@ -64,6 +64,7 @@ pub fn cell() -> Cell {
 #[derive(Params)]
 struct CollectorParams {
     config: Cfg<Config>,
+    mode: Cfg<IdentityConfig>,
     cluster: Cfg<ClusterSettings>,
     client: Client,
     jobs: Jobs,
@@ -73,7 +74,10 @@ struct CollectorParams {
 
 fn start(params: CollectorParams) -> Result<(), StartError> {
     let config = &params.config;
-    if !params.client.is_enabled() || config.identity_gc_interval.is_zero() || !config.uses_kvstore() {
+    if !params.client.is_enabled()
+        || config.identity_gc_interval.is_zero()
+        || !params.mode.identity_allocation_mode.uses_kvstore()
+    {
         return Ok(());
     }
     let cluster = params.cluster.info();

@@ -3,8 +3,8 @@
 //! Cell: deletes locks of identities whose holders hang. Requires: a client of the key-value store.
 
 use hive::{Cell, Job, JobCtx, Jobs, SpawnError};
+use skep_identity_kvstore::{IdentityKeys, LockSweep, SWEEP_INTERVAL};
 use skep_kvstore::Client;
-use skep_kvstore_store::identity::{IdentityKeys, LockSweep, SWEEP_INTERVAL};
 
 hive::catalogue!(cell);
 

@@ -16,5 +16,5 @@ fn hive() -> Hive {
         .with(skep_kvstore::command::cell())
         .with(skep_kvstore::command::write_commands())
         .with(skep_kvstore::table::cell("__local__"))
-        .with(skep_clustermesh_types::cell())
+        .with(skep_datapath_config::cluster::cell())
 }

@@ -2,9 +2,6 @@
 
 //! Settings of LB-IPAM, named as Cilium's.
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::address::Family;
 
 /// Settings of LB-IPAM.
@@ -13,51 +10,7 @@ pub struct Config {
     /// Allocate addresses of CiliumLoadBalancerIPPools to Services of type LoadBalancer.
     #[config(default = true)]
     pub enable_lb_ipam: bool,
-    /// Who allocates addresses to Services of type LoadBalancer without a class: `lbipam`, `nodeipam` or `none`.
-    #[config(default = "lbipam")]
-    pub default_lb_service_ipam: DefaultIpam,
 }
-
-/// Who allocates addresses to Services of type LoadBalancer without a class.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DefaultIpam {
-    /// The pools of LB-IPAM.
-    LbIpam,
-    /// The nodes.
-    NodeIpam,
-    /// No controller.
-    None,
-}
-
-/// Not one of the words for [`DefaultIpam`]: fix the setting.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not lbipam, nodeipam or none")]
-pub struct DefaultIpamError(String);
-
-impl FromStr for DefaultIpam {
-    type Err = DefaultIpamError;
-
-    fn from_str(text: &str) -> Result<Self, DefaultIpamError> {
-        match text {
-            "lbipam" => Ok(Self::LbIpam),
-            "nodeipam" => Ok(Self::NodeIpam),
-            "none" => Ok(Self::None),
-            _ => Err(DefaultIpamError(text.to_owned())),
-        }
-    }
-}
-
-impl fmt::Display for DefaultIpam {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::LbIpam => "lbipam",
-            Self::NodeIpam => "nodeipam",
-            Self::None => "none",
-        })
-    }
-}
-
-hive::config_value!(DefaultIpam, "lbipam, nodeipam or none");
 
 /// The enabled address families. A cell that owns their settings provides it; the default is both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, hive::Value)]

@@ -13,6 +13,7 @@ use futures::{FutureExt, StreamExt};
 use hive::{Health, Job, JobCtx, Jobs, Params, SpawnError};
 use jiff::Timestamp;
 use serde_json::Value;
+use skep_datapath_config::ServiceIpamConfig;
 use skep_k8s_client::{
     Api, ApiError, Backoff, Client, ObjectEvent, Patch, Subresource, WatchState, WatcherEvent, WriteOptions,
     watcher,
@@ -40,6 +41,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(60);
 #[derive(Params)]
 pub(crate) struct ControllerParams {
     config: hive::Cfg<Config>,
+    ipam: hive::Cfg<ServiceIpamConfig>,
     families: Option<Families>,
     client: Arc<dyn Client>,
     metrics: Arc<LbIpamMetrics>,
@@ -52,13 +54,14 @@ pub(crate) fn start(params: ControllerParams) -> Result<(), SpawnError> {
         return Ok(());
     }
     let ControllerParams {
-        config,
+        ipam,
         families,
         client,
         metrics,
         jobs,
+        ..
     } = params;
-    let default = config.default_lb_service_ipam;
+    let default = ipam.default_lb_service_ipam;
     jobs.spawn(Job::once("lbipam", move |cx: JobCtx| {
         let mut controller = Controller {
             engine: Engine::new(default, families.unwrap_or_default()),

@@ -13,11 +13,12 @@ use skep_k8s_types::slim::Str;
 use skep_k8s_types::{DecodeError, ObjectKey, Resource};
 
 use crate::allocator::{Allocation, Allocations, Claim, allocate};
-use crate::config::{DefaultIpam, Families};
+use crate::config::Families;
 use crate::object::{PoolObject, ServiceObject};
 use crate::pool::{Pool, Pools, Usage};
 use crate::request::{self, Request};
 use crate::status::{self, PoolReport};
+use skep_datapath_config::DefaultIpam;
 
 /// Pools and services, and which service has which address.
 #[derive(Debug)]

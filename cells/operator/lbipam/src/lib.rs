@@ -22,7 +22,7 @@ mod status;
 
 pub use allocator::{Allocation, Allocations, Claim, Reason, Refusal, allocate};
 pub use cell::cell;
-pub use config::{Config, DefaultIpam, DefaultIpamError, Families};
+pub use config::{Config, Families};
 pub use pool::{Pool, Pools};
 pub use request::Request;
 pub use status::{CONFLICT, INVALID, SATISFIED};

@@ -12,7 +12,8 @@ use skep_k8s_types::slim::{
 };
 
 use crate::address::Family;
-use crate::config::{DefaultIpam, Families};
+use crate::config::Families;
+use skep_datapath_config::DefaultIpam;
 
 /// Annotations with their older names, which are read if the newer one is absent.
 const IPS: [&str; 2] = ["lbipam.cilium.io/ips", "io.cilium/lb-ipam-ips"];

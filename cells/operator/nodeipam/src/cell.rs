@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: addresses of nodes for Services of type LoadBalancer.
-//! Requires: a Kubernetes client, the settings of LB-IPAM (of its cell). For leaders only: two programs would overwrite each other.
+//! Requires: a Kubernetes client, [`ServiceIpamConfig`]. For leaders only: two programs would overwrite each other.
 
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use skep_datapath_config::{DefaultIpam, ServiceIpamConfig};
 use skep_k8s_client::Client;
 use skep_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
-use skep_operator_lbipam::{Config as LbIpamConfig, DefaultIpam};
 
 use crate::controller::Controller;
 
@@ -31,7 +31,7 @@ pub fn cell() -> Cell {
 #[derive(Params)]
 struct StartParams {
     config: Cfg<Config>,
-    lbipam: Cfg<LbIpamConfig>,
+    ipam: Cfg<ServiceIpamConfig>,
     client: Arc<dyn Client>,
     queues: Option<Arc<WorkqueueMetrics>>,
     jobs: Jobs,
@@ -40,7 +40,7 @@ struct StartParams {
 fn start(params: StartParams) -> Result<(), SpawnError> {
     let StartParams {
         config,
-        lbipam,
+        ipam,
         client,
         queues,
         jobs,
@@ -48,7 +48,7 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
     if !config.enable_node_ipam || !client.is_enabled() {
         return Ok(());
     }
-    let is_default = lbipam.default_lb_service_ipam == DefaultIpam::NodeIpam;
+    let is_default = ipam.default_lb_service_ipam == DefaultIpam::NodeIpam;
     let queue = WorkqueueRecorder::new(queues.as_ref(), "service-nodeipam");
     jobs.spawn(Job::once("service-nodeipam", move |cx: JobCtx| {
         let mut controller = Controller::new(client.clone(), is_default, queue.clone(), cx.health.clone());

@@ -36,7 +36,7 @@ impl Cluster {
     async fn operator(&self, flags: &[&str]) -> Running {
         let client: Arc<dyn Client> = self.client.clone();
         let client = Cell::module("test", "Client")
-            .config::<skep_operator_lbipam::Config>()
+            .config::<skep_datapath_config::ServiceIpamConfig>()
             .provide(move || client.clone());
         let flags = ["--enable-node-ipam"].iter().chain(flags).copied();
         let settings = Settings::new().args(flags);

@@ -8,10 +8,10 @@ use std::{sync::Arc, time::Duration};
 
 use hive::{Cell, Hive, Level, MemoryHealth, Running, Settings};
 use serde_json::{Value, json};
+use skep_datapath_config::NodeName;
 use skep_faults::put_malformed;
 use skep_k8s_apiserver::FakeClient;
 use skep_loadbalancer_model::Writer;
-use skep_node::NodeName;
 
 struct Fixture {
     api: Arc<FakeClient>,

@@ -126,7 +126,7 @@ impl World {
             .provide(move || client.clone());
         let hive = Hive::new([statedb::cell()])
             .with(provided)
-            .with(skep_clustermesh_types::cell())
+            .with(skep_datapath_config::cluster::cell())
             .with(Cell::group([]).config::<skep_k8s_crds::Config>())
             .with(skep_kvstore_store::metrics())
             .with(export::tables::cell())

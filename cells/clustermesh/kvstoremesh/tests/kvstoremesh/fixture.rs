@@ -249,7 +249,7 @@ fn hive(backend: Arc<dyn Backend>, connector: Option<Arc<StoreConnector>>) -> Hi
     };
     Hive::new([
         fakes,
-        skep_clustermesh_types::cell(),
+        skep_datapath_config::cluster::cell(),
         skep_kvstoremesh::cell(),
         skep_kvstoremesh::election(),
         skep_kvstoremesh::leader(),

@@ -267,7 +267,7 @@ fn hive(
         statedb::cell(),
         skep_datapath_config::cell(),
         skep_loadbalancer_model::cell(),
-        skep_clustermesh_types::cell(),
+        skep_datapath_config::cluster::cell(),
         skep_kvstore_etcd::cell(),
         skep_clustermesh::cell(),
         services::cell(),

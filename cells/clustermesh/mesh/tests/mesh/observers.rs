@@ -10,12 +10,13 @@ use skep_bpf_maps::node::IPCACHE;
 use skep_clustermesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
 use skep_clustermesh::{ClusterMesh, ClusterMeshMetrics, Connector, identities, ipcache, nodes};
 use skep_clustermesh_types::{IpIdentityPair, Kind};
+use skep_datapath_config::NodeName;
 use skep_datapath_maps::Maps;
 use skep_identity::NumericIdentity;
 use skep_identity_cache::{IdentitySource, SecurityIdentity};
 use skep_ipcache::{Claim, IpcacheEntry, Owner, Prefix, ResourceId, Source, Writer};
 use skep_kvstore::testing::FaultyBackend;
-use skep_node::{NodeAddress, NodeName};
+use skep_node::NodeAddress;
 use skep_node_manager::NodeManager;
 use statedb::{Db, RwTable, Table};
 use tempfile::TempDir;
@@ -75,7 +76,7 @@ impl Agent {
                 .provide(addresses)
                 .provide(move || provided.clone() as Arc<dyn Connector>)
                 .run(leave_entry),
-            skep_clustermesh_types::cell(),
+            skep_datapath_config::cluster::cell(),
             skep_kvstore_etcd::cell(),
             skep_clustermesh::cell(),
             nodes::cell(),

@@ -234,7 +234,7 @@ impl Agent {
             skep_datapath_maps::cell(),
             skep_maglev::cell(),
             skep_loadbalancer_model::cell(),
-            skep_node::name::cell(),
+            skep_datapath_config::node_name::cell(),
             skep_node::cell(),
             skep_socketlb::cell(),
             skep_datapath_loader::cell(),

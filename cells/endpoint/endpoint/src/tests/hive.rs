@@ -10,13 +10,14 @@ use skep_bpf_maps::{
     node::IPCACHE,
     text::Text as _,
 };
+use skep_datapath_config::NodeName;
 use skep_datapath_maps::Maps;
 use skep_endpoint_hooks::{
     EndpointFlows, EndpointHooks,
     testing::{FakeFlows, FakeHooks},
 };
 use skep_identity::NumericIdentity;
-use skep_node::{LocalNodeStore, NodeAddress, NodeName};
+use skep_node::{LocalNodeStore, NodeAddress};
 use statedb::{Db, Obj, RwTable, Table};
 use tempfile::TempDir;
 

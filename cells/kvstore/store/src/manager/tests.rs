@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::fixture::{Log, delete, memory, put, settle};
+use crate::testing::{Log, delete, memory, put, settle};
 
 const NODES: &str = "cilium/state/nodes/v1";
 const SERVICES: &str = "cilium/state/services/v1";

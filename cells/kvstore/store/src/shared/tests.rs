@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 use super::*;
-use crate::fixture::{Log, Words, delete, end_lease, item, items, memory, put, settle};
+use crate::testing::{Log, Words, delete, end_lease, item, items, memory, put, settle};
 
 const PREFIX: &str = "cilium/state/nodes/v1";
 const OWN: &str = "cilium/state/nodes/v1/alder/own";

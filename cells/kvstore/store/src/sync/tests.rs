@@ -11,7 +11,7 @@ use skep_kvstore::memory::Memory;
 use skep_kvstore::testing::{FaultyBackend, RunningClient, event_texts};
 
 use super::*;
-use crate::fixture::{Log, delete, end_lease, golden, item, items, memory, settle};
+use crate::testing::{Log, delete, end_lease, golden, item, items, memory, settle};
 
 const PREFIX: &str = "cilium/state/nodes/v1";
 const CANARY: &str = "cilium/synced/alder/cilium/state/nodes/v1";

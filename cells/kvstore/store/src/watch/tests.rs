@@ -4,7 +4,7 @@ use skep_kvstore::memory::Memory;
 use skep_kvstore::testing::RunningClient;
 
 use super::*;
-use crate::fixture::{Log, Words, delete, memory, put, settle};
+use crate::testing::{Log, Words, delete, memory, put, settle};
 
 const DELAY: Duration = Duration::from_secs(30);
 

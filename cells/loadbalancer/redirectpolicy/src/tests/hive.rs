@@ -11,9 +11,9 @@ use skep_bpf_maps::MapSizes;
 use skep_bpf_maps::lb::{SKIP4, SKIP6};
 use skep_bpf_sys::map::{FaultyMap, Plain};
 use skep_bpf_sys::{Map, MapSpec, MemoryMap};
+use skep_datapath_config::NodeName;
 use skep_k8s_apiserver::FakeClient;
 use skep_loadbalancer_model::{Frontend, Writer};
-use skep_node::NodeName;
 use statedb::Table;
 
 use crate::{CookieSource, NetnsCookies, SkipEntry, SkipMaps, SkipRedirects};

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Level, MemoryHealth, Running, Settings};
 use serde_json::{Value, json};
+use skep_datapath_config::NodeName;
 use skep_k8s_apiserver::FakeClient;
 use skep_k8s_types::slim::Labels;
 use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_model::types::{FrontendKind, FrontendParams, Service, ServiceName, Source};
-use skep_node::{LocalNodeStore, NodeName};
+use skep_node::LocalNodeStore;
 
 use super::{frontends, service_json, services, slice_json};
 

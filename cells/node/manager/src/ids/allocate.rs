@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use hive::{Job, JobCtx, Jobs, Params};
 use skep_bpf_maps::node::NODE_IDS;
+use skep_datapath_config::NodeName;
 use skep_datapath_maps::Maps;
-use skep_node::{LocalNodeStore, NodeName};
+use skep_node::LocalNodeStore;
 use statedb::reconciler::{Config, Reconciler, Status};
 use statedb::{Change, Db, InitGuard, RwTable, Snapshot, WriteTxn};
 

@@ -94,7 +94,7 @@ impl World {
         let hive = Hive::new([
             crate::cell(),
             skep_metrics::workqueue::cell(),
-            skep_clustermesh_types::cell(),
+            skep_datapath_config::cluster::cell(),
             Cell::group([])
                 .config::<skep_k8s_crds::Config>()
                 .config::<skep_identity_labels::LabelConfig>()

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Jobs, Running, Settings, testing};
 use serde_json::{Value, json};
-use skep_clustermesh_types::ClusterSettings;
+use skep_datapath_config::cluster::ClusterSettings;
+use skep_datapath_config::identity::IdentityConfig;
 use skep_identity::{IdentityRange, NumericIdentity};
 use skep_identity_labels::LabelFilter;
 use skep_k8s_apiserver::testing::TestCluster;
@@ -17,7 +18,6 @@ use skep_k8s_client::{Client, DeleteOptions, ListOptions, Subresource};
 use skep_k8s_types::slim::CiliumIdentity;
 use skep_k8s_types::{Kind, Resource};
 use skep_operator_gc::HEARTBEAT;
-use skep_operator_gc::identities::Config as IdentityConfig;
 
 use crate::World;
 use crate::cell::job;

@@ -99,7 +99,7 @@ impl World {
         let (kubernetes, client): (_, Client) = (self.cluster.client().clone(), self.client.clone());
         let hive = Hive::new([
             cell,
-            skep_clustermesh_types::cell(),
+            skep_datapath_config::cluster::cell(),
             skep_operator_gc::tables::cell(),
             skep_operator_gc::agents::cell(),
             skep_operator_gc::identities::cell(),

@@ -250,7 +250,7 @@ impl World {
             .config::<skep_clustermesh_types::ServiceSettings>();
         Hive::new([
             surroundings,
-            skep_clustermesh_types::cell(),
+            skep_datapath_config::cluster::cell(),
             skep_kvstore_etcd::cell(),
             skep_clustermesh::operator_cell(),
             skep_metrics::workqueue::cell(),

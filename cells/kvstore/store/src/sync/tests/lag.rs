@@ -5,7 +5,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::fixture::MOMENT;
+use crate::testing::MOMENT;
 
 /// Keeps what was reported.
 #[derive(Debug, Default)]

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Settings that several cells read, named as Cilium's.
+//!
+//! Each setting is declared once: those of the datapath by [`cell`], those of the cluster by [`cluster::cell`], of identities by
+//! [`identity::cell`], of addresses of services by [`service_ipam_cell`], the name of the node by [`node_name::cell`]. Every
+//! other cell reads what it requires as `Cfg<T>` and declares nothing:
+//!
+//! | struct | what it holds |
+//! |---|---|
+//! | [`AddressFamilies`] | `enable-ipv4`, `enable-ipv6` |
+//! | [`KubeProxyReplacement`] | `kube-proxy-replacement` |
+//! | [`NodePorts`] | `node-port-range` and how the range is protected |
+//! | [`ServiceConfig`] | what calls to services without backends get |
+//! | [`ForwardingConfig`] | how packets from outside reach backends on other nodes |
+//! | [`MapConfig`] | sizes of maps |
+//! | [`SocketLbConfig`] | socket load balancing |
+//! | [`MonitorConfig`] | events, and the clock of the programs |
+//! | [`TunnelConfig`] | how packets travel between pods of different nodes |
+//! | [`ConntrackConfig`] | how long connections are remembered |
+//! | [`PacketConfig`] | events and unusual packets at interfaces |
+//! | [`AttachConfig`] | how programs are attached to interfaces |
+//! | [`MtuConfig`] | how large packets may be |
+//! | [`MasqueradeConfig`] | which packets of pods get the node's address |
+//! | [`BalancingConfig`], [`MaglevConfig`] | how backends are picked |
+//! | [`ServiceIpamConfig`] | which controller allocates addresses to load balancer services |
+//! | [`ClusterSettings`](cluster::ClusterSettings) | name and id of the cluster, size of the mesh |
+//! | [`IdentityConfig`](identity::IdentityConfig) | where identities are allocated |
+//! | [`UnsupportedConfig`] | settings of features that the datapath does not have |
+//!
+//! [`cilium_keys`] lists the settings of Cilium's programs that have no effect here at all.
+
+mod balancing;
+mod cell;
+mod cilium;
+pub mod cluster;
+mod clusters;
+mod forwarding;
+pub mod identity;
+mod maglev;
+mod maps;
+mod monitor;
+mod mtu;
+pub mod node_name;
+mod node_ports;
+mod packets;
+mod routing;
+mod services;
+mod socketlb;
+#[cfg(test)]
+mod testing;
+mod tunnel;
+mod unsupported;
+
+pub use balancing::{Algorithm, BalancingConfig, DefaultIpam, ServiceIpamConfig, UnknownWord};
+pub use cell::{cell, service_ipam_cell};
+pub use cilium::cilium_keys;
+pub use clusters::{MaxConnectedClusters, UnsupportedMax};
+pub use forwarding::{Dispatch, ForwardingConfig, ForwardingError, NodeMode};
+pub use maglev::{HashSeed, MaglevConfig, MaglevError, TableSize};
+pub use maps::MapConfig;
+pub use monitor::{Aggregation, DebugGroups, MonitorConfig};
+pub use mtu::{MtuConfig, PathProbing};
+pub use node_name::NodeName;
+pub use node_ports::{NodePorts, PortRange, PortRangeError};
+pub use packets::{ConntrackConfig, NoBackend, PacketConfig, TcpFlags, whole_seconds};
+pub use routing::{Acceleration, AttachConfig, MasqueradeConfig};
+pub use services::{AddressFamilies, KubeProxyReplacement, ServiceConfig};
+pub use socketlb::SocketLbConfig;
+pub use tunnel::{RoutingMode, SourcePorts, TunnelConfig, TunnelProtocol, Underlay};
+pub use unsupported::{Unsupported, UnsupportedConfig, report_unsupported};
+
+hive::catalogue!(cell);
+hive::catalogue!(service_ipam_cell);

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Cell: routes to the pods of other nodes.
+//! Requires: the settings of the tunnel, devices of this node, `Arc<dyn EndpointHooks>` (the programs are loaded); takes
+//! the nodes if they are there.
+
+use hive::Cell;
+
+use crate::{direct, tunnel};
+
+/// Routes networks of other nodes' pods, and removes the routes of nodes that are gone.
+pub fn cell() -> Cell {
+    Cell::module("node-routes", "Routes to pods of other nodes")
+        .run(tunnel::start)
+        .run(direct::start)
+}
