@@ -10,7 +10,7 @@ use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use skep_k8s_client::Client;
 use skep_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 
-use crate::controller::Controller;
+use crate::controller::controller;
 
 /// Whether Secrets are copied, and where to.
 #[derive(Debug, Clone, hive::Config)]
@@ -64,10 +64,10 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
     let queue = WorkqueueRecorder::new(queues.as_ref(), "secret-sync");
     let namespace = config.policy_secrets_namespace.clone();
     jobs.spawn(Job::once("copy", move |cx: JobCtx| {
-        let mut controller = Controller::new(client.clone(), &namespace, queue.clone(), cx.health.clone());
+        let controller = controller(&client, &namespace, queue.clone());
         async move {
             // A leader that is no longer one writes nothing more.
-            cx.until_cancelled(controller.run()).await;
+            cx.until_cancelled(controller.run(&cx.health)).await;
         }
     }))
 }

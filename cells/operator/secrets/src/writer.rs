@@ -3,53 +3,60 @@
 //! Makes one copy what it should be.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use skep_k8s_client::{ApiError, Client, DeleteOptions, Preconditions, Subresource, WriteOptions};
+use skep_k8s_controller::{Failure, RequestError, Retry, request};
 use skep_k8s_types::slim::Metadata;
 use skep_k8s_types::{ObjectKey, Resource, resource};
-use tokio::time::timeout;
 
 use crate::copy::{Change, OWNER_NAME, OWNER_NAMESPACE, compare, is_copy};
 
-/// Time after which the requests for one copy count as failed.
-const REQUESTS: Duration = Duration::from_secs(10);
-
-/// `v1/Secret`, of which nothing is kept: what it holds is read when it is copied.
+/// `v1/Secret`, of which only whether it is a copy is kept: what it holds is read when it is copied.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Secret {
     metadata: Metadata,
+    /// From the labels, when it is read.
+    #[serde(skip)]
+    pub(crate) is_copy: bool,
 }
 
-impl Secret {
-    pub(crate) fn is_copy(&self) -> bool {
-        let labels = &self.metadata.labels;
-        labels.contains_key(OWNER_NAMESPACE) && labels.contains_key(OWNER_NAME)
+resource!(
+    Secret,
+    "",
+    "v1",
+    "Secret",
+    "secrets",
+    true,
+    fn compact(&mut self) {
+        let labels = std::mem::take(&mut self.metadata.labels);
+        self.is_copy = labels.contains_key(OWNER_NAMESPACE) && labels.contains_key(OWNER_NAME);
+        self.metadata.annotations = Default::default();
+        self.metadata.owner_references = Default::default();
     }
-}
-
-resource!(Secret, "", "v1", "Secret", "secrets", true);
+);
 
 /// Why there is no copy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CopyError {
     #[error(transparent)]
-    Api(#[from] ApiError),
-    #[error("no answer from the API server")]
-    Timeout,
+    Request(#[from] RequestError),
     #[error("there is no Secret `{0}`")]
     NoOriginal(ObjectKey),
     #[error("namespace `{0}` has a Secret of that name that is no copy")]
     Foreign(String),
 }
 
-impl CopyError {
-    /// Whether the API server answers.
-    pub(crate) fn is_answered(&self) -> bool {
-        !matches!(self, Self::Timeout | Self::Api(ApiError::Unreachable { .. }))
+impl Failure for CopyError {
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Request(error) => error.retry(),
+            // The watch reports when there is one.
+            Self::NoOriginal(_) => Retry::OnChange,
+            Self::Foreign(_) => Retry::Backoff,
+        }
     }
 }
 
@@ -73,11 +80,7 @@ impl Writer {
         original: Option<&ObjectKey>,
         deletes: bool,
     ) -> Result<(), CopyError> {
-        let written = timeout(REQUESTS, self.write(copy, original, deletes)).await;
-        written.unwrap_or(Err(CopyError::Timeout))
-    }
-
-    async fn write(&self, name: &str, owner: Option<&ObjectKey>, deletes: bool) -> Result<(), CopyError> {
+        let (name, owner) = (copy, original);
         let namespace = self.namespace.as_str();
         let copy = self.get(namespace, name).await?;
         let Some(owner) = owner else {
@@ -96,18 +99,20 @@ impl Writer {
         match compare(owner, &original, namespace, name, copy.as_ref()) {
             Change::None => return Ok(()),
             Change::Foreign => return Err(CopyError::Foreign(namespace.to_owned())),
-            Change::Create(wanted) => _ = self.client.create(&kind, namespace, wanted, &options).await?,
+            Change::Create(wanted) => {
+                request(self.client.create(&kind, namespace, wanted, &options)).await?;
+            }
             Change::Update(wanted) => {
                 let update = self
                     .client
                     .update(&kind, namespace, Subresource::None, wanted, &options);
-                update.await?;
+                request(update).await?;
             }
             Change::Replace(wanted) => {
                 if let Some(copy) = &copy {
                     self.delete(name, copy).await?;
                 }
-                self.client.create(&kind, namespace, wanted, &options).await?;
+                request(self.client.create(&kind, namespace, wanted, &options)).await?;
             }
         }
         tracing::info!(original = %owner, copy = name, "Copied a Secret");
@@ -115,8 +120,14 @@ impl Writer {
     }
 
     async fn get(&self, namespace: &str, name: &str) -> Result<Option<Value>, CopyError> {
-        match self.client.get(&Secret::kind(), namespace, name).await {
-            Ok(object) => Ok(Some((*object.to_value().map_err(ApiError::from)?).clone())),
+        match request(self.client.get(&Secret::kind(), namespace, name)).await {
+            Ok(object) => {
+                let value = object
+                    .to_value()
+                    .map_err(ApiError::from)
+                    .map_err(RequestError::from)?;
+                Ok(Some((*value).clone()))
+            }
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -132,11 +143,8 @@ impl Writer {
             },
             ..DeleteOptions::default()
         };
-        match self
-            .client
-            .delete(&Secret::kind(), &self.namespace, name, &options)
-            .await
-        {
+        let kind = Secret::kind();
+        match request(self.client.delete(&kind, &self.namespace, name, &options)).await {
             Ok(_) => {
                 tracing::info!(copy = name, "Deleted the copy of a Secret");
                 Ok(())

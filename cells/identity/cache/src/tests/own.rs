@@ -32,7 +32,8 @@ impl Agent {
             Some(client) => clients.provide(move || client.clone()),
             None => clients,
         };
-        let hive = Hive::new([statedb::cell(), crate::cell(), crate::own::cell(), clients])
+        let settings = skep_datapath_config::identity::cell();
+        let hive = Hive::new([statedb::cell(), settings, crate::cell(), crate::own::cell(), clients])
             .root::<Db>()
             .root::<Table<SecurityIdentity>>();
         let flag = format!("--identity-allocation-mode={mode}");
@@ -228,6 +229,7 @@ async fn without_a_store_only_reserved_identities_are_known() {
 fn an_unknown_mode_is_named() {
     let hive = Hive::new([
         statedb::cell(),
+        skep_datapath_config::identity::cell(),
         crate::cell(),
         crate::own::cell(),
         Cell::group([]).provide(Client::disabled),

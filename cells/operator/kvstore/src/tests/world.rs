@@ -102,6 +102,7 @@ impl World {
             skep_datapath_config::cluster::cell(),
             skep_operator_gc::tables::cell(),
             skep_operator_gc::agents::cell(),
+            skep_datapath_config::identity::cell(),
             skep_operator_gc::identities::cell(),
             skep_operator_gc::identities::objects_cell(),
             statedb::cell(),
