@@ -9,11 +9,6 @@
 
 const volatile struct node_options options = {};
 
-static __always_inline int finish(CTX *ctx, struct path *path, int verdict)
-{
-	return verdict < 0 ? drop_packet(ctx, path, -verdict) : verdict;
-}
-
 /* What a pod sends, at the interface on this side. */
 SEC("tc")
 int cil_from_container(CTX *ctx)
@@ -31,7 +26,7 @@ int cil_from_container(CTX *ctx)
 	path = &work->v4.path;
 	if (!sender) {
 		path_begin(path, 0, 0, METRIC_EGRESS, METRIC_FILE_LXC);
-		return finish(ctx, path, FAIL(path, DROP_NO_CONFIG));
+		return finish(ctx, work, FAIL(path, DROP_NO_CONFIG));
 	}
 	path_begin(path, sender->id, sender->identity, METRIC_EGRESS, METRIC_FILE_LXC);
 	type = ether_type(ctx);
@@ -58,7 +53,7 @@ int cil_from_container(CTX *ctx)
 		/* No policy knows it. */
 		verdict = FAIL(path, DROP_UNSUPPORTED_L3);
 	}
-	return finish(ctx, path, after_family(ctx, work, verdict));
+	return finish(ctx, work, after_family(ctx, work, verdict));
 }
 
 /* What leaves by the interface of a pod, towards it. */
@@ -78,7 +73,7 @@ int cil_to_container(CTX *ctx)
 	path = &work->v4.path;
 	if (!receiver) {
 		path_begin(path, 0, 0, METRIC_INGRESS, METRIC_FILE_LXC);
-		return finish(ctx, path, FAIL(path, DROP_NO_CONFIG));
+		return finish(ctx, work, FAIL(path, DROP_NO_CONFIG));
 	}
 	/* Whoever sent it here has asked the policy; or cil_from_container answers the pod. */
 	if (!(receiver->flags & ENDPOINT_EGRESS_PROGRAM) || ctx->ingress_ifindex == ifindex)
@@ -110,7 +105,7 @@ int cil_to_container(CTX *ctx)
 		/* No policy knows it. */
 		verdict = FAIL(path, DROP_UNSUPPORTED_L3);
 	}
-	return finish(ctx, path, verdict);
+	return finish(ctx, work, verdict);
 }
 
 /* What an interface of the node receives. */
@@ -129,7 +124,7 @@ int cil_from_netdev(CTX *ctx)
 	path = &work->v4.path;
 	path_begin(path, options.packet.host_endpoint, 0, METRIC_INGRESS, METRIC_FILE_HOST);
 	if (vlan_tagged(ctx))
-		return finish(ctx, path, filter_vlan(ctx, path));
+		return finish(ctx, work, filter_vlan(ctx, path));
 	COUNT_PACKET(ctx, REASON_PLAINTEXT, METRIC_INGRESS, METRIC_FILE_HOST);
 	device = bpf_map_lookup_elem(&skep_devices, &ifindex);
 	if (!device || (device->flags & DEVICE_L3))
@@ -140,7 +135,7 @@ int cil_from_netdev(CTX *ctx)
 		if (options.packet.ipip_termination)
 			verdict = unpack4(ctx, &work->v4);
 		if (verdict < 0)
-			return finish(ctx, path, verdict);
+			return finish(ctx, work, verdict);
 		trace_from_network4(ctx, path);
 		verdict = from_network4(ctx, &work->v4);
 	} else if (type == bpf_htons(ETH_P_IPV6) && options.ipv6) {
@@ -149,7 +144,7 @@ int cil_from_netdev(CTX *ctx)
 		if (options.packet.ipip_termination)
 			verdict = unpack6(ctx, &work->v6);
 		if (verdict < 0)
-			return finish(ctx, path, verdict);
+			return finish(ctx, work, verdict);
 		trace_from_network6(ctx, path);
 		verdict = from_network6(ctx, &work->v6);
 	}
@@ -157,7 +152,7 @@ int cil_from_netdev(CTX *ctx)
 	/* Rewritten, and left to the routes of the kernel. */
 	if (verdict == TC_ACT_PIPE)
 		verdict = TC_ACT_OK;
-	return finish(ctx, path, verdict);
+	return finish(ctx, work, verdict);
 }
 
 /* What leaves by an interface of the node. */
@@ -179,7 +174,7 @@ int cil_to_netdev(CTX *ctx)
 	type = ether_type(ctx);
 	path->ipv6 = type == bpf_htons(ETH_P_IPV6);
 	if (vlan_tagged(ctx))
-		return finish(ctx, path, filter_vlan(ctx, path));
+		return finish(ctx, work, filter_vlan(ctx, path));
 	/* What the tunnel sends was translated before. */
 	if (mark != MARK_SNAT_DONE && !(options.packet.tunnel && mark == MARK_OVERLAY))
 		device = bpf_map_lookup_elem(&skep_devices, &ifindex);
@@ -189,16 +184,16 @@ int cil_to_netdev(CTX *ctx)
 			if (options.packet.health_probes)
 				verdict = send_probe4(ctx, &work->v4);
 			if (verdict)
-				return finish(ctx, path, verdict);
-			return finish(ctx, path, to_network4(ctx, &work->v4));
+				return finish(ctx, work, verdict);
+			return finish(ctx, work, to_network4(ctx, &work->v4));
 		}
 		if (type == bpf_htons(ETH_P_IPV6) && options.ipv6) {
 			work->v6.device = *device;
 			if (options.packet.health_probes)
 				verdict = send_probe6(ctx, &work->v6);
 			if (verdict)
-				return finish(ctx, path, verdict);
-			return finish(ctx, path,
+				return finish(ctx, work, verdict);
+			return finish(ctx, work,
 				      after_family(ctx, work, to_network6(ctx, &work->v6)));
 		}
 	}
@@ -212,6 +207,7 @@ SEC("tc")
 int cil_from_host(CTX *ctx)
 {
 	union work *work = this_work();
+	__u32 mark = ctx->mark;
 	int verdict = TC_ACT_OK;
 	struct path *path;
 	__be16 type;
@@ -219,7 +215,7 @@ int cil_from_host(CTX *ctx)
 	if (!work)
 		return TC_ACT_SHOT;
 	path = &work->v4.path;
-	path_begin(path, options.packet.host_endpoint, marked_identity(ctx->mark), METRIC_INGRESS,
+	path_begin(path, options.packet.host_endpoint, sender_of_mark(mark), METRIC_INGRESS,
 		   METRIC_FILE_HOST);
 	type = ether_type(ctx);
 	ctx->mark = 0;
@@ -228,13 +224,14 @@ int cil_from_host(CTX *ctx)
 		DEBUG(ctx, path, DEBUG_INHERIT_IDENTITY, path->source_identity, 0);
 	else
 		path->source_identity = world_identity(options.packet.dual_stack, path->ipv6);
-	COUNT_PACKET(ctx, REASON_PLAINTEXT, METRIC_INGRESS, METRIC_FILE_HOST);
-	trace_packet(ctx, path, TRACE_FROM_HOST, 0, NULL);
+	if (!is_from_proxy(mark))
+		COUNT_PACKET(ctx, REASON_PLAINTEXT, METRIC_INGRESS, METRIC_FILE_HOST);
+	trace_packet(ctx, path, is_from_proxy(mark) ? TRACE_FROM_PROXY : TRACE_FROM_HOST, 0, NULL);
 	if (type == bpf_htons(ETH_P_IP) && options.ipv4)
-		verdict = from_host4(ctx, &work->v4);
+		verdict = from_host4(ctx, &work->v4, mark);
 	else if (type == bpf_htons(ETH_P_IPV6) && options.ipv6)
-		verdict = from_host6(ctx, &work->v6);
-	return finish(ctx, path, verdict);
+		verdict = from_host6(ctx, &work->v6, mark);
+	return finish(ctx, work, verdict);
 }
 
 /* What pods send to the node. */
@@ -247,8 +244,9 @@ int cil_to_host(CTX *ctx)
 	if (!work)
 		return TC_ACT_SHOT;
 	path = &work->v4.path;
-	path_begin(path, options.packet.host_endpoint, marked_identity(ctx->mark), METRIC_EGRESS,
-		   METRIC_FILE_HOST);
+	path_begin(path, options.packet.host_endpoint,
+		   (ctx->mark & MARK_MASK) == MARK_IDENTITY ? identity_of_mark(ctx->mark) : 0,
+		   METRIC_EGRESS, METRIC_FILE_HOST);
 	path->ipv6 = ether_type(ctx) == bpf_htons(ETH_P_IPV6);
 	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_HOST);
 	trace_packet(ctx, path, TRACE_TO_STACK, options.packet.cilium_host, NULL);

@@ -5,11 +5,6 @@
 
 const volatile struct node_options options = {};
 
-static __always_inline int finish(CTX *ctx, struct path *path, int verdict)
-{
-	return verdict < 0 ? drop_packet(ctx, path, -verdict) : verdict;
-}
-
 /* What came by the tunnel. */
 SEC("tc")
 int cil_from_overlay(CTX *ctx)
@@ -28,11 +23,11 @@ int cil_from_overlay(CTX *ctx)
 	type = ether_type(ctx);
 	path->ipv6 = type == bpf_htons(ETH_P_IPV6);
 	if (packet_tunnel_id(ctx, &identity))
-		return finish(ctx, path, FAIL(path, DROP_NO_TUNNEL_KEY));
+		return finish(ctx, work, FAIL(path, DROP_NO_TUNNEL_KEY));
 	DEBUG(ctx, path, DEBUG_DECAPSULATION, identity, 0);
 	/* The identity of this node is invalid in packets of other nodes. */
 	if (identity == IDENTITY_HOST)
-		return finish(ctx, path, FAIL(path, DROP_IDENTITY));
+		return finish(ctx, work, FAIL(path, DROP_IDENTITY));
 	if (identity == IDENTITY_WORLD)
 		identity = world_identity(options.packet.dual_stack, path->ipv6);
 	path->source_identity = identity;
@@ -46,7 +41,7 @@ int cil_from_overlay(CTX *ctx)
 	verdict = after_family(ctx, work, verdict);
 	if (verdict == GOES_BACK)
 		verdict = go_back(ctx, work);
-	return finish(ctx, path, verdict);
+	return finish(ctx, work, verdict);
 }
 
 /* What is about to go by the tunnel. */
@@ -65,16 +60,16 @@ int cil_to_overlay(CTX *ctx)
 	type = ether_type(ctx);
 	path->ipv6 = type == bpf_htons(ETH_P_IPV6);
 	if (packet_tunnel_id(ctx, &identity))
-		return finish(ctx, path, FAIL(path, DROP_NO_TUNNEL_KEY));
+		return finish(ctx, work, FAIL(path, DROP_NO_TUNNEL_KEY));
 	path->source_identity = identity;
 	/* The packet around it has the same mark. */
 	ctx->mark = mark_with_identity(mark & ~MARK_MASK, identity) | MARK_OVERLAY;
 	if ((mark & MARK_MASK) == MARK_SNAT_DONE)
 		return TC_ACT_OK;
 	if (type == bpf_htons(ETH_P_IP) && options.ipv4)
-		return finish(ctx, path, to_overlay4(ctx, &work->v4));
+		return finish(ctx, work, to_overlay4(ctx, &work->v4));
 	if (type == bpf_htons(ETH_P_IPV6) && options.ipv6)
-		return finish(ctx, path, to_overlay6(ctx, &work->v6));
+		return finish(ctx, work, to_overlay6(ctx, &work->v6));
 	return TC_ACT_OK;
 }
 

@@ -10,6 +10,7 @@ mod notify;
 mod reload;
 mod signals;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -261,7 +262,7 @@ impl Program {
     /// ```
     #[must_use]
     pub fn run_with(self, args: Vec<String>, env: Vec<(String, String)>) -> u8 {
-        let (args, show) = match Introspection::take(args) {
+        let (args, show) = match Introspection::take(self.words_first(args)) {
             Ok(parts) => parts,
             Err(message) => {
                 console::error_line(format_args!("error: {message}"));
@@ -297,6 +298,22 @@ impl Program {
         }
     }
 
+    /// The arguments with sub-commands in front of flags.
+    fn words_first(&self, args: Vec<String>) -> Vec<String> {
+        if !commands::may_have_words(&args) {
+            return args;
+        }
+        let settings = Settings::new().program(self.path_name);
+        let flags = crate::show::with_hidden(&self.hive, &settings);
+        let with_value: HashSet<String> = flags
+            .iter()
+            .filter(|flag| !flag.is_bool)
+            .flat_map(|flag| std::iter::once(&flag.name).chain(&flag.aliases))
+            .map(|name| crate::config::normalize(name))
+            .collect();
+        commands::words_first(args, |flag| with_value.contains(&crate::config::normalize(flag)))
+    }
+
     fn help(&self) -> u8 {
         let settings = Settings::new().program(self.path_name);
         let plan = self.hive.clone().plan(settings.clone());
@@ -306,7 +323,7 @@ impl Program {
             text.push_str("\n\n");
         }
         text.push_str(&format!(
-            "Usage: {0} [flags]\n       {0} hive [command] [flags]\n\n",
+            "Usage: {0} [flags]\n       {0} [flags] hive [command] [flags]\n\n",
             self.name
         ));
         text.push_str(

@@ -11,7 +11,7 @@ mod tree;
 pub use draw::{DrawError, GraphFormat, GraphView};
 pub use settings::SettingInfo;
 #[cfg(feature = "run")]
-pub(crate) use settings::{declared, docs_of_unplanned, help_of_unplanned};
+pub(crate) use settings::{declared, docs_of_unplanned, help_of_unplanned, with_hidden};
 
 use std::collections::HashSet;
 use std::fmt::Write;

@@ -394,6 +394,17 @@ fn program_shows_itself_without_running() {
         ("hive graph --format=mermaid --module worker", "flowchart LR"),
         ("hive graph --format json --depth=1 --from work", "\"functions\""),
         ("hive config --mode=x", "mode                     x        flag"),
+        ("--mode=x hive config", "mode                     x        flag"),
+        ("--mode x hive config", "mode                     x        flag"),
+        ("hive --mode x config", "mode                     x        flag"),
+        (
+            "--mode hive --config-unknown warn hive config",
+            "mode                     hive     flag",
+        ),
+        ("--format json --depth=1 hive graph --from work", "\"functions\""),
+        ("--json hive check --variants", "\"findings\""),
+        ("--mode x version", "test-program 1.2.3"),
+        ("--mode=x help", "--mode string"),
         ("hive catalogue", ""),
         ("hive check", "no error, 0 warnings"),
         ("hive check --json --variants", "\"findings\""),
@@ -419,6 +430,24 @@ fn program_shows_itself_without_running() {
         assert!(out.contains(expected), "{args}: {out}");
         assert!(!out.contains("started"), "{args}: {out}");
     }
+}
+
+#[test]
+fn words_that_are_values_or_stand_behind_others_are_no_commands() {
+    for args in [
+        "serve hive config",
+        "--mode=x -- hive",
+        "--mode x hive config now",
+    ] {
+        let (code, out, err) = output(args);
+
+        assert_eq!((code, out.as_str()), (64, ""), "{args}: {err}");
+    }
+    let (_, _, err) = output("--mode x hive confg");
+    assert!(
+        err.contains("unknown command `hive confg`; did you mean `config`?"),
+        "{err}"
+    );
 }
 
 #[derive(Clone)]

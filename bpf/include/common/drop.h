@@ -41,5 +41,6 @@
 #define DROP_NAT64 188
 #define DROP_POLICY_AUTH 189
 #define DROP_TTL 196
+#define DROP_RATE_LIMITED 198
 
 #endif /* COMMON_DROP_H */

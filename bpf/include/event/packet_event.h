@@ -95,6 +95,7 @@ enum trace_point_packet {
 	TRACE_TO_STACK = 3,
 	TRACE_TO_OVERLAY = 4,
 	TRACE_FROM_ENDPOINT = 5,
+	TRACE_FROM_PROXY = 6,
 	TRACE_FROM_HOST = 7,
 	TRACE_FROM_OVERLAY = 9,
 	TRACE_FROM_NETWORK = 10,
@@ -126,8 +127,10 @@ struct path {
 	__u8 direction; /* METRIC_INGRESS or METRIC_EGRESS */
 	__s8 extended_error;
 	__u8 ipv6;
-	__u8 reason; /* result of connection tracking */
-	__u8 report; /* the flow is to be reported now */
+	__u8 reason;	  /* result of connection tracking */
+	__u8 report;	  /* the flow is to be reported now */
+	__u8 begins_echo; /* of an echo message in fragments: the first */
+	__u8 pad[3];
 };
 
 /* Where a packet is, and what it is known to be, before anything is looked at. */
@@ -250,7 +253,7 @@ static __always_inline int traces_arrivals(void)
 /* Points before a decision are traced without aggregation only, others if the flow is reported. */
 static __always_inline int trace_allowed(__u8 point, __u8 report)
 {
-	if (point == TRACE_FROM_ENDPOINT || point == TRACE_FROM_HOST ||
+	if (point == TRACE_FROM_ENDPOINT || point == TRACE_FROM_PROXY || point == TRACE_FROM_HOST ||
 	    point == TRACE_FROM_OVERLAY || point == TRACE_FROM_NETWORK)
 		return traces_arrivals();
 	return options.trace_aggregation < 3 || report;

@@ -11,6 +11,7 @@
 #include "../nat/translate.h"
 #include "../node/ipcache.h"
 #include "dsr.h"
+#include "echo.h"
 #include "nat46x64.h"
 #include "reply.h"
 #include "service.h"
@@ -28,6 +29,12 @@ enum delivery {
 	FROM_HOST,
 	FROM_INGRESS_PROXY, /* which has asked the policy */
 };
+
+/* The kernel sent it by the interface that this node's packets to pods take. */
+static __always_inline int is_from_stack(__u32 how)
+{
+	return how == FROM_HOST || how == FROM_INGRESS_PROXY;
+}
 
 /* The program at the interface of this pod asks the policy about packets that reach it there. */
 static __always_inline int has_egress_program(const struct lxc_value *receiver)

@@ -272,13 +272,13 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, struct AF_FN(work) * work,
 	/* The program at the interface asks the policy: it sees this packet, too. But it lets pass
 	 * what the pod sends to itself.
 	 */
-	if ((how == FROM_HOST ||
+	if ((is_from_stack(how) ||
 	     (options.packet.legacy_routing && receiver->ifindex != ctx->ifindex)) &&
 	    has_egress_program(receiver)) {
 		if (how == FROM_NETWORK)
 			AF_FN(forget_nodeport)(work);
 		ctx->mark = mark_with_identity(ctx->mark & ~MARK_MASK, path->source_identity) |
-			    MARK_IDENTITY;
+			    (how == FROM_INGRESS_PROXY ? MARK_INGRESS_PROXY : MARK_IDENTITY);
 		return bpf_redirect(receiver->ifindex, 0);
 	}
 	path->endpoint = receiver->endpoint;
@@ -290,7 +290,7 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, struct AF_FN(work) * work,
 	error = AF_FN(receive)(ctx, work, how);
 	if (error)
 		return error;
-	if (how == FROM_HOST || options.packet.legacy_routing)
+	if (is_from_stack(how) || options.packet.legacy_routing)
 		return bpf_redirect(receiver->ifindex, 0);
 	/* The frame in the tunnel was for an interface of the other node. */
 	if (FROM_TUNNEL)
@@ -571,7 +571,7 @@ GLOBAL int AF_FN(send)(CTX *ctx, struct AF_FN(work) * work)
 	sender = &work->sender;
 	packet = &work->packet;
 	path = &work->path;
-	error = AF_FN(parse)(ctx, packet);
+	error = AF_FN(read_packet)(ctx, work);
 	if (error)
 		return FAIL(path, error);
 #if AF == 6

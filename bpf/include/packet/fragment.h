@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Ports of fragmented datagrams, which only the first fragment has. Rust twin:
- * bpf/maps/src/fragment.rs
+/* Ports of fragmented datagrams, which only the first fragment has. Of echo messages: the id as
+ * source port, the type as destination port. Rust twin: bpf/maps/src/fragment.rs
  */
 #ifndef PACKET_FRAGMENT_H
 #define PACKET_FRAGMENT_H

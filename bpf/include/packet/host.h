@@ -9,7 +9,8 @@
 #include "ipip.h"
 #include "nodeport.h"
 
-/* The identity that a mark carries; 0 if it says nothing. */
+/* The identity that the mark of a packet on its way out of the node carries; 0 if it says nothing.
+ */
 static __always_inline __u32 marked_identity(__u32 mark)
 {
 	switch (mark & MARK_MASK) {
@@ -23,6 +24,31 @@ static __always_inline __u32 marked_identity(__u32 mark)
 		return identity_of_mark(mark);
 	}
 	return 0;
+}
+
+/* The identity that the mark of a packet to a pod carries; 0 if it says nothing. */
+static __always_inline __u32 sender_of_mark(__u32 mark)
+{
+	switch (mark & MARK_MASK) {
+	case MARK_HOST:
+		return IDENTITY_HOST;
+	case MARK_INGRESS_PROXY:
+	case MARK_EGRESS_PROXY:
+	case MARK_IDENTITY:
+		return identity_of_mark(mark);
+	}
+	return 0;
+}
+
+static __always_inline int is_from_proxy(__u32 mark)
+{
+	return (mark & MARK_MASK) == MARK_INGRESS_PROXY || (mark & MARK_MASK) == MARK_EGRESS_PROXY;
+}
+
+/* How a packet with this mark comes from the kernel to a pod. */
+static __always_inline enum delivery delivery_from_stack(__u32 mark)
+{
+	return (mark & MARK_MASK) == MARK_INGRESS_PROXY ? FROM_INGRESS_PROXY : FROM_HOST;
 }
 
 /* Identities below are reserved. */

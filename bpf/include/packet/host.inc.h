@@ -368,7 +368,7 @@ GLOBAL int AF_FN(from_network)(CTX *ctx, struct AF_FN(work) * work)
 		return -DROP_INVALID;
 	path = &work->path;
 	packet = &work->packet;
-	broken = AF_FN(parse)(ctx, packet);
+	broken = AF_FN(read_packet)(ctx, work);
 	if (broken) {
 		path->source_identity = AF_FN(identity_of)(packet->saddr);
 		return FAIL(path, broken);
@@ -562,7 +562,7 @@ GLOBAL int AF_FN(to_network)(CTX *ctx, struct AF_FN(work) * work)
 	path = &work->path;
 	packet = &work->packet;
 	/* Invalid packets of the node itself are not dropped here. */
-	if (AF_FN(parse)(ctx, packet) || packet->ct_error)
+	if (AF_FN(read_packet)(ctx, work) || packet->ct_error)
 		goto out;
 	error = AF_FN(answer_client)(ctx, work);
 	if (error < 0)
@@ -641,7 +641,7 @@ static __always_inline __u32 AF_FN(host_identity)(CTX *ctx, struct AF_FN(work) *
  * the address may say more. That it is the host's says nothing: packets of others may have its
  * address after masquerade.
  */
-static __always_inline __u32 AF_FN(sender_identity)(CTX *ctx, struct AF_FN(work) * work)
+static __always_inline void AF_FN(resolve_sender)(struct AF_FN(work) * work)
 {
 	const struct AF_FN(packet) *packet = &work->packet;
 	const struct ipcache_value *known;
@@ -657,11 +657,11 @@ static __always_inline __u32 AF_FN(sender_identity)(CTX *ctx, struct AF_FN(work)
 		if (known && known->identity && known->identity != IDENTITY_HOST)
 			path->source_identity = known->identity;
 	}
-	return AF_FN(host_identity)(ctx, work);
 }
 
-/* A packet that the node sends to pods. Returns a verdict, or less: a drop reason. */
-GLOBAL int AF_FN(from_host)(CTX *ctx, struct AF_FN(work) * work)
+/* A packet that the node sends to pods, with this mark. Returns a verdict, or less: a drop reason.
+ */
+GLOBAL int AF_FN(from_host)(CTX *ctx, struct AF_FN(work) * work, __u32 mark)
 {
 	struct AF_FN(packet) * packet;
 	const struct lxc_value *local;
@@ -678,7 +678,7 @@ GLOBAL int AF_FN(from_host)(CTX *ctx, struct AF_FN(work) * work)
 		return -DROP_INVALID;
 	path = &work->path;
 	packet = &work->packet;
-	broken = AF_FN(parse)(ctx, packet);
+	broken = AF_FN(read_packet)(ctx, work);
 	if (broken)
 		return FAIL(path, broken);
 	local = AF_FN(lxc_lookup)(packet->daddr);
@@ -687,8 +687,9 @@ GLOBAL int AF_FN(from_host)(CTX *ctx, struct AF_FN(work) * work)
 	if (local) {
 		/* The kernel sends what comes from outside, too. */
 		if (options.packet.legacy_routing)
-			path->source_identity = AF_FN(sender_identity)(ctx, work);
-		return AF_FN(deliver)(ctx, work, local, FROM_HOST);
+			path->source_identity = AF_FN(host_identity)(ctx, work);
+		return AF_FN(deliver)(ctx, work, local, delivery_from_stack(mark));
+	AF_FN(resolve_sender)(work);
 	}
 	to = AF_FN(ipcache_lookup)(packet->daddr);
 	if (options.packet.tunnel) {
@@ -696,9 +697,13 @@ GLOBAL int AF_FN(from_host)(CTX *ctx, struct AF_FN(work) * work)
 		if (is_tunnelled(&work->peer))
 			return encapsulate(ctx, path, &work->peer, AF_FN(host_identity)(ctx, work));
 	}
-	/* It would come back here. */
-	if (!to || to->identity == world || to->identity == IDENTITY_WORLD)
-		return FAIL(path, DROP_UNROUTABLE);
+	if (!to || to->identity == world || to->identity == IDENTITY_WORLD) {
+		if (!is_from_proxy(mark))
+			/* It would come back here. */
+			return FAIL(path, DROP_UNROUTABLE);
+		ctx->mark = MARK_PROXY_TO_WORLD;
+		return TC_ACT_OK;
+	}
 	device = bpf_map_lookup_elem(&skep_devices, &net);
 	ethernet = packet_bytes(ctx, 0, sizeof(*ethernet));
 	if (device && ethernet)

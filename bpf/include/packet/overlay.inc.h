@@ -16,7 +16,7 @@ GLOBAL int AF_FN(from_overlay)(CTX *ctx, struct AF_FN(work) * work)
 		return -DROP_INVALID;
 	path = &work->path;
 	packet = &work->packet;
-	broken = AF_FN(parse)(ctx, packet);
+	broken = AF_FN(read_packet)(ctx, work);
 	if (broken)
 		return FAIL(path, broken);
 	/* Which of the nodes: the API server's has an identity of its own. */
@@ -56,7 +56,7 @@ GLOBAL int AF_FN(to_overlay)(CTX *ctx, struct AF_FN(work) * work)
 	path = &work->path;
 	packet = &work->packet;
 	/* Invalid packets of the node itself are not dropped here. */
-	if (AF_FN(parse)(ctx, packet) || packet->ct_error)
+	if (AF_FN(read_packet)(ctx, work) || packet->ct_error)
 		return TC_ACT_OK;
 	error = AF_FN(answer_client)(ctx, work);
 	if (error)

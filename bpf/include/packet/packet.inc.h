@@ -49,17 +49,36 @@ static __always_inline void AF_FN(fragment_key)(const struct AF_FN(packet) * pac
 #define FRAGMENTS AF_JOIN(cilium_ipv, _frag_datagrams)
 #define FRAGMENTS_ON options.packet.AF_FN(fragments)
 
-/* Remembers the ports of a datagram whose first fragment this is. Returns 0, or less. */
+/* Remembers the ports of a datagram whose first fragment this is. Returns 0, or less. Echo messages
+ * wait until it is known that the packet goes on: see echo.h.
+ */
 static __always_inline int AF_FN(fragment_remember)(const struct AF_FN(packet) * packet)
 {
 	struct AF_FN(fragment_key) key = {};
 	struct fragment_ports ports = {.sport = packet->sport, .dport = packet->dport};
 
+	if (packet->proto == ICMP_PROTO)
+		return 0;
 	AF_FN(fragment_key)(packet, &key);
 	return map_update(&FRAGMENTS, &key, &ports, BPF_ANY);
 }
 
-/* Ports of a later fragment. Returns a drop reason, or 0. */
+static __always_inline int AF_FN(is_echo)(__u8 icmp_type)
+{
+	return icmp_type == AF_FN(ICMP_ECHO) || icmp_type == AF_FN(ICMP_ECHO_REPLY);
+}
+
+/* The id of an echo message is the source port of a request and the destination port of a reply. */
+static __always_inline void AF_FN(echo)(struct AF_FN(packet) * packet, __u8 type, __be16 id)
+{
+	packet->icmp_type = type;
+	if (type == AF_FN(ICMP_ECHO))
+		packet->sport = id;
+	else
+		packet->dport = id;
+}
+
+/* Ports of a later fragment, or type and id of the echo message. Returns a drop reason, or 0. */
 static __always_inline __u8 AF_FN(fragment_ports)(struct AF_FN(packet) * packet)
 {
 	struct AF_FN(fragment_key) key = {};
@@ -69,6 +88,10 @@ static __always_inline __u8 AF_FN(fragment_ports)(struct AF_FN(packet) * packet)
 	ports = bpf_map_lookup_elem(&FRAGMENTS, &key);
 	if (!ports)
 		return DROP_FRAGMENT_NOT_FOUND;
+	if (packet->proto == ICMP_PROTO) {
+		AF_FN(echo)(packet, bpf_ntohs(ports->dport), ports->sport);
+		return 0;
+	}
 	packet->sport = ports->sport;
 	packet->dport = ports->dport;
 	return 0;
@@ -79,36 +102,24 @@ static __always_inline void AF_FN(parse_icmp)(struct AF_FN(packet) * packet,
 {
 	packet->icmp_type = icmp->type;
 	packet->icmp_code = icmp->code;
-#if AF == 4
 	switch (icmp->type) {
-	case ICMP4_ECHO:
-		packet->sport = icmp->id;
+	case AF_FN(ICMP_ECHO):
+	case AF_FN(ICMP_ECHO_REPLY):
+		AF_FN(echo)(packet, icmp->type, icmp->id);
 		break;
-	case ICMP4_ECHO_REPLY:
-		packet->dport = icmp->id;
-		break;
+#if AF == 4
 	case ICMP4_UNREACHABLE:
 	case ICMP4_TIME_EXCEEDED:
 	case ICMP4_PARAMETER:
-		packet->related = 1;
-		break;
-	}
 #else
-	switch (icmp->type) {
-	case ICMP6_ECHO:
-		packet->sport = icmp->id;
-		break;
-	case ICMP6_ECHO_REPLY:
-		packet->dport = icmp->id;
-		break;
 	case ICMP6_UNREACHABLE:
 	case ICMP6_TOO_BIG:
 	case ICMP6_TIME_EXCEEDED:
 	case ICMP6_PARAMETER:
+#endif
 		packet->related = 1;
 		break;
 	}
-#endif
 }
 
 /* NAT tells flows of the protocol apart: by ports, or by the id of an echo. */
@@ -171,12 +182,11 @@ static __always_inline void AF_FN(parse_transport)(CTX *ctx, struct AF_FN(packet
 		packet->dport = ((const struct sctp *)l4)->destination;
 		break;
 	case ICMP_PROTO:
-		if (packet->fragment) {
-			packet->ct_error = DROP_INVALID;
-			break;
-		}
 		l4 = packet_bytes(ctx, packet->l4, sizeof(struct icmp));
-		if (l4)
+		/* No other messages need be larger than a packet. */
+		if (packet->fragment && (!l4 || !AF_FN(is_echo)(((const struct icmp *)l4)->type)))
+			packet->ct_error = DROP_INVALID;
+		else if (l4)
 			AF_FN(parse_icmp)(packet, l4);
 		else
 			packet->ct_error = DROP_CT_HEADER;
@@ -188,7 +198,8 @@ static __always_inline void AF_FN(parse_transport)(CTX *ctx, struct AF_FN(packet
 		packet->ct_error = DROP_CT_PROTOCOL;
 		return;
 	}
-	if (packet->fragment == FRAGMENT_FIRST && !packet->error)
+	/* What is dropped takes no place of others. */
+	if (packet->fragment == FRAGMENT_FIRST && !packet->ct_error)
 		AF_FN(fragment_remember)(packet);
 }
 

@@ -21,16 +21,23 @@
 /* Verdict where packets come by the tunnel: it is an ICMP error to its sender now. */
 #define GOES_BACK 0x103
 
+/* Bytes of the packet in an error, at most: the answer has at most 576 (RFC 1812 4.3.2.3) or 1280
+ * (RFC 4443 2.4). Anybody can ask for services without backends, whose answers are shorter.
+ */
+#define REPLY_BYTES4 512
+#define REPLY_BYTES6 1232
+#define REPLY_BYTES_NO_BACKEND4 64
+#define REPLY_BYTES_NO_BACKEND6 REPLY_BYTES6
+
 #define REPLY_CHUNK 32
-/* Bytes of the packet in an error, at most: the answer stays below 576 (RFC 1812 4.3.2.3). */
-#define REPLY_CHUNKS 16
+#define REPLY_CHUNKS (REPLY_BYTES6 / REPLY_CHUNK + 1)
 
 /* Sum over bytes of the packet, for a checksum. */
 static __always_inline __u32 sum_packet(CTX *ctx, __u32 offset, __u32 length, __u32 sum)
 {
 	__be32 chunk[REPLY_CHUNK / 4];
 
-	sum_chunks(ctx, offset, length, &sum, chunk, REPLY_CHUNK, REPLY_CHUNKS + 2);
+	sum_chunks(ctx, offset, length, &sum, chunk, REPLY_CHUNK, REPLY_CHUNKS);
 	return sum;
 }
 

@@ -13,16 +13,26 @@ GLOBAL int AF_FN(reply_error)(CTX *ctx, struct AF_FN(packet) * packet, __u32 typ
 	struct icmp *icmp, error = {.type = type_code >> 8,
 				    .code = type_code,
 				    .sequence = bpf_htons(type_code >> 16)};
-	__u32 sum;
+	__u32 sum, limit = type_code == AF_FN(NO_BACKEND) ? AF_FN(REPLY_BYTES_NO_BACKEND)
+							  : AF_FN(REPLY_BYTES);
+#if AF == 4
+	__u8 tos;
+#endif
 
 	if (!packet)
 		return -DROP_INVALID;
-	if (embedded > REPLY_CHUNKS * REPLY_CHUNK)
-		embedded = REPLY_CHUNKS * REPLY_CHUNK;
-#if AF == 6
+	if (embedded > limit)
+		embedded = limit;
+#if AF == 4
+	ip = packet_bytes(ctx, L3, sizeof(*ip));
+	if (!ip)
+		return -DROP_WRITE;
+	/* RFC 1812 4.3.2.5 */
+	tos = ip->tos;
+#else
 	if (!ratelimit_take_rate(RATELIMIT_ICMP6, ctx->ifindex, ICMP6_REPLY_RATE,
 				 ICMP6_REPLY_BURST))
-		return TC_ACT_SHOT;
+		return -DROP_RATE_LIMITED;
 #endif
 	if (reply_room(ctx, headers, embedded))
 		return -DROP_WRITE;
@@ -48,6 +58,7 @@ GLOBAL int AF_FN(reply_error)(CTX *ctx, struct AF_FN(packet) * packet, __u32 typ
 	__builtin_memset(ip, 0, sizeof(*ip));
 #if AF == 4
 	ip->version_ihl = 0x45;
+	ip->tos = tos;
 	ip->length = bpf_htons(headers + embedded);
 	ip->ttl = 64;
 	ip->proto = IPPROTO_ICMP;
@@ -75,6 +86,7 @@ static __always_inline int AF_FN(tell_mtu)(CTX *ctx, struct AF_FN(packet) * pack
 	/* It heard of that with the first fragment (RFC 1122 3.2.2). */
 	if (packet->fragment == FRAGMENT_LATER)
 		return FAIL(path, DROP_TOO_LARGE);
+	path->begins_echo = 0;
 	return AF_FN(reply_error)(ctx, packet, AF_FN(TOO_LARGE) | mtu << 16,
 				  packet_length(ctx) - L3);
 }
@@ -87,6 +99,7 @@ static __always_inline int AF_FN(out_of_hops)(CTX *ctx, struct AF_FN(packet) * p
 	/* It has an address of IPv4. */
 	if (options.packet.nat46x64 && is_embedded(packet->saddr))
 		return FAIL(path, DROP_TTL);
+	path->begins_echo = 0;
 	DEBUG(ctx, path, DEBUG_TIME_EXCEEDED, 0, 0);
 	copy6(packet->daddr, packet_options()->router6);
 	return reply_error6(ctx, packet, ICMP6_TIME_EXCEEDED << 8, ctx->len - L3);

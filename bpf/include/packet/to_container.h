@@ -8,14 +8,6 @@
 
 #include "host.h"
 
-/* The identity that the mark of a packet to a pod carries; 0 if it says nothing. */
-static __always_inline __u32 sender_of_mark(__u32 mark)
-{
-	if ((mark & MARK_MASK) == MARK_INGRESS_PROXY)
-		return identity_of_mark(mark);
-	return marked_identity(mark);
-}
-
 /* Origin of a packet with this mark. Without identity no program of this node has handled it, but
  * with legacy routing cil_from_netdev may have.
  */

@@ -6,7 +6,9 @@
  */
 GLOBAL int AF_FN(to_endpoint)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 {
-	struct AF_FN(packet) * packet;
+#if AF == 6
+	struct packet6 *packet;
+#endif
 	struct path *path;
 	__u8 broken;
 	int error;
@@ -15,11 +17,11 @@ GLOBAL int AF_FN(to_endpoint)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 	if (!work)
 		return -DROP_INVALID;
 	path = &work->path;
-	packet = &work->packet;
-	broken = AF_FN(parse)(ctx, packet);
+	broken = AF_FN(read_packet)(ctx, work);
 	if (broken)
 		return FAIL(path, broken);
 #if AF == 6
+	packet = &work->packet;
 	/* Neighbour discovery between kernel and pod: packets that were forwarded do not have this
 	 * hop limit (RFC 4861 7.1).
 	 */
@@ -31,7 +33,8 @@ GLOBAL int AF_FN(to_endpoint)(CTX *ctx, struct AF_FN(work) * work, __u32 how)
 	    is_link_multicast(packet->daddr))
 		return TC_ACT_OK;
 #endif
-	path->source_identity = AF_FN(sender_identity)(ctx, work);
+	AF_FN(resolve_sender)(work);
+	path->source_identity = AF_FN(host_identity)(ctx, work);
 	work->way.ifindex = ctx->ifindex;
 	error = AF_FN(receive)(ctx, work, how);
 	return error ? error : TC_ACT_OK;

@@ -16,7 +16,9 @@ struct AF_FN(work) {
 	__u8 translated_back; /* an answer, whose destination was translated */
 	__u8 names_service;   /* an ICMP error to a client outside, which sent to that */
 	struct AF_FN(packet) packet;
-	struct AF_FN(packet) inner; /* of an ICMP error: what caused it */
+	struct AF_FN(packet) inner;		    /* of an ICMP error: what caused it */
+	struct AF_FN(fragment_key) message ALIGNED; /* of the first fragment of an echo message */
+	struct fragment_ports echo;
 	struct endpoint sender;
 	struct device device;
 	struct tunnel_peer peer;

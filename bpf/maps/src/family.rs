@@ -490,7 +490,7 @@ mod tests {
         let mut unique = names.clone();
         unique.dedup();
         assert_eq!(names, unique);
-        assert_eq!(names.len(), 46);
+        assert_eq!(names.len(), 47);
     }
 
     #[test]

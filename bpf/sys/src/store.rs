@@ -5,8 +5,9 @@
 //! All maps of the datapath are pinned in `<root>/tc/globals` by their full names. A pinned map whose type,
 //! sizes or flags are not what is wanted belongs to another version or configuration. Programs still use it,
 //! so it stays pinned while a new map grows beside it under a temporary name; once all programs run with
-//! the new one it takes over the pin. What programs alone know, the entries of LRU maps, goes over to the new map if only
-//! its size or flags differ. A [`Hold`] says that programs are about to be attached: while one
+//! the new one it takes over the pin. Its entries go over to the new map if only its size or flags differ: before
+//! anything reads the new map, and those of LRU maps, which programs write, again when the programs are switched
+//! ([`MapStore::carry_pending`], [`Hold::release`]). A [`Hold`] says that programs are about to be attached: while one
 //! is held, take-overs wait for [`Hold::release`].
 
 use std::{
@@ -23,6 +24,8 @@ use std::{
 use parking_lot::Mutex;
 
 mod carry;
+
+pub use carry::Carried;
 
 use crate::{
     map::{
@@ -49,8 +52,10 @@ struct State {
     /// Maps that this process has decided on: whoever asks again gets the same one. Open, so that they can be pinned
     /// again.
     decided: HashMap<String, OwnedFd>,
-    /// Replaced maps whose entries go over to the new ones, until these have the pins.
+    /// Replaced maps that programs go on to write until the new ones have the pins.
     carried: HashMap<String, KernelMap>,
+    /// What became of the entries of replaced maps.
+    reports: HashMap<String, Carried>,
     /// Names and types of the fields of new maps.
     types: Option<MapTypes>,
 }
@@ -77,6 +82,7 @@ impl MapStore {
             pending: HashMap::new(),
             decided: HashMap::new(),
             carried: HashMap::new(),
+            reports: HashMap::new(),
             types: None,
         };
         Arc::new(Self {
@@ -236,6 +242,26 @@ impl MapStore {
         remove(name, &directory.join(name))
     }
 
+    /// What became of the entries of a map that was replaced since the last call.
+    pub fn take_carried(&self, name: &str) -> Option<Carried> {
+        self.state.lock().reports.remove(name)
+    }
+
+    /// Copies what programs wrote since the maps were replaced: to be called right before they are switched, so that
+    /// flows which began meanwhile are known after it.
+    ///
+    /// # Errors
+    ///
+    /// [`MapError::Walk`] names the first map whose entries could not be copied; those of others are.
+    pub fn carry_pending(&self) -> Result<(), MapError> {
+        let state = self.state.lock();
+        let pending = state.pending.iter();
+        let results: Vec<_> = pending
+            .map(|(name, temporary)| state.carry_new(name, temporary))
+            .collect();
+        results.into_iter().collect()
+    }
+
     /// Maps were replaced and wait for their pins.
     pub fn has_pending(&self) -> bool {
         !self.state.lock().pending.is_empty()
@@ -304,14 +330,19 @@ impl State {
         let map = create(self.types.as_ref(), &temporary)?;
         if let Some(old) = carried {
             // Before programs use the new map: a flow keeps its backend and its source port.
-            let entries = carry_over(name, &old, &map)?;
+            let carried = carry::carry(&old, &map).map_err(|source| walk(name, source))?;
+            let (entries, lost) = (carried.entries, carried.lost.len());
             tracing::info!(
                 map = name,
                 reason,
                 entries,
+                lost,
                 "replacing a pinned map, its entries are kept"
             );
-            self.carried.insert(name.to_owned(), old);
+            self.reports.insert(name.to_owned(), carried);
+            if carry::is_written_by_programs(spec.kind) {
+                self.carried.insert(name.to_owned(), old);
+            }
         } else {
             tracing::warn!(
                 map = name,
@@ -330,11 +361,18 @@ impl State {
     /// Moves the pin of a replaced map to the new one, with the entries that programs made in the old one meanwhile.
     fn take_over(&mut self, name: &str, temporary: &Path) -> Result<(), MapError> {
         let path = self.directory().join(name);
-        if let Some(old) = self.carried.remove(name) {
-            let map = KernelMap::open(name, temporary)?;
-            carry_over(name, &old, &map)?;
-        }
+        self.carry_new(name, temporary)?;
+        self.carried.remove(name);
         take_over(name, temporary, &path)
+    }
+
+    fn carry_new(&self, name: &str, temporary: &Path) -> Result<(), MapError> {
+        let Some(old) = self.carried.get(name) else {
+            return Ok(());
+        };
+        let map = KernelMap::open(name, temporary)?;
+        carry::carry_new(old, &map).map_err(|source| walk(name, source))?;
+        Ok(())
     }
 
     fn directory(&self) -> PathBuf {
@@ -395,11 +433,11 @@ impl Drop for Hold {
     }
 }
 
-fn carry_over(name: &str, from: &KernelMap, to: &KernelMap) -> Result<usize, MapError> {
-    carry::carry(from, to).map_err(|source| MapError::Walk {
+fn walk(name: &str, source: io::Error) -> MapError {
+    MapError::Walk {
         map: name.to_owned(),
         source,
-    })
+    }
 }
 
 fn make_directory(path: &Path) -> Result<(), MapError> {

@@ -9,6 +9,43 @@ use crate::console;
 use crate::finding::Code;
 use crate::show::{GraphFormat, GraphView};
 
+/// What stands in place of flags alone, or between them.
+const WORDS: [&str; 3] = ["hive", "help", "version"];
+/// Flags of `hive` commands that have a value.
+const DRAWING: [&str; 4] = ["format", "module", "from", "depth"];
+
+/// Moves sub-commands to the front, with the command of `hive`: flags may stand before, between and behind them. `has_value`
+/// says whether a flag of the program takes the next argument as its value.
+pub(super) fn words_first(args: Vec<String>, has_value: impl Fn(&str) -> bool) -> Vec<String> {
+    let (mut words, mut others): (Vec<String>, Vec<String>) = Default::default();
+    let mut args = args.into_iter();
+    while let Some(arg) = args.next() {
+        let is_word = match words.first().map(String::as_str) {
+            None => WORDS.contains(&arg.as_str()),
+            Some(word) => word == "hive" && words.len() == 1 && !arg.starts_with('-'),
+        };
+        if is_word {
+            words.push(arg);
+            continue;
+        }
+        let flag = arg.strip_prefix("--").filter(|flag| !flag.is_empty());
+        let takes_next = flag.is_some_and(|flag| DRAWING.contains(&flag) || has_value(flag));
+        let is_last = !arg.starts_with('-') || arg == "--";
+        others.push(arg);
+        if takes_next {
+            others.extend(args.next());
+        } else if is_last {
+            break;
+        }
+    }
+    words.into_iter().chain(others).chain(args).collect()
+}
+
+/// Whether there may be a sub-command behind flags.
+pub(super) fn may_have_words(args: &[String]) -> bool {
+    args.iter().any(|arg| WORDS.contains(&arg.as_str()))
+}
+
 /// A sub-command that shows the hive instead of running it.
 pub(super) struct Introspection {
     command: String,

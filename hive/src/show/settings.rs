@@ -219,6 +219,18 @@ fn docs(settings: Vec<SettingInfo>, env_prefix: &str) -> String {
 /// that can be read.
 #[cfg(feature = "run")]
 pub(crate) fn declared(hive: &crate::assembly::Hive, settings: &crate::config::Settings) -> Vec<SettingInfo> {
+    let mut infos = with_hidden(hive, settings);
+    infos.retain(|setting| !setting.hidden);
+    infos.sort_by(|a, b| a.name.cmp(&b.name));
+    infos
+}
+
+/// All settings, also those that are not shown in help.
+#[cfg(feature = "run")]
+pub(crate) fn with_hidden(
+    hive: &crate::assembly::Hive,
+    settings: &crate::config::Settings,
+) -> Vec<SettingInfo> {
     // What is wrong is reported by the plan.
     let mut findings = Vec::new();
     let mut flat = crate::plan::flatten(hive, &mut findings);
@@ -232,9 +244,7 @@ pub(crate) fn declared(hive: &crate::assembly::Hive, settings: &crate::config::S
         }
         infos
     });
-    let mut infos: Vec<_> = infos.filter(|setting| !setting.hidden).collect();
-    infos.sort_by(|a, b| a.name.cmp(&b.name));
-    infos
+    infos.collect()
 }
 
 /// The help text of the flags of a hive that cannot be planned with these settings.

@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use parking_lot::Mutex;
+
 use crate::{
     Db, Error, ReadTxn, RwTable, Snapshot, Table, Watch, WriteTxn,
     db::{DbInner, Root, TableMeta},
@@ -54,9 +56,18 @@ pub struct InitGuard {
     pub(crate) meta: Arc<TableMeta>,
     pub(crate) number: u64,
     name: Arc<str>,
+    since: Since,
 }
 
+/// When a source began to deliver; `None` before.
+pub(crate) type Since = Arc<Mutex<Option<Instant>>>;
+
 impl InitGuard {
+    /// The source begins to deliver now: from here on it counts whether it is late.
+    pub fn begin(&self) {
+        *self.since.lock() = Some(Instant::now());
+    }
+
     /// Name from the registration.
     pub fn name(&self) -> &str {
         &self.name
@@ -83,6 +94,17 @@ impl<T: Send + Sync + 'static> RwTable<T> {
     /// # Errors
     /// [`Error::InitializerExists`] if one of that name is pending, [`Error::NotLocked`].
     pub fn register_initializer(&self, txn: &mut WriteTxn, name: &str) -> Result<InitGuard, Error> {
+        let guard = self.announce_initializer(txn, name)?;
+        guard.begin();
+        Ok(guard)
+    }
+
+    /// [`register_initializer`](Self::register_initializer) for a source that may begin much later, such as one that only a
+    /// leader runs: it is late by the time from [`InitGuard::begin`] on.
+    ///
+    /// # Errors
+    /// [`Error::InitializerExists`] if one of that name is pending, [`Error::NotLocked`].
+    pub fn announce_initializer(&self, txn: &mut WriteTxn, name: &str) -> Result<InitGuard, Error> {
         let meta = &self.0.meta;
         let table = txn.table(meta)?;
         let mut pending = table.state.initializers().pending().iter();
@@ -94,15 +116,17 @@ impl<T: Send + Sync + 'static> RwTable<T> {
         }
         let number = meta.registrations.fetch_add(1, Ordering::Relaxed);
         let name: Arc<str> = name.into();
+        let since = Since::default();
         table.initializers_mut().add(Initializer {
             number,
             name: Arc::clone(&name),
-            since: Instant::now(),
+            since: Arc::clone(&since),
         });
         Ok(InitGuard {
             meta: Arc::clone(meta),
             number,
             name,
+            since,
         })
     }
 }
@@ -165,7 +189,10 @@ impl DbInner {
                 continue;
             };
             let pending = state.initializers().pending();
-            let is_late = |pending: &&Initializer| now.saturating_duration_since(pending.since) >= LATE;
+            let is_late = |pending: &&Initializer| {
+                let since = *pending.since.lock();
+                since.is_some_and(|since| now.saturating_duration_since(since) >= LATE)
+            };
             let names: Vec<String> = pending
                 .iter()
                 .filter(is_late)

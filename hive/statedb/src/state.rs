@@ -2,7 +2,7 @@
 
 //! Content of one table at one moment, and the changes a write transaction makes to it.
 
-use std::{any::Any, sync::Arc, time::Instant};
+use std::{any::Any, sync::Arc};
 
 use smallvec::SmallVec;
 
@@ -47,7 +47,7 @@ pub(crate) struct Initializer {
     /// Number of the registration.
     pub(crate) number: u64,
     pub(crate) name: Arc<str>,
-    pub(crate) since: Instant,
+    pub(crate) since: crate::initializer::Since,
 }
 
 impl Initializers {

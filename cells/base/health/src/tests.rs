@@ -38,7 +38,7 @@ fn report(sink: Arc<dyn HealthSink>) {
     done.ok("finished");
     done.close();
     let stopped = agent("m4").scope("stopped");
-    stopped.ok("running");
+    stopped.ok("ok");
     stopped.stopped("now stopped");
 }
 
@@ -94,7 +94,7 @@ async fn tree_is_aligned_by_block() {
         "├── m2",
         "│   └── degraded                                    [DEGRADED] broken (0s, x1)",
         "└── m4",
-        "    └── stopped                                     [STOPPED] running (0s, x1)",
+        "    └── stopped                                     [STOPPED] ok (0s, x1)",
         "",
         "",
     ];

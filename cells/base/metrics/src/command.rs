@@ -68,6 +68,9 @@ struct DumpedSeries {
     #[serde(skip_serializing_if = "Option::is_none")]
     histogram: Option<DumpedQuantiles>,
     latest: String,
+    /// Which samples exist, bit 0 the newest; for the page alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exists: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -127,6 +130,7 @@ impl From<SampledSeries> for DumpedSeries {
             number,
             histogram,
             latest,
+            exists: None,
         }
     }
 }

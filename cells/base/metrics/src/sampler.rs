@@ -18,7 +18,7 @@ use crate::series::{Series, label_text};
 /// Samples kept of a series.
 pub const SAMPLES: usize = 24;
 
-/// Values at the sampling times, newest first; 0 where there is no sample yet.
+/// Values at the sampling times, newest first; 0 where there is no sample.
 type Ring = [f32; SAMPLES];
 
 /// Keeps samples of all metrics of a registry, enabled or not.
@@ -38,9 +38,24 @@ impl fmt::Debug for Sampler {
 
 struct Kept {
     values: SampledValues,
+    exists: Existing,
     /// Of a histogram: the counts at the last sample.
     last: Option<Distribution>,
     sampled: Instant,
+}
+
+/// Which of the samples exist: bit 0 is the newest one. A histogram has none where nothing was observed since the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Existing(pub(crate) u32);
+
+impl Existing {
+    fn push(&mut self, exists: bool) {
+        self.0 = (self.0 << 1 | u32::from(exists)) & ((1 << SAMPLES) - 1);
+    }
+
+    pub(crate) fn has(self, at: usize) -> bool {
+        self.0 >> at & 1 == 1
+    }
 }
 
 /// The samples of a series.
@@ -68,6 +83,7 @@ pub struct SampledSeries {
     pub labels: String,
     /// The samples.
     pub values: SampledValues,
+    pub(crate) exists: Existing,
 }
 
 impl SampledSeries {
@@ -112,6 +128,9 @@ impl Sampler {
             let kept = state.entry(key).or_insert_with(|| Kept::new(value, now));
             kept.push(value, now);
         }
+        for kept in state.values_mut().filter(|kept| kept.sampled != now) {
+            kept.push_none();
+        }
         series.len()
     }
 
@@ -131,6 +150,7 @@ impl Sampler {
             name: name.clone(),
             labels: labels.clone(),
             values: kept.values.clone(),
+            exists: kept.exists,
         });
         series.collect()
     }
@@ -149,15 +169,30 @@ impl Kept {
         };
         Self {
             values,
+            exists: Existing::default(),
             last: None,
             sampled: now,
+        }
+    }
+
+    /// The series was not there when samples were taken.
+    fn push_none(&mut self) {
+        self.exists.push(false);
+        match &mut self.values {
+            SampledValues::Number(ring) => push(ring, 0.0),
+            SampledValues::Quantiles { p50, p90, p99 } => {
+                [p50, p90, p99].into_iter().for_each(|ring| push(ring, 0.0));
+            }
         }
     }
 
     fn push(&mut self, value: &Value, now: Instant) {
         self.sampled = now;
         match (&mut self.values, value) {
-            (SampledValues::Number(ring), Value::Number(number)) => push(ring, *number),
+            (SampledValues::Number(ring), Value::Number(number)) => {
+                push(ring, *number);
+                self.exists.push(true);
+            }
             (SampledValues::Quantiles { p50, p90, p99 }, Value::Distribution(distribution)) => {
                 let new = match &self.last {
                     Some(last) => distribution.since(last),
@@ -166,6 +201,7 @@ impl Kept {
                 push(p50, new.quantile(0.5));
                 push(p90, new.quantile(0.9));
                 push(p99, new.quantile(0.99));
+                self.exists.push(new.count() > 0);
                 self.last = Some(distribution.clone());
             }
             // A metric does not change its kind; if one did, its new values start afresh.
@@ -207,6 +243,39 @@ mod tests {
         };
         assert_eq!(ring[..4], [3.0, 2.0, 1.0, 0.0]);
         assert_eq!((series.text(0).as_str(), series.text(5).as_str()), ("3", "0"));
+        assert_eq!(series.exists, Existing(0b111));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn samples_exist_where_a_series_was_there_or_a_histogram_observed() {
+        let gauge = GaugeVec::new(Opts::new("a", ""), ["l"]);
+        let histogram = Histogram::new(Opts::new("b", ""));
+        let sampler = sampler(vec![Arc::new(gauge.clone()), Arc::new(histogram.clone())]);
+        let sample = async || {
+            tokio::time::advance(Duration::from_secs(300)).await;
+            sampler.sample();
+        };
+
+        sample().await;
+        gauge.with(["1"]).set(1.0);
+        histogram.observe(1.0);
+        sample().await;
+        gauge.clear();
+        sample().await;
+        gauge.with(["1"]).set(2.0);
+        histogram.observe(1.0);
+        sample().await;
+
+        let exists: Vec<u32> = sampler.series().iter().map(|series| series.exists.0).collect();
+        assert_eq!(exists, [0b101, 0b0101]);
+        assert_eq!(
+            (sampler.series()[0].text(1), sampler.series()[0].text(2)),
+            ("0".into(), "1".into())
+        );
+        for _ in 0..SAMPLES {
+            sample().await;
+        }
+        assert_eq!(sampler.series()[0].exists.0.count_ones() as usize, SAMPLES);
     }
 
     #[tokio::test]

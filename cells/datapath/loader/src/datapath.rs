@@ -291,6 +291,8 @@ impl PacketDatapath {
             let loaded = self.load(options)?;
             tracing::info!("programs of interfaces loaded");
             state.loaded = Some(loaded);
+            // Loading took a while: flows that began meanwhile are known to the new programs, too.
+            self.store.carry_pending()?;
         }
         let mut errors = Vec::new();
         let wanted = self.wanted(devices);

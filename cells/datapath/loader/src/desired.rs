@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use skep_bpf_maps::endpoint::{self, VlanKey, device_flags};
 use skep_datapath_config::{AddressFamilies, AttachConfig, MtuConfig};
 use skep_endpoint_hooks::{HOST_DEVICE as HOST, NET_DEVICE as NET};
-use skep_node::{Device, LocalNode, NodeAddress, Vlan};
+use skep_node::{Device, LocalNode, NodeAddress, Vlan, WILDCARD_DEVICE};
 
 use crate::{overlay::VXLAN, pair::PairPlan};
 
@@ -86,6 +86,16 @@ pub(crate) struct Tables<'a> {
 impl<'a> Tables<'a> {
     fn device(&self, name: &str) -> Option<&'a Device> {
         self.devices.iter().copied().find(|device| device.name == name)
+    }
+
+    /// Addresses of a device, then those of the node as a whole: what leaves by a device that has no address of its own, as
+    /// where the node's address is on loopback, has these.
+    fn sources(&self, device: &str) -> impl Iterator<Item = &'a NodeAddress> {
+        let of = |name: &str| {
+            let rows = self.addresses.iter().copied();
+            rows.filter(|row| row.device_name == name).collect::<Vec<_>>()
+        };
+        of(device).into_iter().chain(of(WILDCARD_DEVICE))
     }
 }
 
@@ -188,11 +198,7 @@ fn router6(tables: &Tables<'_>, config: &AttachConfig, cidr: Option<ipnet::Ipv6N
 
 fn native(device: &Device, tables: &Tables<'_>, families: &AddressFamilies) -> NativeDevice {
     let (mut masquerade4, mut masquerade6) = (None, None);
-    let rows = tables
-        .addresses
-        .iter()
-        .filter(|row| row.device_name == device.name && row.primary);
-    for row in rows {
+    for row in tables.sources(&device.name).filter(|row| row.primary) {
         match row.addr {
             IpAddr::V4(address) if families.ipv4 => masquerade4 = masquerade4.or(Some(address)),
             IpAddr::V6(address) if families.ipv6 => masquerade6 = masquerade6.or(Some(address)),
@@ -231,13 +237,9 @@ fn direct_routing(
     };
     // The address by which others know the node, if the device has it.
     let mut best: BTreeMap<bool, IpAddr> = BTreeMap::new();
-    let rows = tables
-        .addresses
-        .iter()
-        .filter(|row| row.device_name == device.name);
-    for row in rows {
+    for row in tables.sources(&device.name) {
         let is_ipv4 = row.addr.is_ipv4();
-        if node_ip(is_ipv4) == Some(row.addr) {
+        if node_ip(is_ipv4) == Some(row.addr) && row.device_name == device.name {
             best.insert(is_ipv4, row.addr);
         } else if row.primary {
             best.entry(is_ipv4).or_insert(row.addr);
@@ -274,11 +276,7 @@ mod tests {
             hardware_addr: HardwareAddr(Box::new([2, 0, 0, 0, 0, 1])),
             addrs: addrs
                 .iter()
-                .map(|text| DeviceAddress {
-                    addr: text.parse().unwrap(),
-                    secondary: false,
-                    scope: 0,
-                })
+                .map(|text| DeviceAddress::new(text.parse().unwrap()))
                 .collect(),
             ..Device::default()
         }
@@ -351,6 +349,26 @@ mod tests {
     }
 
     #[test]
+    fn devices_without_an_address_send_with_that_of_the_node() {
+        let found = desired(
+            &[device("eth0", 2, &[]), device("eth1", 3, &["192.0.2.1"])],
+            &[
+                row("*", "198.51.100.1", true),
+                row("*", "2001:db8::1", true),
+                row("eth1", "192.0.2.1", true),
+            ],
+            &node(&[], "198.51.100.1"),
+            |_, config| config.direct_routing_device = "eth0".to_owned(),
+        );
+
+        let masquerade4 = |index: usize| found.devices[index].masquerade4.unwrap().to_string();
+        assert_eq!([masquerade4(0), masquerade4(1)], ["198.51.100.1", "192.0.2.1"]);
+        assert_eq!(found.devices[0].masquerade6, Some("2001:db8::1".parse().unwrap()));
+        let direct = found.direct_routing.unwrap();
+        assert_eq!(direct.ipv4, Some("198.51.100.1".parse().unwrap()));
+    }
+
+    #[test]
     fn devices_without_an_ethernet_header_are_marked() {
         // WireGuard has no hardware address, GRE that of its tunnel.
         for address in [&[][..], &[192, 0, 2, 1]] {
@@ -417,6 +435,7 @@ mod tests {
             row("eth0", "198.51.100.1", true),
             row("eth1", "10.0.0.5", true),
             row("eth1", "10.0.0.6", false),
+            row("*", "10.0.0.6", true),
         ];
         let node = node(&[], "10.0.0.6");
         let found = |edit: &dyn Fn(&mut AttachConfig)| {

@@ -17,6 +17,7 @@ use skep_bpf_maps::{
 use skep_bpf_sys::{
     KernelMap, Map, MapError, MapStore, MemoryMap, NestedMap, RawMap,
     map::{LateMap, ObservedMap, Plain},
+    store::Carried,
 };
 
 use crate::{
@@ -25,6 +26,9 @@ use crate::{
     observer::{FailedEntry, MapLog, MapMetrics},
     owner::Owners,
 };
+
+/// Keys of lost entries that a warning names.
+const LOST_NAMED: usize = 16;
 
 /// Where maps are.
 pub(crate) enum Backing {
@@ -230,6 +234,9 @@ impl Maps {
             // Also at a second start, which pins the map again.
             Backing::Kernel(store) if map.is_pinned => {
                 map.late.fill(Arc::new(store.provide(spec)?));
+                if let Some(carried) = store.take_carried(spec.name) {
+                    map.report_lost(&carried);
+                }
             }
             Backing::Kernel(store) => {
                 if map.late.get().is_none() {
@@ -249,6 +256,22 @@ impl std::fmt::Debug for Maps {
 }
 
 impl OpenMap {
+    // The owner of the map reports what it cannot write there, each time it tries.
+    fn report_lost(&self, carried: &Carried) {
+        if carried.lost.is_empty() {
+            return;
+        }
+        let named = carried.lost.iter().take(LOST_NAMED);
+        let keys: Vec<String> = named.map(|key| self.family.key.text(key)).collect();
+        tracing::warn!(
+            map = self.family.name,
+            setting = self.family.size_setting(),
+            lost = carried.lost.len(),
+            keys = keys.join("; "),
+            "the map is smaller than it was, and has no room for some of its entries"
+        );
+    }
+
     /// Its family.
     pub fn family(&self) -> &'static Family {
         self.family

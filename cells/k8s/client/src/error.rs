@@ -15,6 +15,16 @@ pub struct Status {
     pub reason: String,
     /// Message for people, such as `services "web" not found`.
     pub message: String,
+    /// More about the failure.
+    pub details: StatusDetails,
+}
+
+/// Details of a [`Status`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct StatusDetails {
+    /// Seconds to wait until the request is repeated; 0 if nothing is said.
+    pub retry_after_seconds: u64,
 }
 
 impl Status {
@@ -24,6 +34,7 @@ impl Status {
             code,
             reason: reason.to_owned(),
             message: message.into(),
+            details: StatusDetails::default(),
         }
     }
 }

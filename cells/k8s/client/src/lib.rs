@@ -25,7 +25,7 @@ mod watcher;
 
 pub use api::Api;
 pub use client::{Client, DisabledClient, ListerWatcher, RawPage, RawWatch, ServerVersion, WatchStream};
-pub use error::{ApiError, Status};
+pub use error::{ApiError, Status, StatusDetails};
 pub use event::{Change, ObjectEvent, Page, RawEvent, WatchEvent};
 pub use options::{
     DeleteOptions, ListOptions, Patch, Preconditions, ResourceVersionMatch, Subresource, WatchOptions,

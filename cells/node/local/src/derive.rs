@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use crate::address::{NodeAddress, WILDCARD_DEVICE};
-use crate::device::{Device, DeviceAddress};
+use crate::device::{AddressState, Device, DeviceAddress};
 
 /// The agent's own device: its addresses are the node's, but node ports are not open there.
 const HOST_DEVICE: &str = "cilium_host";
@@ -56,6 +56,7 @@ fn usable<'a>(device: &'a Device, rules: &AddressRules) -> Vec<&'a DeviceAddress
                 IpAddr::V6(addr) => addr.is_unicast_link_local(),
             };
             rules.uses(own.addr)
+                && own.state.accepts()
                 && own.scope <= LARGEST_SCOPE
                 && !link_local
                 && !own.addr.is_loopback()
@@ -63,44 +64,62 @@ fn usable<'a>(device: &'a Device, rules: &AddressRules) -> Vec<&'a DeviceAddress
         })
         .collect();
     addrs.sort_by_key(|own| {
-        let known = rules.node_addrs.contains(&own.addr);
-        (!known, own.secondary, own.scope, is_private(own.addr), own.addr)
+        let (is_known, is_private) = (rules.node_addrs.contains(&own.addr), is_private(own.addr));
+        (
+            own.state,
+            !is_known,
+            own.secondary,
+            own.scope,
+            is_private,
+            own.addr,
+        )
     });
     addrs
 }
 
-/// Addresses of one device, with their use. Empty if the device is down or not selected.
+/// Addresses of one device, with their use. Empty if the device is down or not selected, but for the node's addresses
+/// in the cluster on loopback and dummy devices.
 pub fn device_addresses(device: &Device, rules: &AddressRules) -> Vec<NodeAddress> {
     let is_host_device = device.name == HOST_DEVICE;
-    if !device.is_up() || !(device.selected || is_host_device) {
+    if !device.is_up() {
         return Vec::new();
     }
-    let mut rows: Vec<NodeAddress> = usable(device, rules)
-        .into_iter()
-        .map(|own| NodeAddress {
-            addr: own.addr,
-            node_port: !is_host_device
-                && rules
-                    .node_port_networks
-                    .iter()
-                    .any(|network| network.contains(&own.addr)),
-            primary: false,
-            device_name: device.name.clone(),
-        })
+    let has_networks = !rules.node_port_networks.is_empty();
+    let in_networks = |own: &DeviceAddress| {
+        let mut networks = rules.node_port_networks.iter();
+        networks.any(|network| network.contains(&own.addr))
+    };
+    let row = |own: &DeviceAddress, node_port: bool| NodeAddress {
+        addr: own.addr,
+        node_port,
+        primary: false,
+        device_name: device.name.clone(),
+    };
+    let addrs = usable(device, rules);
+    if !(device.selected || is_host_device) {
+        // Packets to them arrive by other devices, and "node:port" is to be answered there, too.
+        let known = addrs
+            .into_iter()
+            .filter(|own| device.is_reached_through_others() && rules.node_addrs.contains(&own.addr));
+        return known
+            .map(|own| row(own, !has_networks || in_networks(own)))
+            .collect();
+    }
+    let mut rows: Vec<NodeAddress> = addrs
+        .iter()
+        .map(|own| row(own, !is_host_device && in_networks(own)))
         .collect();
     for ipv4 in [true, false] {
-        let find = |private: bool| {
-            rows.iter()
-                .position(|row| row.addr.is_ipv4() == ipv4 && is_private(row.addr) == private)
-        };
-        let (private, public) = (find(true), find(false));
-        if rules.node_port_networks.is_empty()
-            && !is_host_device
-            && let Some(chosen) = private.or(public)
-        {
-            rows[chosen].node_port = true;
+        let family = || (0..addrs.len()).filter(|row| addrs[*row].addr.is_ipv4() == ipv4);
+        // Private addresses if there are any. Deprecated ones may have clients from when they were preferred.
+        let class = family().map(|row| !is_private(addrs[row].addr)).min();
+        let has_class = |row: &usize| Some(!is_private(addrs[*row].addr)) == class;
+        for (place, chosen) in family().filter(has_class).enumerate() {
+            let has_clients = addrs[chosen].state == AddressState::Deprecated;
+            rows[chosen].node_port |= !has_networks && !is_host_device && (place == 0 || has_clients);
         }
-        if let Some(chosen) = public.or(private) {
+        let rank = |row: &usize| (addrs[*row].state, is_private(addrs[*row].addr));
+        if let Some(chosen) = family().min_by_key(rank) {
             rows[chosen].primary = true;
         }
     }
@@ -117,6 +136,8 @@ pub fn fallback_addresses<'a>(
         for own in usable(device, rules) {
             let known = rules.node_addrs.contains(&own.addr);
             let rank = (
+                !(known || device.selected),
+                own.state,
                 !known,
                 !device.selected,
                 own.secondary,
@@ -165,9 +186,8 @@ mod tests {
                 .map(|addr| {
                     let (addr, scope) = addr.split_once('@').unwrap_or((addr, "0"));
                     DeviceAddress {
-                        addr: addr.parse().unwrap(),
-                        secondary: false,
                         scope: scope.parse().unwrap(),
+                        ..DeviceAddress::new(addr.parse().unwrap())
                     }
                 })
                 .collect(),
@@ -334,6 +354,114 @@ mod tests {
             &device_addresses(&eth, &rules()),
             &["10.0.0.3 nodeport primary", "10.0.0.2", "10.0.0.1"],
         );
+    }
+
+    fn in_state(name: &str, addrs: &[(&str, AddressState)]) -> Device {
+        let mut found = device(name, &addrs.iter().map(|(addr, _)| *addr).collect::<Vec<_>>());
+        for (own, (_, state)) in found.addrs.iter_mut().zip(addrs) {
+            own.state = *state;
+        }
+        found
+    }
+
+    #[test]
+    fn deprecated_addresses_are_sources_only_without_another() {
+        use AddressState::{Deprecated, Preferred};
+        let one = in_state("eth0", &[("2001:db8::1", Deprecated), ("fd00::1", Preferred)]);
+        assert_rows(
+            &device_addresses(&one, &rules()),
+            &["fd00::1 nodeport primary", "2001:db8::1"],
+        );
+        assert_rows(
+            &fallback_addresses([&one].into_iter(), &rules()),
+            &["fd00::1 primary"],
+        );
+
+        let all = in_state("eth0", &[("2001:db8::1", Deprecated), ("fd00::1", Deprecated)]);
+        assert_rows(
+            &device_addresses(&all, &rules()),
+            &["2001:db8::1 primary", "fd00::1 nodeport"],
+        );
+
+        // Kubernetes knows the node by an address that is about to go.
+        let known = AddressRules {
+            node_addrs: vec!["2001:db8::1".parse().unwrap()],
+            ..rules()
+        };
+        assert_rows(
+            &fallback_addresses([&one].into_iter(), &known),
+            &["fd00::1 primary"],
+        );
+        // Better than that of another device, which may lead nowhere.
+        let docker = Device {
+            selected: false,
+            ..device("docker0", &["2001:db8:d::1"])
+        };
+        let only = in_state("eth0", &[("2001:db8::1", Deprecated)]);
+        assert_rows(
+            &fallback_addresses([&docker, &only].into_iter(), &known),
+            &["2001:db8::1 primary"],
+        );
+    }
+
+    #[test]
+    fn deprecated_addresses_keep_their_node_ports() {
+        use AddressState::{Deprecated, Preferred};
+        let eth = in_state(
+            "eth0",
+            &[
+                ("10.0.0.1", Deprecated),
+                ("10.0.0.2", Deprecated),
+                ("10.0.0.3", Preferred),
+                ("10.0.0.4", Preferred),
+                ("198.51.100.1", Deprecated),
+            ],
+        );
+
+        assert_rows(
+            &device_addresses(&eth, &rules()),
+            &[
+                "10.0.0.3 nodeport primary",
+                "10.0.0.4",
+                "198.51.100.1",
+                "10.0.0.1 nodeport",
+                "10.0.0.2 nodeport",
+            ],
+        );
+    }
+
+    #[test]
+    fn tentative_and_duplicate_addresses_are_not_the_nodes() {
+        use AddressState::{Duplicate, Tentative};
+        let eth = in_state("eth0", &[("fd00::1", Tentative), ("fd00::2", Duplicate)]);
+
+        assert_rows(&device_addresses(&eth, &rules()), &[]);
+        assert_rows(&fallback_addresses([&eth].into_iter(), &rules()), &[]);
+    }
+
+    #[test]
+    fn addresses_of_the_node_on_loopback_and_dummy_devices_have_node_ports() {
+        let known = AddressRules {
+            node_addrs: vec!["192.0.2.1".parse().unwrap()],
+            ..rules()
+        };
+        let unselected = |name, flags, kind: &str| Device {
+            flags: DeviceFlags(DeviceFlags::UP | flags),
+            kind: kind.to_owned(),
+            selected: false,
+            ..device(name, &["192.0.2.1", "192.0.2.2", "127.0.0.1@254"])
+        };
+        let loopback = unselected("lo", DeviceFlags::LOOPBACK, "device");
+        for device in [&loopback, &unselected("dummy1", 0, "dummy")] {
+            assert_rows(&device_addresses(device, &known), &["192.0.2.1 nodeport"]);
+        }
+        assert_rows(&device_addresses(&unselected("eth9", 0, "device"), &known), &[]);
+
+        let elsewhere = AddressRules {
+            node_port_networks: vec!["10.0.0.0/8".parse().unwrap()],
+            ..known
+        };
+        assert_rows(&device_addresses(&loopback, &elsewhere), &["192.0.2.1"]);
     }
 
     #[test]

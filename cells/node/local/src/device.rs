@@ -118,6 +118,43 @@ impl<'de> Deserialize<'de> for HardwareAddr {
     }
 }
 
+/// What an address may be used for (RFC 4862), in order of preference.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AddressState {
+    /// For everything.
+    #[default]
+    Preferred,
+    /// Accepts, and is no source of new connections while another address can be.
+    Deprecated,
+    /// Not the node's yet: duplicate address detection is not complete.
+    Tentative,
+    /// Not the node's: duplicate address detection has found that another machine has it.
+    Duplicate,
+}
+
+impl AddressState {
+    /// Whether the node accepts packets to the address.
+    pub fn accepts(self) -> bool {
+        matches!(self, Self::Preferred | Self::Deprecated)
+    }
+
+    fn is_preferred(&self) -> bool {
+        *self == Self::Preferred
+    }
+}
+
+impl fmt::Display for AddressState {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Preferred => "preferred",
+            Self::Deprecated => "deprecated",
+            Self::Tentative => "tentative",
+            Self::Duplicate => "duplicate",
+        })
+    }
+}
+
 /// An address of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all(serialize = "PascalCase", deserialize = "lowercase"))]
@@ -130,6 +167,31 @@ pub struct DeviceAddress {
     /// Scope: 0 universe, 200 site, 253 link, 254 host (`RT_SCOPE_*`).
     #[serde(default)]
     pub scope: u8,
+    /// What it may be used for. No field of Cilium's.
+    #[serde(default, skip_serializing_if = "AddressState::is_preferred")]
+    pub state: AddressState,
+}
+
+impl DeviceAddress {
+    /// A preferred address of scope universe.
+    pub fn new(addr: IpAddr) -> Self {
+        Self {
+            addr,
+            secondary: false,
+            scope: 0,
+            state: AddressState::Preferred,
+        }
+    }
+}
+
+/// The address, with its state if that is not preferred.
+impl fmt::Display for DeviceAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.state {
+            AddressState::Preferred => write!(formatter, "{}", self.addr),
+            state => write!(formatter, "{} ({state})", self.addr),
+        }
+    }
 }
 
 /// A VLAN, carried by a device.
@@ -201,6 +263,11 @@ impl Device {
         self.flags.has(DeviceFlags::UP)
     }
 
+    /// Whether its addresses are reached through other devices: loopback and dummy devices.
+    pub fn is_reached_through_others(&self) -> bool {
+        self.flags.has(DeviceFlags::LOOPBACK) || self.kind == "dummy"
+    }
+
     /// Whether it has an address.
     pub fn has_addr(&self, addr: IpAddr) -> bool {
         self.addrs.iter().any(|own| own.addr == addr)
@@ -227,7 +294,7 @@ impl Row for Device {
             true => self.name.clone(),
             false => format!("{} ({})", self.name, self.alt_names.join(", ")),
         };
-        let addrs: Vec<String> = self.addrs.iter().map(|addr| addr.addr.to_string()).collect();
+        let addrs: Vec<String> = self.addrs.iter().map(ToString::to_string).collect();
         vec![
             name,
             self.index.to_string(),
@@ -268,11 +335,7 @@ mod tests {
             mtu: 1500,
             kind: "veth".into(),
             oper_status: "lower-layer-down".into(),
-            addrs: vec![DeviceAddress {
-                addr: "192.0.2.7".parse().unwrap(),
-                secondary: false,
-                scope: 0,
-            }],
+            addrs: vec![DeviceAddress::new("192.0.2.7".parse().unwrap())],
             ..Device::default()
         }
     }
@@ -298,7 +361,7 @@ mod tests {
 
     #[test]
     fn yaml_of_a_script_makes_a_device() {
-        let text = "index: 7\nname: eth7\naddrs:\n  - addr: 192.0.2.7\ntype: veth\nflags: 1\nselected: true\noperstatus: up\n";
+        let text = "index: 7\nname: eth7\naddrs:\n  - addr: 192.0.2.7\n  - addr: fd00::7\n    state: deprecated\ntype: veth\nflags: 1\nselected: true\noperstatus: up\n";
 
         let device = Device::from_yaml(text).unwrap();
 
@@ -308,6 +371,7 @@ mod tests {
             (device.kind.as_str(), device.oper_status.as_str()),
             ("veth", "up")
         );
+        assert_eq!(device.cells()[7], "192.0.2.7, fd00::7 (deprecated)");
     }
 
     #[test]

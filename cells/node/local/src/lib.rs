@@ -27,11 +27,11 @@ pub use address::{NodeAddress, NodeAddressKey, WILDCARD_DEVICE};
 pub use cell::{cell, cells};
 pub use config::{AddressConfig, DeviceConfig};
 pub use derive::{AddressRules, device_addresses, fallback_addresses, is_private};
-pub use device::{Device, DeviceAddress, DeviceFlags, HardwareAddr, Vlan};
+pub use device::{AddressState, Device, DeviceAddress, DeviceFlags, HardwareAddr, Vlan};
 pub use local::LocalNode;
 pub use netlink::Netlink;
 pub use selection::{DeviceFilter, Route, select};
-pub use source::{DeviceEvent, DeviceEvents, DeviceSource, Link, SourceError};
+pub use source::{DeviceEvent, DeviceEvents, DeviceSource, Link, LinkAddress, SourceError};
 pub use store::LocalNodeStore;
 
 hive::catalogue!(cell);

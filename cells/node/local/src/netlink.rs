@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use ipnet::IpNet;
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkInfo, LinkMessage, Prop, State};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
@@ -15,9 +15,9 @@ use rtnetlink::packet_core::NetlinkPayload;
 use rtnetlink::sys::{AsyncSocket, SocketAddr};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
-use crate::device::{DeviceAddress, Vlan};
+use crate::device::{AddressState, DeviceAddress, Vlan};
 use crate::selection::Route;
-use crate::source::{DeviceEvent, DeviceEvents, DeviceSource, Link, SourceError};
+use crate::source::{DeviceEvent, DeviceEvents, DeviceSource, Link, LinkAddress, SourceError};
 
 /// `RTNLGRP_LINK`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV6_IFADDR`, `_IPV6_ROUTE` as bits.
 const GROUPS: u32 = 1 << 0 | 1 << 4 | 1 << 6 | 1 << 8 | 1 << 10;
@@ -206,27 +206,43 @@ fn status_text(state: State) -> &'static str {
     }
 }
 
-fn read_address(message: &AddressMessage) -> Option<(u32, DeviceAddress)> {
+fn read_address(message: &AddressMessage) -> Option<(u32, LinkAddress)> {
     let (mut peer, mut local) = (None, None);
-    let mut secondary = message.header.flags.contains(AddressHeaderFlags::Secondary);
+    // Those of the header are the lowest eight; the attribute has all.
+    let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
     for attribute in &message.attributes {
         match attribute {
             AddressAttribute::Address(addr) => peer = Some(*addr),
             // On a point-to-point device the other one is the peer's.
             AddressAttribute::Local(addr) => local = Some(*addr),
-            AddressAttribute::Flags(flags) => secondary |= flags.contains(AddressFlags::Secondary),
+            AddressAttribute::Flags(all) => flags |= *all,
             _ => {}
         }
     }
     let addr = local.or(peer)?;
-    Some((
-        message.header.index,
-        DeviceAddress {
-            addr,
-            secondary,
-            scope: message.header.scope.into(),
-        },
-    ))
+    let own = DeviceAddress {
+        addr,
+        secondary: flags.contains(AddressFlags::Secondary),
+        scope: message.header.scope.into(),
+        state: state(flags),
+    };
+    let network = IpNet::new(peer.unwrap_or(addr), message.header.prefix_len).ok()?;
+    Some((message.header.index, LinkAddress { own, network }))
+}
+
+/// The state that flags say. An optimistic address is in use as a deprecated one while duplicates of it are searched
+/// (RFC 4429).
+fn state(flags: AddressFlags) -> AddressState {
+    let is_optimistic = flags.contains(AddressFlags::Optimistic);
+    if flags.contains(AddressFlags::Dadfailed) {
+        AddressState::Duplicate
+    } else if flags.contains(AddressFlags::Tentative) && !is_optimistic {
+        AddressState::Tentative
+    } else if flags.intersects(AddressFlags::Tentative | AddressFlags::Deprecated) {
+        AddressState::Deprecated
+    } else {
+        AddressState::Preferred
+    }
 }
 
 /// Devices of a route, more than one for multi-path routes. None for routes that are ignored.
@@ -266,6 +282,7 @@ fn read_route(message: &RouteMessage) -> Vec<(u32, Route)> {
 
 #[cfg(test)]
 mod tests {
+    use netlink_packet_route::address::AddressHeaderFlags;
     use netlink_packet_route::link::InfoKind;
 
     use super::*;
@@ -293,6 +310,40 @@ mod tests {
 
         // An index of another network namespace.
         assert_eq!(read_link(vlan([LinkAttribute::LinkNetNsId(0)])).vlan, None);
+    }
+
+    #[test]
+    fn states_of_addresses_are_in_their_flags() {
+        use AddressFlags as F;
+        for (flags, expected) in [
+            (F::Permanent | F::Secondary, AddressState::Preferred),
+            (F::Deprecated | F::Permanent, AddressState::Deprecated),
+            (F::Tentative, AddressState::Tentative),
+            (F::Tentative | F::Deprecated, AddressState::Tentative),
+            (F::Tentative | F::Optimistic, AddressState::Deprecated),
+            (F::Tentative | F::Dadfailed, AddressState::Duplicate),
+        ] {
+            assert_eq!(state(flags), expected, "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn flags_are_read_from_the_header_and_the_attribute() {
+        let mut message = AddressMessage::default();
+        message.header.prefix_len = 32;
+        message.header.flags = AddressHeaderFlags::Deprecated;
+        let [own, peer] = ["192.0.2.7", "192.0.2.9"].map(|text| text.parse().unwrap());
+        message.attributes = vec![AddressAttribute::Address(peer), AddressAttribute::Local(own)];
+        let (_, address) = read_address(&message).unwrap();
+        assert_eq!(address.own.state, AddressState::Deprecated);
+        assert_eq!(address.key(), (own, "192.0.2.9/32".parse().unwrap()));
+
+        let tentative = AddressAttribute::Flags(AddressFlags::Tentative);
+        message.attributes.push(tentative);
+        assert_eq!(
+            read_address(&message).unwrap().1.own.state,
+            AddressState::Tentative
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use hive::{Health, Job, JobCtx, Jobs, Params, SpawnError};
+use ipnet::IpNet;
 use skep_k8s_client::Client;
 use statedb::{Db, InitGuard, RwTable, Table, Watch, WriteTxn};
 
@@ -49,14 +50,17 @@ pub(crate) struct DeviceParams {
 #[derive(Debug, Default)]
 struct Known {
     link: Option<Link>,
-    addrs: BTreeSet<DeviceAddress>,
+    addrs: BTreeMap<(IpAddr, IpNet), DeviceAddress>,
     routes: HashSet<Route>,
 }
 
 impl Known {
     fn device(&self, filter: &DeviceFilter, node_addrs: &[IpAddr]) -> Option<Device> {
         let link = self.link.as_ref()?;
-        let mut addrs: Vec<DeviceAddress> = self.addrs.iter().copied().collect();
+        let mut addrs: Vec<DeviceAddress> = self.addrs.values().copied().collect();
+        // Of an address that is there more than once, the best use.
+        addrs.sort_by_key(|own| (own.addr, own.state, own.secondary, own.scope));
+        addrs.dedup_by_key(|own| own.addr);
         addrs.sort_by_key(|own| (own.secondary, own.scope, own.addr));
         let mut device = Device {
             index: link.index,
@@ -283,14 +287,12 @@ fn apply(known: &mut BTreeMap<u32, Known>, event: DeviceEvent) -> Option<u32> {
         }
         DeviceEvent::Address(index, address) => {
             let addrs = &mut known.entry(index).or_default().addrs;
-            // The same address with other flags replaces the old one.
-            addrs.retain(|own| own.addr != address.addr);
-            addrs.insert(address);
+            addrs.insert(address.key(), address.own);
             index
         }
         DeviceEvent::AddressGone(index, address) => {
             if let Some(known) = known.get_mut(&index) {
-                known.addrs.retain(|own| own.addr != address.addr);
+                known.addrs.remove(&address.key());
             }
             index
         }
@@ -362,8 +364,8 @@ struct Addresses {
     table: RwTable<NodeAddress>,
     devices: Table<Device>,
     local: Option<Table<LocalNode>>,
-    node_ports: Vec<ipnet::IpNet>,
-    excluded: Vec<ipnet::IpNet>,
+    node_ports: Vec<IpNet>,
+    excluded: Vec<IpNet>,
     initializer: InitGuard,
 }
 

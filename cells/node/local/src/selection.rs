@@ -188,11 +188,7 @@ mod tests {
             name: name.to_owned(),
             kind: kind.to_owned(),
             flags: DeviceFlags(DeviceFlags::UP),
-            addrs: vec![DeviceAddress {
-                addr: "192.0.2.7".parse().unwrap(),
-                secondary: false,
-                scope: 0,
-            }],
+            addrs: vec![DeviceAddress::new("192.0.2.7".parse().unwrap())],
             ..Device::default()
         }
     }

@@ -2,7 +2,10 @@
 
 //! Sources of device events.
 
+use std::net::IpAddr;
+
 use futures::stream::BoxStream;
+use ipnet::IpNet;
 
 use crate::device::{DeviceAddress, Vlan};
 use crate::selection::Route;
@@ -32,6 +35,22 @@ pub struct Link {
     pub vlan: Option<Vlan>,
 }
 
+/// An address as a device has it: the same one more than once, if networks or peers differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkAddress {
+    /// The address.
+    pub own: DeviceAddress,
+    /// The network that it is in; on a point-to-point device that of the peer.
+    pub network: IpNet,
+}
+
+impl LinkAddress {
+    /// What tells addresses of a device apart.
+    pub(crate) fn key(&self) -> (IpAddr, IpNet) {
+        (self.own.addr, self.network)
+    }
+}
+
 /// A change of devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceEvent {
@@ -41,10 +60,10 @@ pub enum DeviceEvent {
     Link(Link),
     /// A device was deleted.
     LinkGone(u32),
-    /// A device has an address.
-    Address(u32, DeviceAddress),
+    /// A device has an address, or one of its addresses has changed.
+    Address(u32, LinkAddress),
     /// A device has lost an address.
-    AddressGone(u32, DeviceAddress),
+    AddressGone(u32, LinkAddress),
     /// The main table has a route through a device.
     Route(u32, Route),
     /// The main table has lost a route through a device.

@@ -7,6 +7,8 @@
     reason = "what runs beside the test is no job of a hive"
 )]
 
+mod addresses;
+
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -27,7 +29,8 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::source::SourceError;
 use crate::{
-    DeviceAddress, DeviceEvent, DeviceEvents, DeviceSource, Link, LocalNode, LocalNodeStore, Route, cells,
+    DeviceAddress, DeviceEvent, DeviceEvents, DeviceSource, Link, LinkAddress, LocalNode, LocalNodeStore,
+    Route, cells,
 };
 use skep_datapath_config::NodeName;
 
@@ -140,11 +143,11 @@ fn link(index: u32, name: &str) -> Link {
     }
 }
 
-fn address(text: &str) -> DeviceAddress {
-    DeviceAddress {
-        addr: text.parse().unwrap(),
-        secondary: false,
-        scope: 0,
+fn address(text: &str) -> LinkAddress {
+    let addr: IpAddr = text.parse().unwrap();
+    LinkAddress {
+        own: DeviceAddress::new(addr),
+        network: addr.into(),
     }
 }
 

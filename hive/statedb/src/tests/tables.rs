@@ -463,6 +463,25 @@ fn commits_warn_of_initializers_that_are_late() {
 }
 
 #[test]
+fn a_source_that_has_not_begun_is_not_late() {
+    let db = Db::new();
+    let table = items(&db, "items");
+    let mut txn = db.write(&[&table]);
+    let guard = table.announce_initializer(&mut txn, "standby").unwrap();
+    let snapshot = txn.commit();
+    assert!(!table.is_initialized(&snapshot));
+    let late = |seconds| {
+        let now = std::time::Instant::now() + Duration::from_secs(seconds);
+        !db.inner.warn_late(&snapshot.root, now).is_empty()
+    };
+
+    assert!(!late(3600));
+    guard.begin();
+
+    assert!(late(7200));
+}
+
+#[test]
 fn late_registration_makes_a_table_pending_again() {
     let db = Db::new();
     let (table, other) = (items(&db, "items"), items(&db, "other"));

@@ -61,6 +61,6 @@ fn report(sink: Arc<dyn HealthSink>) {
     done.ok("finished");
     done.close();
     let stopped = agent("m4").scope("stopped");
-    stopped.ok("running");
+    stopped.ok("ok");
     stopped.stopped("now stopped");
 }

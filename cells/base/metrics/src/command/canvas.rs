@@ -5,6 +5,7 @@
 use std::fmt;
 
 use crate::render::scale_of;
+use crate::sampler::SAMPLES;
 
 const COLUMNS: usize = 80;
 const ROWS: usize = 10;
@@ -39,8 +40,8 @@ pub(super) struct Canvas<'a> {
     pub(super) unit: &'a str,
     /// Texts below the plot: the oldest time, the middle, the newest.
     pub(super) times: [String; 3],
-    /// What is drawn. Values that are not finite have no dot.
-    pub(super) values: &'a [f64],
+    /// What is drawn: samples that exist. Values that are not finite have no dot.
+    pub(super) values: &'a [Option<f64>; SAMPLES],
 }
 
 impl fmt::Display for Canvas<'_> {
@@ -51,9 +52,9 @@ impl fmt::Display for Canvas<'_> {
         };
         centered(&self.title)?;
         if !self.labels.is_empty() {
-            wrapped(&format!("[ {} ]", self.labels))
+            wrapped(self.labels)
                 .iter()
-                .try_for_each(|line| centered(line))?;
+                .try_for_each(|line| centered(&format!("[ {line} ]")))?;
         }
         self.cells()
             .iter()
@@ -63,7 +64,9 @@ impl fmt::Display for Canvas<'_> {
 
 impl Canvas<'_> {
     fn cells(&self) -> Vec<Vec<char>> {
-        let finite = || self.values.iter().copied().filter(|value| value.is_finite());
+        // 0 where there is no sample.
+        let values = || self.values.iter().map(|value| value.unwrap_or_default());
+        let finite = || values().filter(|value| value.is_finite());
         let low = finite().reduce(f64::min).unwrap_or_default();
         let high = finite().reduce(f64::max).unwrap_or_default();
 
@@ -94,28 +97,33 @@ impl Canvas<'_> {
         cells
     }
 
-    /// Bits of the characters inside the frame: one dot in each column of dots, for a value between the two nearest.
+    /// Bits of the characters inside the frame: at most one dot in each column of dots.
     fn dots(&self, low: f64, high: f64) -> [[u32; WIDTH]; HEIGHT] {
         let mut dots = [[0; WIDTH]; HEIGHT];
-        let Some(last) = self.values.len().checked_sub(1) else {
-            return dots;
-        };
-        // Heights are parts of the maximum; where that is not positive, of the range.
-        let whole = if high > 0.0 { high } else { high - low };
+        // Heights are parts of the maximum, or of the range if the minimum is negative.
+        let whole = if low < 0.0 { high - low } else { high };
+        let whole = if whole == 0.0 { 1e-6 } else { whole };
         for x in 0..DOTS_WIDE {
-            let at = (x * last) as f64 / (DOTS_WIDE - 1) as f64;
-            let before = at.floor() as usize;
-            let after = self.values[(before + 1).min(last)];
-            let value = self.values[before] + (after - self.values[before]) * at.fract();
-            let part = if whole > 0.0 { (value - low) / whole } else { 0.0 };
-            if part.is_finite() {
-                // Above the frame if a minimum is negative.
-                let height = (part * (DOTS_HIGH - 1) as f64).round() as usize;
+            let part = self.value(x).map(|value| (value - low) / whole);
+            if let Some(part) = part.filter(|part| part.is_finite()) {
+                let height = (part * (DOTS_HIGH as f64 - 0.001)).floor() as usize;
                 let y = (DOTS_HIGH - 1).saturating_sub(height);
                 dots[y / 4][x / 2] |= DOTS[x % 2][y % 4];
             }
         }
         dots
+    }
+
+    /// The value at a column of dots: between two samples if both exist.
+    fn value(&self, x: usize) -> Option<f64> {
+        const LAST: usize = SAMPLES - 1;
+        if x == DOTS_WIDE - 1 {
+            return self.values[LAST];
+        }
+        let at = (LAST * x) as f64 / DOTS_WIDE as f64;
+        let before = self.values[at as usize]?;
+        let after = self.values[at as usize + 1].unwrap_or(before);
+        Some(before + (after - before) * at.fract())
     }
 }
 
@@ -145,20 +153,32 @@ fn wrapped(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
+    /// Samples, the last of which is the newest one.
+    fn samples(values: &[f64]) -> [Option<f64>; SAMPLES] {
+        let mut samples = [None; SAMPLES];
+        let (_, newest) = samples.split_at_mut(SAMPLES - values.len());
+        for (sample, value) in newest.iter_mut().zip(values) {
+            *sample = Some(*value);
+        }
+        samples
+    }
+
     fn draw(values: &[f64], labels: &str) -> String {
         Canvas {
             title: "x_seconds (p50)".to_owned(),
             labels,
             unit: "s",
             times: ["-120min", "-60min", "now"].map(str::to_owned),
-            values,
+            values: &samples(values),
         }
         .to_string()
     }
 
     #[test]
     fn a_ramp_goes_from_corner_to_corner() {
-        let text = draw(&[0.0, 0.8], "a=b");
+        let ramp: Vec<f64> = (0..SAMPLES).map(|at| 0.8 * at as f64 / 23.0).collect();
+
+        let text = draw(&ramp, "a=b");
 
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 2 + ROWS);
@@ -186,23 +206,35 @@ mod tests {
     }
 
     #[test]
-    fn every_column_has_a_dot_and_the_last_is_the_newest_value() {
-        let mut values = [0.0; 24];
-        values[23] = 1.0;
-
-        let canvas = Canvas {
-            title: String::new(),
-            labels: "",
-            unit: "",
-            times: Default::default(),
-            values: &values,
+    fn only_samples_that_exist_are_drawn() {
+        let dots = |values: &[Option<f64>; SAMPLES]| {
+            let canvas = Canvas {
+                title: String::new(),
+                labels: "",
+                unit: "",
+                times: Default::default(),
+                values,
+            };
+            canvas.dots(0.0, 1.0)
         };
-        let dots = canvas.dots(0.0, 1.0);
+        let count = |dots: [[u32; WIDTH]; HEIGHT]| -> u32 {
+            dots.iter().flatten().map(|bits| bits.count_ones()).sum()
+        };
 
-        let all: u32 = dots.iter().flatten().map(|bits| bits.count_ones()).sum();
-        assert_eq!(all as usize, DOTS_WIDE);
-        assert_eq!(dots[0][WIDTH - 1] & DOTS[1][0], DOTS[1][0]);
-        assert_eq!(dots[HEIGHT - 1][0], DOTS[0][3] | DOTS[1][3]);
+        let one = dots(&samples(&[1.0]));
+        assert_eq!((count(one), one[0][WIDTH - 1]), (1, DOTS[1][0]));
+
+        let all = dots(&samples(&[0.0; SAMPLES]));
+        assert_eq!(count(all) as usize, DOTS_WIDE);
+        assert_eq!(all[HEIGHT - 1][0], DOTS[0][3] | DOTS[1][3]);
+
+        // 22.5 of 23 of the height is below the highest dot: heights are rounded down.
+        let mut hole = samples(&[0.999, 1.0, 1.0]);
+        hole[SAMPLES - 2] = None;
+        let hole = dots(&hole);
+        assert_eq!(hole[0][WIDTH - 1], DOTS[1][0]);
+        let level: u32 = hole.iter().flatten().map(|bits| bits.count_ones()).sum();
+        assert_eq!(level, 7, "as far as the sample reaches, and the newest one");
     }
 
     #[test]
@@ -227,13 +259,9 @@ mod tests {
 
         let text = draw(&[1.0], labels);
 
-        let lines: Vec<&str> = text.lines().skip(1).take(2).map(str::trim).collect();
-        assert_eq!(
-            lines,
-            [
-                "[ module_id=loadbalancer-reconciler op=update source=kubernetes",
-                "zone=a ]"
-            ]
-        );
+        let lines: Vec<&str> = text.lines().skip(1).take(2).collect();
+        let first = "[ module_id=loadbalancer-reconciler op=update source=kubernetes ]";
+        assert_eq!(lines[0].trim(), first);
+        assert_eq!(lines[1], format!("{}[ zone=a ]", " ".repeat(11 + 34 - 5)));
     }
 }

@@ -20,7 +20,13 @@ pub(super) fn command(sampler: Arc<Sampler>) -> CommandHandle {
         .flag(Flag::string("out", "", "File to write to instead of the log").short('o'));
     function(spec, move |cx, inv| {
         // `<` is escaped in this JSON, so that no name or label can end the script element.
-        let samples = json::compact(&Dump::new(&sampler, sampler.series())).map_err(CommandError::new)?;
+        let series = sampler.series();
+        let exists: Vec<u32> = series.iter().map(|series| series.exists.0).collect();
+        let mut dump = Dump::new(&sampler, series);
+        for (series, exists) in dump.samples.iter_mut().zip(exists) {
+            series.exists = Some(exists);
+        }
+        let samples = json::compact(&dump).map_err(CommandError::new)?;
         write_out(cx, inv, &PAGE.replacen(PLACE, &samples, 1))
     })
 }

@@ -5,35 +5,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive_script::{CommandError, CommandHandle, Flag, Spec, function};
+use hive_script::{CommandHandle, Flag, Spec, function};
 
 use super::canvas::Canvas;
 use super::{matcher, write_out};
 use crate::sampler::{SAMPLES, SampledSeries, SampledValues, Sampler};
 
 pub(super) fn command(sampler: Arc<Sampler>) -> CommandHandle {
-    let spec = Spec::new("metrics/plot", "Plot samples of metrics")
+    let spec = Spec::new("metrics/plot", "Plot samples of a metric")
         .args("regexp")
-        .detail("All metrics are plotted whose name and labels, written 'name k=v k2=v2', match the regular expression.")
+        .detail("The first metric by name and labels is plotted that matches the regular expression, written 'name k=v k2=v2'.")
         .flag(Flag::string("out", "", "File to write to instead of the log").short('o'))
         .flag(Flag::bool("rate", "Plot the change per second"));
     function(spec, move |cx, inv| {
-        let pattern = inv
-            .arg(0)
-            .ok_or_else(|| CommandError::new("regexp needed to find metric"))?;
+        // Without a metric to plot the command says so, and succeeds.
+        let Some(pattern) = inv.arg(0) else {
+            return write_out(cx, inv, "regexp needed to find metric\n");
+        };
         let matches = matcher(Some(pattern))?;
-        let mut series = sampler.series();
-        series.retain(|series| matches(&series.name, &series.labels));
-        if series.is_empty() {
-            return Err(CommandError::new(format_args!(
-                "no metric found matching regexp {pattern:?}"
-            )));
-        }
-        let plots: Vec<String> = series
-            .iter()
-            .flat_map(|series| plots(series, sampler.interval(), inv.bool("rate")))
-            .collect();
-        write_out(cx, inv, &plots.join("\n"))
+        let series = sampler.series();
+        let first = series.iter().find(|series| matches(&series.name, &series.labels));
+        let text = match first {
+            Some(series) => plots(series, sampler.interval(), inv.bool("rate")).join("\n"),
+            None => format!("no metric found matching regexp {pattern:?}"),
+        };
+        write_out(cx, inv, &text)
     })
 }
 
@@ -57,14 +53,13 @@ fn plot(
     is_rate: bool,
 ) -> String {
     // From old to new, as time goes to the right.
-    let mut values: Vec<f64> = ring.iter().rev().map(|value| f64::from(*value)).collect();
+    let mut values = std::array::from_fn(|at| {
+        let age = SAMPLES - 1 - at;
+        series.exists.has(age).then(|| f64::from(ring[age]))
+    });
     let mut title = format!("{}{part}", series.name);
     if is_rate {
-        let seconds = interval.as_secs_f64();
-        values = values
-            .windows(2)
-            .map(|pair| (pair[1] - pair[0]) / seconds)
-            .collect();
+        values = rates(&values, interval);
         title.push_str(" (rate per second)");
     }
     let window = interval.saturating_mul(SAMPLES as u32);
@@ -77,4 +72,12 @@ fn plot(
         values: &values,
     }
     .to_string()
+}
+
+/// The change per second, where there is a sample before.
+fn rates(values: &[Option<f64>; SAMPLES], interval: Duration) -> [Option<f64>; SAMPLES] {
+    std::array::from_fn(|at| {
+        let before = values[at.checked_sub(1)?]?;
+        Some((values[at]? - before) / interval.as_secs_f64())
+    })
 }

@@ -33,6 +33,9 @@ const OLDEST: (u32, u32) = (1, 21);
 /// Time until the head of an answer. The own limit of the server is 60 s.
 const ANSWER: Duration = Duration::from_secs(70);
 
+/// How long a request is repeated that the server puts off.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Time until the answer to a health probe.
 const PROBE: Duration = Duration::from_secs(10);
 
@@ -504,23 +507,44 @@ impl RemoteClient {
         let name = format!("{} {}", request.method(), request.uri());
         let _running = self.inner.metrics.measure(request.method(), request.uri());
         let (response, connection) = self.send(request).await?;
-        let code = response.status();
-        let body = http_body_util::Limited::new(response.into_body(), LARGEST_BODY);
+        let (head, body) = response.into_parts();
+        let body = http_body_util::Limited::new(body, LARGEST_BODY);
         let body = tokio::time::timeout(ANSWER, http_body_util::BodyExt::collect(body))
             .await
             .map_err(|elapsed| unreachable_server(&connection.server, elapsed))?
             .map_err(|error| unreachable_server(&connection.server, error))?
             .to_bytes();
-        if code.is_success() {
+        if head.status.is_success() {
             return Ok(body);
         }
-        Err(ApiError::Status(read_status(code, &body, &name)))
+        Err(ApiError::Status(read_status(&head, &body, &name)))
     }
 }
 
-/// The server's status, or one made from the HTTP status if there is none in the body.
-pub(super) fn read_status(code: StatusCode, body: &[u8], request: &str) -> Status {
+/// Waits before a request is repeated that the server has not served, for as long as it says: its storage of a kind is being
+/// initialized, or it has too much to do. Returns whether to repeat it.
+pub(super) async fn put_off(failure: Option<&ApiError>, began: Instant) -> bool {
+    let wait = match failure {
+        Some(ApiError::Status(status)) if status.code == 429 || status.code >= 500 => {
+            Duration::from_secs(status.details.retry_after_seconds)
+        }
+        _ => return false,
+    };
+    if wait.is_zero() || began.elapsed() + wait > PATIENCE {
+        return false;
+    }
+    tokio::time::sleep(wait).await;
+    true
+}
+
+/// The server's status, or one made from the head of the answer if there is none in the body.
+pub(super) fn read_status(head: &http::response::Parts, body: &[u8], request: &str) -> Status {
+    let code = head.status;
     let mut status: Status = serde_json::from_slice(body).unwrap_or_default();
+    let retry_after = head.headers.get(http::header::RETRY_AFTER);
+    if let Some(seconds) = retry_after.and_then(|value| value.to_str().ok()?.parse().ok()) {
+        status.details.retry_after_seconds = seconds;
+    }
     if status.code == 0 {
         status.code = code.as_u16();
     }

@@ -17,8 +17,9 @@ use serde_json::{Value, json};
 use skep_k8s_types::slim::Str;
 use skep_k8s_types::{Kind, RawObject};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
-use super::connection::{Connection, RemoteClient, read_status, unreachable_server};
+use super::connection::{Connection, RemoteClient, put_off, read_status, unreachable_server};
 use super::lines::{Lines, event};
 use crate::client::{Client, RawPage, RawWatch, ServerVersion};
 use crate::error::{ApiError, Status};
@@ -142,9 +143,15 @@ impl RemoteClient {
         uri: &str,
         content: Option<(&str, &Value)>,
     ) -> Result<Bytes, ApiError> {
-        let request = self.request(method, uri, content)?;
-        self.admit(request.method(), uri).await;
-        self.whole(request).await
+        let began = Instant::now();
+        loop {
+            let request = self.request(method.clone(), uri, content)?;
+            self.admit(request.method(), uri).await;
+            let result = self.whole(request).await;
+            if !put_off(result.as_ref().err(), began).await {
+                return result;
+            }
+        }
     }
 
     /// Reads JSON, not limited by the rate: for discovery and probes.
@@ -154,6 +161,28 @@ impl RemoteClient {
             request: format!("GET {uri}"),
             reason: error.to_string(),
         })
+    }
+
+    async fn open_watch(
+        &self,
+        uri: &str,
+    ) -> Result<impl futures::Stream<Item = Result<RawEvent, ApiError>> + Send + use<>, ApiError> {
+        let name = format!("GET {uri}");
+        let request = self.request(Method::GET, uri, None)?;
+        self.admit(request.method(), uri).await;
+        let generation = self.inner.generation.subscribe();
+        let running = self.inner.metrics.measure(request.method(), request.uri());
+        let (response, connection) = self.send(request).await?;
+        drop(running);
+        let (head, body) = response.into_parts();
+        if !head.status.is_success() {
+            let body = http_body_util::Limited::new(body, 1 << 20).collect().await;
+            let body = body
+                .map_err(|error| unreachable_server(&connection.server, error))?
+                .to_bytes();
+            return Err(ApiError::Status(read_status(&head, &body, &name)));
+        }
+        Ok(self.events(body, connection, generation, name))
     }
 
     /// The events in the body of an answer, until it ends or the connection is dropped.
@@ -274,11 +303,17 @@ impl Client for RemoteClient {
             .add("resourceVersion", &options.resource_version)
             .add("resourceVersionMatch", exact);
         let uri = path(kind, namespace, "", Subresource::None)? + &query.0;
-        // However many pages it has, a list counts as one request: they come one after the other anyway.
-        if options.continue_token.is_empty() {
-            self.admit(&Method::GET, &uri).await;
-        }
-        let body = self.whole(self.request(Method::GET, &uri, None)?).await?;
+        let began = Instant::now();
+        let body = loop {
+            // However many pages it has, a list counts as one request: they come one after the other anyway.
+            if options.continue_token.is_empty() {
+                self.admit(&Method::GET, &uri).await;
+            }
+            let result = self.whole(self.request(Method::GET, &uri, None)?).await;
+            if !put_off(result.as_ref().err(), began).await {
+                break result?;
+            }
+        };
         let list: ListText<'_> = serde_json::from_slice(&body).map_err(|error| ApiError::Garbled {
             request: format!("GET {uri}"),
             reason: error.to_string(),
@@ -318,25 +353,16 @@ impl Client for RemoteClient {
             .add("allowWatchBookmarks", when(options.bookmarks, "true"))
             .add("timeoutSeconds", &timeout.max(1).to_string());
         let uri = path(kind, namespace, "", Subresource::None)? + &query.0;
-        let name = format!("GET {uri}");
-        let request = self.request(Method::GET, &uri, None)?;
-        self.admit(request.method(), &uri).await;
-        let generation = self.inner.generation.subscribe();
-        let running = self.inner.metrics.measure(request.method(), request.uri());
-        let (response, connection) = self.send(request).await?;
-        drop(running);
-        let code = response.status();
-        if !code.is_success() {
-            let body = http_body_util::Limited::new(response.into_body(), 1 << 20)
-                .collect()
-                .await;
-            let body = body
-                .map_err(|error| unreachable_server(&connection.server, error))?
-                .to_bytes();
-            return Err(ApiError::Status(read_status(code, &body, &name)));
+        let began = Instant::now();
+        loop {
+            let error = match self.open_watch(&uri).await {
+                Ok(events) => return Ok(Box::pin(events)),
+                Err(error) => error,
+            };
+            if !put_off(Some(&error), began).await {
+                return Err(error);
+            }
         }
-        let events = self.events(response.into_body(), connection, generation, name);
-        Ok(Box::pin(events))
     }
 
     async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, ApiError> {

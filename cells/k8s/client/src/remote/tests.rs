@@ -247,6 +247,31 @@ async fn lists_page_by_page_with_selectors() {
 }
 
 #[tokio::test]
+async fn waits_as_long_as_the_server_says_and_reports_nothing() {
+    let server = Server::start().await;
+    let later = r#"{"kind":"Status","code":429,"reason":"TooManyRequests","message":"storage is (re)initializing","details":{"retryAfterSeconds":1}}"#;
+    server.json(429, later);
+    server.json(200, r#"{"metadata":{"resourceVersion":"7"},"items":[]}"#);
+    server.json(429, later);
+    let _stream = server.stream();
+    server.json(503, later);
+    let pods = Arc::new(Api::<Pod>::all(Arc::new(server.client())));
+    let began = std::time::Instant::now();
+
+    let mut events = watcher(pods.clone(), Backoff::default());
+    let first = events.next().await;
+    assert!(matches!(first, Some(WatcherEvent::Replaced { .. })), "{first:?}");
+    assert!(began.elapsed() >= Duration::from_secs(1));
+    let next = tokio::time::timeout(Duration::from_secs(2), events.next()).await;
+    assert!(next.is_err(), "{next:?}");
+    assert!(
+        pods.get("gone").await.unwrap_err().is_not_found(),
+        "a read waits, too"
+    );
+    assert_eq!(server.lines().len(), 6);
+}
+
+#[tokio::test]
 async fn starts_the_list_over_when_the_continue_token_has_expired() {
     let server = Server::start().await;
     let first = r#"{"metadata":{"resourceVersion":"7","continue":"x"},"items":[{"metadata":{"name":"a"}}]}"#;

@@ -53,7 +53,7 @@ impl<T: Resource, R: Send + Sync + 'static> Reflector<T, R> {
     pub fn register(self, jobs: &Jobs, db: &Db) -> Result<(), ReflectError> {
         let job = self.job_name();
         let mut txn = db.write(&[&self.table]);
-        let registered = self.table.register_initializer(&mut txn, &self.name);
+        let registered = self.table.announce_initializer(&mut txn, &self.name);
         let initializer = registered.map_err(|cause| ReflectError::Table {
             job: job.clone(),
             cause,
@@ -83,6 +83,7 @@ struct Work<T, R> {
 
 impl<T: Resource, R: Send + Sync + 'static> Work<T, R> {
     async fn run(&self, cx: JobCtx) -> Result<(), statedb::Error> {
+        self.initializer.begin();
         let result = tokio::select! {
             biased;
             () = cx.token.cancelled() => Ok(()),
