@@ -33,9 +33,15 @@ impl Agent {
             None => clients,
         };
         let settings = skep_datapath_config::identity::cell();
-        let hive = Hive::new([statedb::cell(), settings, crate::cell(), crate::own::cell(), clients])
-            .root::<Db>()
-            .root::<Table<SecurityIdentity>>();
+        let hive = Hive::new([
+            statedb::cell(),
+            settings,
+            crate::cell(),
+            crate::own::cell(),
+            clients,
+        ])
+        .root::<Db>()
+        .root::<Table<SecurityIdentity>>();
         let flag = format!("--identity-allocation-mode={mode}");
         let running = testing::start_with(hive, Settings::new().args([flag.as_str()])).await;
         Self {

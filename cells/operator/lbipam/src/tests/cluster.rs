@@ -68,7 +68,11 @@ impl Cluster {
     pub(super) async fn operator(&self, flags: &[&str]) -> hive::Running {
         let client = self.client();
         let surroundings = Cell::module("test", "Client").provide(move || client.clone());
-        let hive = Hive::new([surroundings, skep_datapath_config::service_ipam_cell(), crate::cell()]);
+        let hive = Hive::new([
+            surroundings,
+            skep_datapath_config::service_ipam_cell(),
+            crate::cell(),
+        ]);
         hive::testing::start_with(hive, Settings::new().args(flags.iter().copied())).await
     }
 

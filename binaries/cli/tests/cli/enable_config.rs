@@ -2,8 +2,6 @@
 
 //! `skep clustermesh enable-config`: files for a running agent, and Secrets.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::{
     fs,
     io::{Read as _, Write as _},

@@ -30,7 +30,7 @@ fn read_all(name: &str, value: &[u8]) {
 /// A real value with some of its bytes replaced, cut off or repeated.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let cases: serde_json::Value =
-        serde_json::from_str(include_str!("../testdata/golden.json")).expect("the file is JSON");
+        serde_json::from_str(include_str!("../../testdata/golden.json")).expect("the file is JSON");
     let mut values = Vec::new();
     for part in [
         "service",

@@ -2,8 +2,6 @@
 
 //! What `skep bpf ct` and `skep bpf nat` print and delete; there is no agent.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
-
 use std::{error::Error, process::Command};
 
 use serde_json::Value;

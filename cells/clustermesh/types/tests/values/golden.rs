@@ -11,7 +11,7 @@ use skep_clustermesh_types::{
 
 fn cases(part: &str) -> Vec<Value> {
     let cases: Value =
-        serde_json::from_str(include_str!("../testdata/golden.json")).expect("the file is JSON");
+        serde_json::from_str(include_str!("../../testdata/golden.json")).expect("the file is JSON");
     cases[part].as_array().expect("there is such a part").clone()
 }
 

@@ -2,8 +2,6 @@
 
 //! `skep monitor` as a program, with a socket that the test serves.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
-
 use std::{
     io::{BufRead, BufReader, Read, Write},
     os::unix::net::UnixListener,

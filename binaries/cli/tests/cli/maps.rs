@@ -2,8 +2,6 @@
 
 //! What the command prints of pinned maps, to the byte; there is no agent.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
-
 use std::{
     error::Error,
     process::Command,
