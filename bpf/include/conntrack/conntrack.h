@@ -8,7 +8,7 @@
 
 struct ct_entry {
 	/* Address that replies come from for the client; IPv4 in the last word. Service entries
-	 * have the backend's id in the last two words instead, as a __u64.
+	 * have the backend's id in the last two words instead, as a __u64. See ct_client_port4().
 	 */
 	__be32 nat_address[4];
 	__u64 packets;
@@ -17,8 +17,8 @@ struct ct_entry {
 	__u8 flags;
 	__u8 flags2;
 	__be16 rev_nat_index; /* service id, opaque here */
-	__be16 nat_port;
-	__u8 tx_flags_seen; /* TCP flags */
+	__be16 nat_port;      /* of that address; in service entries the flow's own source port */
+	__u8 tx_flags_seen;   /* TCP flags */
 	__u8 rx_flags_seen;
 	__u32 source_identity; /* of the side that opened it */
 	__u32 last_tx_report;  /* monotonic seconds */
@@ -29,13 +29,6 @@ _Static_assert(__builtin_offsetof(struct ct_entry, lifetime) == 32, "ct_entry.li
 _Static_assert(__builtin_offsetof(struct ct_entry, rev_nat_index) == 38, "ct_entry.rev_nat_index");
 _Static_assert(__builtin_offsetof(struct ct_entry, source_identity) == 44,
 	       "ct_entry.source_identity");
-
-#define AF 4
-#include "conntrack.inc.h"
-#undef AF
-#define AF 6
-#include "conntrack.inc.h"
-#undef AF
 
 /* flags of a key */
 #define CT_EGRESS 0
@@ -54,6 +47,13 @@ _Static_assert(__builtin_offsetof(struct ct_entry, source_identity) == 44,
 #define CT_CLOSING (CT_RX_CLOSING | CT_TX_CLOSING)
 
 #define CT2_FROM_TUNNEL (1 << 2)
+
+#define AF 4
+#include "conntrack.inc.h"
+#undef AF
+#define AF 6
+#include "conntrack.inc.h"
+#undef AF
 
 /* Of service entries. */
 static __always_inline __u64 *ct_backend(struct ct_entry *entry)

@@ -14,6 +14,25 @@ struct AF_FN(ct_key) {
 } __attribute__((packed));
 _Static_assert(sizeof(struct AF_FN(ct_key)) == 2 * AF_SIZE + 6, "ct_key layout");
 
+/* The port that the client sends from, if the backend knows it by another one; else 0. Entries that
+ * remember an address of IPv6 have no room for it, but for those of direct return, which need no
+ * service id.
+ */
+static __always_inline __be16 AF_FN(ct_client_port)(const struct ct_entry *entry)
+{
+	if (entry->flags & CT_DSR)
+		return entry->rev_nat_index;
+	return AF == 6 && entry->nat_port ? 0 : *(const __be16 *)entry->nat_address;
+}
+
+static __always_inline void AF_FN(ct_set_client_port)(struct ct_entry *entry, __be16 port)
+{
+	if (entry->flags & CT_DSR)
+		entry->rev_nat_index = port;
+	else if (AF == 4 || !entry->nat_port)
+		*(__be16 *)entry->nat_address = port;
+}
+
 /* TCP */
 MAP(AF_JOIN(cilium_ct, _global), BPF_MAP_TYPE_LRU_HASH, struct AF_FN(ct_key), struct ct_entry);
 /* everything else */

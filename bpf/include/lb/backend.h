@@ -3,6 +3,8 @@
 #ifndef LB_BACKEND_H
 #define LB_BACKEND_H
 
+#include <linux/in.h>
+
 #include "../common/af.h"
 #include "../common/map.h"
 
@@ -12,6 +14,21 @@ enum lb_backend_state {
 	LB_BACKEND_QUARANTINED = 2,
 	LB_BACKEND_MAINTENANCE = 3,
 };
+
+/* New flows may be sent to a backend in this state. */
+static __always_inline int lb_takes_flows(__u8 state)
+{
+	return state == LB_BACKEND_ACTIVE;
+}
+
+/* A backend in this state keeps the flows that it has. Datagrams can be another one's at any time:
+ * they go to one that serves.
+ */
+static __always_inline int lb_keeps_flows(__u8 state, __u8 proto)
+{
+	return state == LB_BACKEND_ACTIVE || state == LB_BACKEND_TERMINATING ||
+	       proto != IPPROTO_UDP;
+}
 
 #define AF 4
 #include "backend.inc.h"

@@ -57,4 +57,15 @@ static __always_inline void stick(void *affinities, const void *client, __u32 ba
 		bpf_map_update_elem(affinities, client, &value, BPF_ANY);
 }
 
+/* A packet of a flow that goes on, with this backend: the client stays with it, unless it was given
+ * another one since.
+ */
+static __always_inline void stick_on(void *affinities, const void *client, __u32 backend_id)
+{
+	const struct lb_affinity *seen = bpf_map_lookup_elem(affinities, client);
+
+	if (!seen || seen->backend_id == backend_id)
+		stick(affinities, client, backend_id);
+}
+
 #endif /* LB_STICKY_H */

@@ -6,13 +6,8 @@
 #ifndef PACKET_DSR_H
 #define PACKET_DSR_H
 
+#include "mode.h"
 #include "nodeport.h"
-
-enum dsr_dispatch {
-	DSR_NONE = 0,
-	DSR_OPTION = 1,
-	DSR_IPIP = 2,
-};
 
 /* IPv4 option, and option of the IPv6 destination options header: types that those who do not know
  * them skip.
@@ -40,14 +35,6 @@ struct dsr_option6 {
 	__u16 pad;
 };
 _Static_assert(sizeof(struct dsr_option6) == 24, "dsr_option6 layout");
-
-/* Backends of the service on other nodes answer clients themselves. */
-static __always_inline int dsr_forwards(const struct lb_service *svc)
-{
-	/* What says so would be lost in the tunnel. */
-	return options.packet.dsr != DSR_NONE && !options.packet.tunnel &&
-	       (options.packet.dsr_all || (svc->flags2 & LB2_DSR));
-}
 
 #define TUNNEL_PROTO4 IPPROTO_IPIP
 #define TUNNEL_PROTO6 IPPROTO_IPV6

@@ -4,12 +4,15 @@
 #undef DSR_OPTION_TYPE
 #define DSR_OPTION_TYPE AF_FN(DSR_OPTION)
 
-/* The packet tells the service's address: of a connection the first one, else every one. */
-static __always_inline int AF_FN(dsr_tells)(const struct AF_FN(packet) * packet)
+/* The packet tells the service's address: of a connection the first one, and one for which a
+ * backend was selected that may not be the one that it had; else every one.
+ */
+static __always_inline int AF_FN(dsr_tells)(const struct AF_FN(work) * work)
 {
 	if (options.packet.dsr == DSR_IPIP)
 		return 1;
-	return packet->proto != IPPROTO_TCP || tcp_opens(packet->tcp_flags);
+	return work->packet.proto != IPPROTO_TCP || tcp_opens(work->packet.tcp_flags) ||
+	       work->translation.anew;
 }
 
 /* Bytes that packets grow by which tell the service's address. */

@@ -90,6 +90,7 @@ GLOBAL int AF_FN(translate_error)(CTX *ctx, struct AF_FN(work) * work, __u32 out
 	struct AF_JOIN(lb, _reverse_nat) to ALIGNED;
 	const struct ct_entry *entry;
 	struct AF_FN(packet) * packet, *inner;
+	__be16 client_port;
 	int error;
 
 	work = OWN_WORK(work);
@@ -100,14 +101,16 @@ GLOBAL int AF_FN(translate_error)(CTX *ctx, struct AF_FN(work) * work, __u32 out
 	work->names_service = 0;
 	AF_FN(ct_forward)(inner, &work->flow, CT_EGRESS);
 	entry = AF_FN(ct_find)(&work->flow);
-	if (!entry || ct_is_expired(entry, work->path.now) || !AF_FN(service_of)(entry, &to))
+	if (!entry || !AF_FN(service_of)(entry, &to))
 		return 0;
 	work->names_service = (entry->flags & by_service()) != 0;
 	if (outside && !work->names_service)
 		return 0;
-	/* To itself, which is where the error goes. */
-	if (entry->flags & CT_LOOPBACK) {
-		error = AF_FN(rewrite_inner)(ctx, work, SOURCE, packet->daddr, inner->sport);
+	/* To itself, which is where the error goes, or from a port of its own. */
+	client_port = AF_FN(ct_client_port)(entry);
+	if ((entry->flags & CT_LOOPBACK) || client_port) {
+		error = AF_FN(rewrite_inner)(ctx, work, SOURCE, packet->daddr,
+					     client_port ? client_port : inner->sport);
 		if (error)
 			return error;
 	}
@@ -389,7 +392,7 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 	const struct lxc_value *local = NULL;
 	const struct ct_entry *entry = NULL;
 	enum ct_result result;
-	int error, looked_up = 0, loopback = 0;
+	int error, is_stale, looked_up = 0, loopback = 0;
 
 	__builtin_memset(translation, 0, sizeof(*translation));
 	translation->loopback = 1;
@@ -438,6 +441,17 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		/* Endpoints of this node by hash, all others by longest prefix. */
 		local = AF_FN(lxc_lookup)(packet->daddr);
 	}
+	is_stale = entry && path->reason == CT_RESULT_ESTABLISHED &&
+		   (entry->rev_nat_index != translation->rev_nat_index ||
+		    AF_FN(ct_client_port)(entry) != translation->sport);
+	/* The pod calls the backend by two addresses at once. */
+	if (is_stale && svc && AF_FN(is_of_another)(work, entry)) {
+		error = AF_FN(take_own_port)(ctx, work);
+		if (error)
+			return FAIL(path, error);
+		path->reason = CT_RESULT_NEW;
+		entry = NULL;
+	}
 	result = path->reason;
 	if (entry && (entry->flags & CT_LOOPBACK))
 		loopback = 1;
@@ -467,8 +481,7 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		if (error)
 			return FAIL(path, error);
 	}
-	if (result == CT_RESULT_NEW || (entry && result == CT_RESULT_ESTABLISHED &&
-					entry->rev_nat_index != translation->rev_nat_index)) {
+	if (result == CT_RESULT_NEW || is_stale) {
 		__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
 		work->fresh.source_identity = sender->identity;
 		work->fresh.rev_nat_index = translation->rev_nat_index;
@@ -476,6 +489,7 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		__builtin_memcpy(work->fresh.nat_address, translation->address,
 				 sizeof(work->fresh.nat_address));
 		work->fresh.nat_port = translation->port;
+		AF_FN(ct_set_client_port)(&work->fresh, translation->sport);
 		if (entry)
 			DEBUG(ctx, path, DEBUG_STALE_CT, translation->rev_nat_index,
 			      entry->rev_nat_index);

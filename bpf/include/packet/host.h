@@ -72,10 +72,12 @@ static __always_inline __u32 xdp_metadata(CTX *ctx)
 }
 
 #define AF 4
+#include "refuse.inc.h"
 #include "dsr_host.inc.h"
 #include "host.inc.h"
 #undef AF
 #define AF 6
+#include "refuse.inc.h"
 #include "dsr_host.inc.h"
 #include "host.inc.h"
 #undef AF

@@ -133,6 +133,8 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 			return FAIL(path, error);
 	}
 	error = AF_FN(translate)(ctx, work);
+	if (error == REFUSE)
+		return AF_FN(refuse)(ctx, work);
 	if (error == DROP_NO_SERVICE && options.packet.reply_no_backend)
 		return AF_FN(reply_error)(ctx, packet, AF_FN(NO_BACKEND), ctx->len);
 	if (error)
@@ -144,8 +146,9 @@ GLOBAL int AF_FN(nodeport)(CTX *ctx, struct AF_FN(work) * work)
 		AF_FN(learn_neighbour)(ctx, packet);
 		return AF_FN(dsr_request)(ctx, work);
 	}
-	if (AF_FN(nodeport_track)(ctx, work))
-		return FAIL(path, DROP_CT_CREATE);
+	error = AF_FN(nodeport_track)(ctx, work);
+	if (error)
+		return FAIL(path, error);
 #if AF == 6
 	if (options.packet.nat46x64 && is_embedded(packet->daddr)) {
 		if (packet->hop_limit <= 1)
@@ -200,7 +203,7 @@ GLOBAL int AF_FN(error_to_backend)(CTX *ctx, struct AF_FN(work) * work)
 	struct AF_FN(packet) * inner;
 	struct ct_entry *entry;
 	__u32 backend_id;
-	__be16 port;
+	__be16 port, client_port;
 	int error;
 
 	work = OWN_WORK(work);
@@ -211,7 +214,7 @@ GLOBAL int AF_FN(error_to_backend)(CTX *ctx, struct AF_FN(work) * work)
 		return 0;
 	AF_FN(ct_forward)(inner, &work->flow, CT_SERVICE);
 	entry = AF_FN(ct_find)(&work->flow);
-	if (!entry || ct_is_expired(entry, work->path.now))
+	if (!entry)
 		return 0;
 	backend_id = *ct_backend(entry);
 	backend = bpf_map_lookup_elem(&BACKENDS, &backend_id);
@@ -219,19 +222,21 @@ GLOBAL int AF_FN(error_to_backend)(CTX *ctx, struct AF_FN(work) * work)
 		return 0;
 	port = backend->port ? backend->port : inner->sport;
 	/* The backend knows the client by the source that this node gave it, if it did. */
+	client_port = entry->nat_port ? entry->nat_port : inner->dport;
 	AF_COPY(work->forward.daddr, backend->address);
 	AF_COPY(work->forward.saddr, inner->daddr);
 	work->forward.dport = port;
-	work->forward.sport = inner->dport;
+	work->forward.sport = client_port;
 	work->forward.proto = inner->proto;
 	work->forward.flags = NAT_FORWARD;
 	nat = bpf_map_lookup_elem(&NAT, &work->forward);
-	if (nat) {
+	error = 0;
+	if (nat)
 		error = AF_FN(rewrite_inner)(ctx, work, DESTINATION, nat->address, nat->port);
-		if (error)
-			return FAIL(&work->path, error);
-	}
-	error = AF_FN(rewrite_inner)(ctx, work, SOURCE, backend->address, port);
+	else if (entry->nat_port)
+		error = AF_FN(rewrite_inner)(ctx, work, DESTINATION, inner->daddr, client_port);
+	if (!error)
+		error = AF_FN(rewrite_inner)(ctx, work, SOURCE, backend->address, port);
 	if (!error)
 		error = AF_FN(rewrite_address)(ctx, &work->packet, DESTINATION, backend->address);
 	if (error)
@@ -510,6 +515,9 @@ GLOBAL int AF_FN(route_answer)(CTX *ctx, struct AF_FN(work) * work)
 		return verdict;
 	/* The backend gets an error about the packet as it sent it, as if it came from outside. */
 	verdict = AF_FN(rewrite)(ctx, &work->packet, SOURCE, work->flow.saddr, work->flow.dport);
+	if (!verdict)
+		verdict = AF_FN(rewrite)(ctx, &work->packet, DESTINATION, work->flow.daddr,
+					 work->flow.sport);
 	if (verdict)
 		return FAIL(&work->path, verdict);
 	verdict = AF_FN(tell_mtu)(ctx, &work->packet, &work->path, work->mtu);
@@ -681,6 +689,7 @@ GLOBAL int AF_FN(from_host)(CTX *ctx, struct AF_FN(work) * work, __u32 mark)
 	broken = AF_FN(read_packet)(ctx, work);
 	if (broken)
 		return FAIL(path, broken);
+	AF_FN(resolve_sender)(work);
 	local = AF_FN(lxc_lookup)(packet->daddr);
 	if (local && (local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
 		return TC_ACT_OK;
@@ -689,7 +698,6 @@ GLOBAL int AF_FN(from_host)(CTX *ctx, struct AF_FN(work) * work, __u32 mark)
 		if (options.packet.legacy_routing)
 			path->source_identity = AF_FN(host_identity)(ctx, work);
 		return AF_FN(deliver)(ctx, work, local, delivery_from_stack(mark));
-	AF_FN(resolve_sender)(work);
 	}
 	to = AF_FN(ipcache_lookup)(packet->daddr);
 	if (options.packet.tunnel) {

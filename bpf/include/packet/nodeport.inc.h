@@ -18,19 +18,29 @@ static __always_inline int AF_FN(in_source_range)(const struct AF_FN(packet) * p
 	return svc->flags2 & LB2_DENY_SOURCES ? !listed : listed;
 }
 
-/* Remembers that the flow from a client to a backend came by a service. */
+/* Remembers that the flow from a client to a backend came by a service. Returns a drop reason, or
+ * 0.
+ */
 static __always_inline int AF_FN(nodeport_track)(CTX *ctx, struct AF_FN(work) * work)
 {
 	__be16 rev_nat_index = work->translation.rev_nat_index;
 	const struct ct_entry *entry = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, CT_FORWARD);
+	int error;
 
-	if (entry && (entry->flags & CT_NODE_PORT) && entry->rev_nat_index == rev_nat_index)
+	if (entry && (entry->flags & CT_NODE_PORT) && entry->rev_nat_index == rev_nat_index &&
+	    AF_FN(ct_client_port)(entry) == work->translation.sport)
 		return 0;
+	if (entry && (entry->flags & by_service()) && AF_FN(is_of_another)(work, entry)) {
+		error = AF_FN(take_own_port)(ctx, work);
+		if (error)
+			return error;
+	}
 	__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
 	work->fresh.flags = CT_NODE_PORT;
 	work->fresh.rev_nat_index = rev_nat_index;
+	AF_FN(ct_set_client_port)(&work->fresh, work->translation.sport);
 	work->fresh.source_identity = world_identity(options.packet.dual_stack, AF == 6);
-	return AF_FN(ct_create)(ctx, work, CT_EGRESS, 0);
+	return AF_FN(ct_create)(ctx, work, CT_EGRESS, 0) ? DROP_CT_CREATE : 0;
 }
 
 /* A connection that began before direct return was on goes on as it began, with another source. */
@@ -43,30 +53,32 @@ static __always_inline int AF_FN(keeps_source)(struct AF_FN(work) * work)
 		return 0;
 	AF_FN(ct_forward)(packet, &work->flow, CT_EGRESS);
 	entry = AF_FN(ct_find)(&work->flow);
-	if (!entry || !(entry->flags & CT_NODE_PORT))
+	if (!entry || !(entry->flags & CT_NODE_PORT) ||
+	    entry->rev_nat_index != work->translation.rev_nat_index ||
+	    AF_FN(ct_client_port)(entry) != work->translation.sport)
 		return 0;
 	if (!tcp_opens(packet->tcp_flags))
-		return !ct_is_expired(entry, work->path.now);
+		return 1;
 	/* The next one from the same port. */
 	bpf_map_delete_elem(&AF_JOIN(cilium_ct, _global), &work->flow);
 	return 0;
 }
 
 /* The flow of a client to a backend that this packet answers, if it came by a service, of this node
- * or, with direct return, of another one.
+ * or, with direct return, of another one. It may have expired: whether the packet may pass does not
+ * depend on it, and the client knows no other address.
  */
 static __always_inline struct ct_entry *AF_FN(nodeport_flow)(CTX *ctx, struct AF_FN(work) * work)
 {
 	const struct AF_FN(packet) *packet = &work->packet;
 	struct path *path = &work->path;
 	struct ct_entry *entry;
-	__u32 now = work->path.now;
 
 	AF_FN(ct_reverse)(packet, &work->flow, CT_INGRESS);
 	if (DEBUGS())
 		AF_FN(debug_lookup)(ctx, work, CT_INGRESS, DEBUG_SCOPE_REVERSE);
 	entry = AF_FN(ct_find)(&work->flow);
-	if (entry && (!(entry->flags & by_service()) || ct_is_expired(entry, now)))
+	if (entry && !(entry->flags & by_service()))
 		entry = NULL;
 	if (DEBUGS())
 		AF_FN(debug_found)(ctx, work, entry, entry ? CT_RESULT_REPLY : CT_RESULT_NEW);
@@ -74,7 +86,7 @@ static __always_inline struct ct_entry *AF_FN(nodeport_flow)(CTX *ctx, struct AF
 		return NULL;
 	path->reason = CT_RESULT_REPLY;
 	ct_count(ctx, entry);
-	path->report = ct_touch(entry, packet->proto, CT_INGRESS, packet->tcp_flags, now);
+	path->report = ct_touch(entry, packet->proto, CT_INGRESS, packet->tcp_flags, path->now);
 	return entry;
 }
 

@@ -11,6 +11,8 @@
 #include "../lb/reverse_nat.h"
 #include "../lb/source_range.h"
 #include "../lb/sticky.h"
+#include "../nat/translate.h"
+#include "mode.h"
 #include "rewrite.h"
 #include "work.h"
 
@@ -19,11 +21,16 @@
 #define TABLES AF_JOIN(cilium_lb, _maglev)
 #define REVERSE_NAT AF_JOIN(cilium_lb, _reverse_nat)
 
+/* The packet's connection is to be refused: no drop reason. */
+#define REFUSE 1001
+
 #define AF 4
 #include "service.inc.h"
+#include "apart.inc.h"
 #undef AF
 #define AF 6
 #include "service.inc.h"
+#include "apart.inc.h"
 #undef AF
 
 #endif /* PACKET_SERVICE_H */

@@ -97,23 +97,27 @@ static __noinline void AF_FN(debug_frontend)(CTX *ctx, const struct AF_FN(work) 
 #endif
 }
 
-/* A backend for a flow that has none. */
+/* A backend for a flow that has none: the client's, if the service says so. */
 static __always_inline const struct AF_JOIN(lb, _backend) *
 	AF_FN(choose_backend)(CTX *ctx, struct AF_FN(work) * work, __u32 *backend_id)
 {
 	const struct AF_JOIN(lb, _backend) *backend = NULL;
+	const struct lb_service *svc = &work->service;
 
-	if (AF_FN(has_table)(work))
+	if (svc->flags & LB_AFFINITY)
+		backend = sticky_backend(&AFFINITIES, &BACKENDS, &work->client, svc, backend_id);
+	if (!backend && AF_FN(has_table)(work))
 		backend = AF_FN(table_backend)(work, backend_id);
 	if (backend)
 		return backend;
+	*backend_id = 0;
 	backend = AF_FN(random_backend)(&work->service, &work->key, backend_id);
 	if (DEBUGS())
 		AF_FN(debug_slot)(ctx, work, backend, *backend_id);
 	return backend;
 }
 
-/* Backend of a new flow, which is remembered. */
+/* Backend of a new flow, which is remembered; the one of `backend_id`, if that takes new flows. */
 static __always_inline const struct AF_JOIN(lb, _backend) *
 	AF_FN(new_backend)(CTX *ctx, struct AF_FN(work) * work, __u32 *backend_id)
 {
@@ -123,9 +127,10 @@ static __always_inline const struct AF_JOIN(lb, _backend) *
 
 	if (!svc->count)
 		return NULL;
-	if (svc->flags & LB_AFFINITY)
-		backend = sticky_backend(&AFFINITIES, &BACKENDS, &work->client, svc, backend_id);
-	if (!backend)
+	/* The client's affinity goes before. */
+	if (*backend_id && !(svc->flags & LB_AFFINITY))
+		backend = bpf_map_lookup_elem(&BACKENDS, backend_id);
+	if (!backend || !lb_takes_flows(backend->flags))
 		backend = AF_FN(choose_backend)(ctx, work, backend_id);
 	if (!backend)
 		return NULL;
@@ -140,7 +145,17 @@ static __always_inline const struct AF_JOIN(lb, _backend) *
 	return backend;
 }
 
-/* Rewrites the destination to a backend of the service. Returns a drop reason, or 0. */
+/* Of a connection of a client outside whose backend is gone: with direct return, another one would
+ * refuse it from an address that the client does not know.
+ */
+static __always_inline int AF_FN(is_to_refuse)(const struct AF_FN(work) * work)
+{
+	return options.packet.dsr == DSR_OPTION && dsr_forwards(&work->service) &&
+	       work->packet.proto == IPPROTO_TCP && !(work->packet.tcp_flags & TCP_RST) &&
+	       !work->translation.loopback;
+}
+
+/* Rewrites the destination to a backend of the service. Returns a drop reason, or 0; or REFUSE. */
 GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 {
 	const struct AF_JOIN(lb, _backend) * backend;
@@ -148,8 +163,8 @@ GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 	struct translation *to;
 	struct ct_entry *entry;
 	__u32 backend_id = 0, now;
-	__be16 rev_nat_index;
-	__u8 opens, error, sticks;
+	__be16 rev_nat_index, own_port = 0;
+	__u8 opens, error, sticks, keeps = 0;
 
 	work = OWN_WORK(work);
 	if (!work)
@@ -171,8 +186,14 @@ GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 		AF_FN(debug_lookup)(ctx, work, CT_SERVICE, DEBUG_SCOPE_REVERSE);
 	AF_FN(ct_fragment)(ctx, packet, METRIC_SERVICE);
 	entry = AF_FN(ct_find)(&work->flow);
-	if (entry && (entry->rev_nat_index != rev_nat_index || ct_is_expired(entry, now)))
+	if (entry && entry->rev_nat_index != rev_nat_index)
 		entry = NULL;
+	/* The flow begins anew, with the backend that it had. */
+	if (entry && ct_is_expired(entry, now)) {
+		if (!(entry->flags & CT_CLOSING))
+			backend_id = *ct_backend(entry);
+		entry = NULL;
+	}
 	if (entry && opens && (entry->flags & CT_CLOSING)) {
 		if (entry->last_tx_report + options.packet.ct_service_grace < now)
 			entry = NULL;
@@ -184,23 +205,36 @@ GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 	if (entry) {
 		ct_count(ctx, entry);
 		ct_touch(entry, packet->proto, CT_SERVICE, packet->tcp_flags, now);
+		own_port = entry->nat_port;
 		backend_id = *ct_backend(entry);
 		backend = bpf_map_lookup_elem(&BACKENDS, &backend_id);
-		/* One that goes away keeps the connections that it has. */
-		if (!backend || (opens && backend->flags != LB_BACKEND_ACTIVE)) {
-			if (!backend)
-				DEBUG(ctx, &work->path, AF_FN(DEBUG_NO_BACKEND), backend_id, 0);
+		keeps = backend && (opens ? lb_takes_flows(backend->flags)
+					  : lb_keeps_flows(backend->flags, packet->proto));
+		if (!backend)
+			DEBUG(ctx, &work->path, AF_FN(DEBUG_NO_BACKEND), backend_id, 0);
+		if (!backend && !opens && AF_FN(is_to_refuse)(work))
+			return REFUSE;
+		if (!keeps) {
 			backend = AF_FN(choose_backend)(ctx, work, &backend_id);
 			if (backend)
 				*ct_backend(entry) = backend_id;
 		}
 	} else {
 		backend = AF_FN(new_backend)(ctx, work, &backend_id);
+		to->anew = packet->proto == IPPROTO_TCP && !opens;
 	}
 	if (!backend)
 		return DROP_NO_SERVICE;
-	if (sticks)
+	if (sticks && !keeps)
 		stick(&AFFINITIES, &work->client, backend_id);
+	else if (sticks && lb_takes_flows(backend->flags))
+		stick_on(&AFFINITIES, &work->client, backend_id);
+	if (own_port) {
+		to->sport = packet->sport;
+		error = AF_FN(rewrite)(ctx, packet, SOURCE, packet->saddr, own_port);
+		if (error)
+			return error;
+	}
 
 	to->rev_nat_index = rev_nat_index;
 	if (to->loopback && AF_SAME(backend->address, packet->saddr)) {
@@ -223,6 +257,14 @@ GLOBAL int AF_FN(translate)(CTX *ctx, struct AF_FN(work) * work)
 /* Makes the packet to a backend what it was when it came. Returns a drop reason, or 0. */
 static __always_inline int AF_FN(untranslate)(CTX *ctx, struct AF_FN(work) * work)
 {
+	struct AF_FN(packet) *packet = &work->packet;
+	int error;
+
+	if (work->translation.sport) {
+		error = AF_FN(rewrite)(ctx, packet, SOURCE, packet->saddr, work->translation.sport);
+		if (error)
+			return error;
+	}
 	return AF_FN(rewrite)(ctx, &work->packet, DESTINATION, work->key.address, work->key.dport);
 }
 
@@ -258,12 +300,19 @@ static __noinline int AF_FN(translate_back)(CTX *ctx, struct AF_FN(work) * work,
 	struct AF_FN(packet) *packet = &work->packet;
 	struct AF_JOIN(lb, _reverse_nat) to ALIGNED;
 	AF_ADDRESS(self);
+	__be16 client_port = AF_FN(ct_client_port)(entry);
 	__u8 error;
 
 	if (entry->rev_nat_index)
 		DEBUG(ctx, &work->path, AF_FN(DEBUG_REVERSE_LOOKUP), entry->rev_nat_index, 0);
+	/* Of a service that is gone: the client knows no other address. */
 	if (!AF_FN(service_of)(entry, &to))
-		return 0;
+		return entry->flags & CT_NODE_PORT ? DROP_NO_SERVICE : 0;
+	if (client_port) {
+		error = AF_FN(rewrite)(ctx, packet, DESTINATION, packet->daddr, client_port);
+		if (error)
+			return error;
+	}
 	DEBUG(ctx, &work->path, AF_FN(DEBUG_REVERSE), AF_LAST(to.address), to.port);
 	if (entry->flags & CT_LOOPBACK) {
 		AF_COPY(self, packet->saddr);

@@ -36,7 +36,8 @@ struct translation {
 	__be16 port;
 	__be16 rev_nat_index; /* 0: not translated */
 	__u8 loopback;	      /* the sender may be the backend; afterwards: it is */
-	__u8 pad[3];
+	__u8 anew;	      /* a connection that goes on, of which no entry knows the backend */
+	__be16 sport;	      /* of the client, if the packet goes on from another port; else 0 */
 };
 
 /* The way out of a packet. */

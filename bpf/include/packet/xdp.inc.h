@@ -147,13 +147,13 @@ GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
 		path->direction = METRIC_EGRESS;
 		return FAIL(path, DROP_TTL);
 	}
-	length = AF_FN(dsr_tells)(packet) ? AF_FN(dsr_length)(ctx, packet) : 0;
+	length = AF_FN(dsr_tells)(work) ? AF_FN(dsr_length)(ctx, packet) : 0;
 	found = AF_FN(find_way)(ctx, &work->way, packet->saddr, packet->daddr, length);
 	if (found)
 		return AF_FN(no_way)(ctx, work, found);
 	path->file = METRIC_FILE_NODEPORT;
 	path->direction = METRIC_EGRESS;
-	if (AF_FN(dsr_tells)(packet)) {
+	if (AF_FN(dsr_tells)(work)) {
 		error = AF_FN(dsr_dispatch)(ctx, work);
 		if (error)
 			return FAIL(path, error);
@@ -182,7 +182,7 @@ GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 	error = AF_FN(translate)(ctx, work);
 	AF_FN(counted_by)(work, COUNTED_SERVICE);
 	/* The tc program tells the client. */
-	if (error == DROP_NO_SERVICE)
+	if (error == DROP_NO_SERVICE || error == REFUSE)
 		return AF_FN(leave_to_tc)(ctx, work);
 	if (error)
 		return FAIL(path, error);
@@ -191,8 +191,9 @@ GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
 		AF_FN(learn_neighbour)(ctx, packet);
 		return AF_FN(dsr_request)(ctx, work);
 	}
-	if (AF_FN(nodeport_track)(ctx, work))
-		return FAIL(path, DROP_CT_CREATE);
+	error = AF_FN(nodeport_track)(ctx, work);
+	if (error)
+		return FAIL(path, error);
 	if (local)
 		return XDP_DONE;
 	AF_FN(counted_by)(work, COUNTED_SERVICE | COUNTED_REQUEST);

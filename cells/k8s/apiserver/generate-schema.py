@@ -11,7 +11,7 @@ type (T) or a field of the type above it (F); columns are separated by tabs:
 
 A second argument, the src folder of the k8s-pb crate, gives the numbers that fields have in protobuf.
 
-Types are string, integer, int64, number, boolean, time, bytes, quantity, intstr, any, the name of
+Types are string, integer, int64, number, boolean, time, microtime, bytes, quantity, intstr, any, the name of
 another type, with the prefixes [] (list) and {} (map of string to). Flags: r = required, map=<keys> and
 set = how lists merge; #<numbers> = field number in protobuf, after those of the messages it is nested in.
 """
@@ -25,7 +25,7 @@ versions = {"v1", "v2", "v1beta1"}
 SCALAR = {
     "std::string::String": "string", "i32": "integer", "i64": "int64", "f64": "number", "bool": "boolean",
     "crate::apimachinery::pkg::apis::meta::v1::Time": "time",
-    "crate::apimachinery::pkg::apis::meta::v1::MicroTime": "time",
+    "crate::apimachinery::pkg::apis::meta::v1::MicroTime": "microtime",
     "crate::apimachinery::pkg::api::resource::Quantity": "quantity",
     "crate::apimachinery::pkg::util::intstr::IntOrString": "intstr",
     "crate::apimachinery::pkg::runtime::RawExtension": "any",
@@ -45,7 +45,7 @@ NESTED = {"api": 2, "apimachinery": 0, "apiextensions_apiserver": 0, "kube_aggre
 messages = {}
 
 def plain(name):
-    return name.replace("r#", "").replace("_", "").lower()
+    return re.sub("r#|[_$-]", "", name).lower()
 
 def read_messages(pb):
     for dp, _, fs in os.walk(pb):
@@ -53,14 +53,14 @@ def read_messages(pb):
             if not f.endswith(".rs"): continue
             rel = [p for p in os.path.relpath(os.path.join(dp, f), pb)[:-3].split("/") if p != "mod"]
             src = open(os.path.join(dp, f)).read()
-            for m in re.finditer(r"pub struct (\w+) \{(.*?)\n\}", src, re.S):
+            for m in re.finditer(r"pub struct (\w+) \{\n(.*?)\n\}", src, re.S):
                 fields = re.findall(r'#\[prost\(([^)]*?)tag = "(\d+)"[^)]*\)\]\s*pub ([\w#]+):\s*(.*?),\n', m.group(2) + "\n", re.S)
-                messages[(tuple(rel), m.group(1))] = [(plain(n), int(t), ty) for _, t, n, ty in fields]
+                messages[(tuple(rel), plain(m.group(1)))] = [(plain(n), int(t), ty) for _, t, n, ty in fields]
 
 def numbers(rel, name, wanted, prefix=()):
     """Numbers of the fields of a message; messages that JSON does not show are looked into."""
     found = {}
-    for n, tag, ty in messages.get((rel, name), []):
+    for n, tag, ty in messages.get((rel, plain(name)), []):
         if n in wanted:
             found.setdefault(n, prefix + (tag,))
             continue

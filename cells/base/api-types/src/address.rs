@@ -23,6 +23,7 @@ pub struct IpListEntry {
     pub identity: u32,
     /// The source, and the pod that has the address.
     #[serde(skip_serializing_if = "is_default")]
+    #[serde(deserialize_with = "crate::or_default")]
     pub metadata: IpListEntryMetadata,
 }
 
@@ -50,5 +51,6 @@ pub struct NodeId {
     /// The id.
     pub id: u16,
     /// Addresses of the node.
+    #[serde(deserialize_with = "crate::or_default")]
     pub ips: Vec<String>,
 }

@@ -47,7 +47,7 @@ pub struct RemoteClusterStatus {
     #[serde(skip_serializing_if = "is_default")]
     pub num_failures: u64,
     /// When it failed last.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "crate::or_never")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub last_failure: Option<Timestamp>,
     /// Why, as long as it is not connected again. Not part of Cilium's model.
@@ -57,6 +57,7 @@ pub struct RemoteClusterStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<RemoteClusterConfig>,
     /// What is complete.
+    #[serde(deserialize_with = "crate::or_default")]
     pub synced: RemoteClusterSynced,
 }
 
@@ -205,6 +206,7 @@ impl RemoteClusterStatus {
 pub struct ClusterMeshStatus {
     /// Remote clusters, sorted by name.
     #[serde(skip_serializing_if = "is_default")]
+    #[serde(deserialize_with = "crate::or_default")]
     pub clusters: Vec<RemoteClusterStatus>,
 }
 
@@ -254,6 +256,16 @@ mod tests {
              └  synchronization status: nodes=false, endpoints=false, identities=false, services=false"
         );
         assert_eq!(summary(&[status, connected()]), "1/2 remote clusters ready");
+    }
+
+    #[test]
+    fn gos_zero_time_is_never() {
+        let model = r#"{"name":"alder","last-failure":"0001-01-01T00:00:00.000Z","synced":null}"#;
+        let status: RemoteClusterStatus = serde_json::from_str(model).expect("it is the model");
+
+        let text = status.text(Timestamp::UNIX_EPOCH);
+
+        assert!(text.contains("0 reconnections (last: never)"), "{text}");
     }
 
     #[test]

@@ -14,8 +14,10 @@ use crate::is_default;
 #[serde(default)]
 pub struct DaemonConfiguration {
     /// What can be changed while the agent runs.
+    #[serde(deserialize_with = "crate::or_default")]
     pub spec: DaemonConfigurationSpec,
     /// The realized state.
+    #[serde(deserialize_with = "crate::or_default")]
     pub status: DaemonConfigurationStatus,
 }
 
@@ -43,5 +45,6 @@ pub struct DaemonConfigurationStatus {
     #[serde(rename = "packetizationLayerPMTUDMode", skip_serializing_if = "is_default")]
     pub path_probing: String,
     /// Every setting by the name of its flag, secrets masked.
+    #[serde(deserialize_with = "crate::or_default")]
     pub daemon_configuration_map: BTreeMap<String, String>,
 }

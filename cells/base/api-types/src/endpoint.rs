@@ -41,6 +41,7 @@ pub struct EndpointChangeRequest {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub host_mac: String,
     /// Its addresses.
+    #[serde(deserialize_with = "crate::or_default")]
     pub addressing: EndpointAddressing,
     /// Namespace of its pod.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -52,6 +53,7 @@ pub struct EndpointChangeRequest {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub k8s_uid: String,
     /// Labels, `source:key=value` each.
+    #[serde(deserialize_with = "crate::or_default")]
     pub labels: Vec<String>,
     /// Its state as the caller sees it; the agent decides.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -59,10 +61,12 @@ pub struct EndpointChangeRequest {
     /// How its packets are handled: switches by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, bool>))]
+    #[serde(deserialize_with = "crate::or_default")]
     pub datapath_configuration: BTreeMap<String, bool>,
     /// Properties by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, bool>))]
+    #[serde(deserialize_with = "crate::or_default")]
     pub properties: BTreeMap<String, bool>,
     /// Answer when the endpoint is ready.
     #[serde(skip_serializing_if = "is_default")]
@@ -86,6 +90,7 @@ pub struct Endpoint {
     /// Its id.
     pub id: u16,
     /// How it is.
+    #[serde(deserialize_with = "crate::or_default")]
     pub status: EndpointStatus,
 }
 
@@ -97,17 +102,22 @@ pub struct EndpointStatus {
     /// `waiting-for-identity`, `waiting-to-regenerate`, `restoring`, `ready`, `not-ready`, `disconnecting`, `disconnected`.
     pub state: String,
     /// What others call it.
+    #[serde(deserialize_with = "crate::or_default")]
     pub external_identifiers: EndpointIdentifiers,
     /// Its identity; none while it waits for one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
     /// Its labels.
+    #[serde(deserialize_with = "crate::or_default")]
     pub labels: LabelConfigurationStatus,
     /// Its interface and addresses.
+    #[serde(deserialize_with = "crate::or_default")]
     pub networking: EndpointNetworking,
     /// Its health.
+    #[serde(deserialize_with = "crate::or_default")]
     pub health: EndpointHealth,
     /// Its policy.
+    #[serde(deserialize_with = "crate::or_default")]
     pub policy: EndpointPolicyStatus,
 }
 
@@ -139,6 +149,7 @@ pub struct EndpointIdentifiers {
 #[serde(default)]
 pub struct LabelConfigurationSpec {
     /// The labels.
+    #[serde(deserialize_with = "crate::or_default")]
     pub user: Vec<String>,
 }
 
@@ -148,12 +159,16 @@ pub struct LabelConfigurationSpec {
 #[serde(rename_all = "kebab-case", default)]
 pub struct LabelConfigurationStatus {
     /// Labels that say nothing about who it is.
+    #[serde(deserialize_with = "crate::or_default")]
     pub derived: Vec<String>,
     /// Labels that a user took away.
+    #[serde(deserialize_with = "crate::or_default")]
     pub disabled: Vec<String>,
     /// Labels that a user set.
+    #[serde(deserialize_with = "crate::or_default")]
     pub realized: LabelConfigurationSpec,
     /// Labels that the identity has.
+    #[serde(deserialize_with = "crate::or_default")]
     pub security_relevant: Vec<String>,
 }
 
@@ -163,8 +178,10 @@ pub struct LabelConfigurationStatus {
 #[serde(default)]
 pub struct LabelConfiguration {
     /// What a user set.
+    #[serde(deserialize_with = "crate::or_default")]
     pub spec: LabelConfigurationSpec,
     /// What there is.
+    #[serde(deserialize_with = "crate::or_default")]
     pub status: LabelConfigurationStatus,
 }
 
@@ -174,6 +191,7 @@ pub struct LabelConfiguration {
 #[serde(rename_all = "kebab-case", default)]
 pub struct EndpointNetworking {
     /// Its addresses.
+    #[serde(deserialize_with = "crate::or_default")]
     pub addressing: Vec<EndpointAddressing>,
     /// Name of the interface in the container.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -224,8 +242,10 @@ pub struct EndpointHealth {
 #[serde(default)]
 pub struct EndpointPolicyStatus {
     /// What is wanted.
+    #[serde(deserialize_with = "crate::or_default")]
     pub spec: EndpointPolicy,
     /// What is there.
+    #[serde(deserialize_with = "crate::or_default")]
     pub realized: EndpointPolicy,
 }
 

@@ -12,6 +12,7 @@ pub struct Identity {
     /// Its number.
     pub id: u32,
     /// Its labels, `source:key=value` each.
+    #[serde(deserialize_with = "crate::or_default")]
     pub labels: Vec<String>,
 }
 
@@ -21,6 +22,7 @@ pub struct Identity {
 #[serde(rename_all = "camelCase", default)]
 pub struct IdentityEndpoints {
     /// The identity.
+    #[serde(deserialize_with = "crate::or_default")]
     pub identity: Identity,
     /// How many endpoints have it.
     pub ref_count: usize,

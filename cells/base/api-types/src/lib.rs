@@ -3,7 +3,11 @@
 //! Models of the agent's API: what its handlers return and its clients read.
 //!
 //! Names, fields and omissions are those of Cilium's REST models, so that the clients of either agent read the other.
-//! Fields that a model lacks are ignored when it is read, those that an agent left out are empty.
+//! Fields that a model lacks are ignored when it is read, those that an agent left out are empty, and so are those that are
+//! `null`: Go writes lists, maps and structs without a value in this way, and the year 1 for a time that never was.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer};
 
 mod address;
 mod clustermesh;
@@ -11,6 +15,7 @@ mod config;
 mod endpoint;
 mod identity;
 mod map;
+mod node;
 mod policy;
 mod service;
 mod status;
@@ -28,6 +33,7 @@ pub use endpoint::{
 };
 pub use identity::{Identity, IdentityEndpoints};
 pub use map::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
+pub use node::{ClusterNode, ClusterNodeStatus, NodeAddressing, NodeAddressingAddress, NodeAddressingFamily};
 pub use policy::{FrontendMapping, LrpBackend, LrpSpec};
 pub use service::{BackendAddress, FrontendAddress, Service, ServiceSpec, ServiceSpecFlags, ServiceStatus};
 pub use status::{
@@ -39,6 +45,20 @@ pub use status::{
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
+
+/// Reads `null` as the default.
+fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Option::deserialize(from).map(Option::unwrap_or_default)
+}
+
+/// Reads a time, and Go's zero time as none.
+fn or_never<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+    let time: Option<Timestamp> = Option::deserialize(from)?;
+    Ok(time.filter(|time| time.as_second() != GO_ZERO))
+}
+
+/// The first moment of the year 1, in seconds.
+const GO_ZERO: i64 = -62_135_596_800;
 
 #[cfg(test)]
 mod tests;

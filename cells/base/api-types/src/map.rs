@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default)]
 pub struct BpfMapList {
     /// The maps.
+    #[serde(deserialize_with = "crate::or_default")]
     pub maps: Vec<BpfMap>,
 }
 

@@ -24,6 +24,7 @@ pub struct LrpSpec {
     /// `namespace/name` of the service that is redirected; empty for an address.
     pub service_id: String,
     /// The frontends, and the pods that they are redirected to.
+    #[serde(deserialize_with = "crate::or_default")]
     pub frontend_mappings: Vec<FrontendMapping>,
 }
 
@@ -33,8 +34,10 @@ pub struct LrpSpec {
 #[serde(rename_all = "kebab-case", default)]
 pub struct FrontendMapping {
     /// Its address.
+    #[serde(deserialize_with = "crate::or_default")]
     pub frontend_address: FrontendAddress,
     /// Pods that get its traffic.
+    #[serde(deserialize_with = "crate::or_default")]
     pub backends: Vec<LrpBackend>,
 }
 
@@ -46,5 +49,6 @@ pub struct LrpBackend {
     /// `namespace/name` of the pod; empty if it is not known.
     pub pod_id: String,
     /// Its address.
+    #[serde(deserialize_with = "crate::or_default")]
     pub backend_address: BackendAddress,
 }

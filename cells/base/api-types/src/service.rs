@@ -12,8 +12,10 @@ use crate::is_default;
 #[serde(default)]
 pub struct Service {
     /// The desired state.
+    #[serde(deserialize_with = "crate::or_default")]
     pub spec: ServiceSpec,
     /// The realized state.
+    #[serde(deserialize_with = "crate::or_default")]
     pub status: ServiceStatus,
 }
 
@@ -23,6 +25,7 @@ pub struct Service {
 #[serde(default)]
 pub struct ServiceStatus {
     /// Repeats the specification.
+    #[serde(deserialize_with = "crate::or_default")]
     pub realized: ServiceSpec,
 }
 
@@ -34,10 +37,13 @@ pub struct ServiceSpec {
     /// Id of the frontend, also in the maps; 0 until it has one.
     pub id: u64,
     /// Address that clients connect to.
+    #[serde(deserialize_with = "crate::or_default")]
     pub frontend_address: FrontendAddress,
     /// The backends.
+    #[serde(deserialize_with = "crate::or_default")]
     pub backend_addresses: Vec<BackendAddress>,
     /// Properties of the service.
+    #[serde(deserialize_with = "crate::or_default")]
     pub flags: ServiceSpecFlags,
 }
 

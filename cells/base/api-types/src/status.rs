@@ -14,6 +14,7 @@ use crate::is_default;
 #[serde(rename_all = "kebab-case", default)]
 pub struct StatusResponse {
     /// The overall state.
+    #[serde(deserialize_with = "crate::or_default")]
     pub cilium: Status,
     /// The key-value store.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,6 +54,7 @@ pub struct StatusResponse {
     pub modules_health: Option<Vec<ModuleStatus>>,
     /// Parts whose probe has waited too long for its answer, with the time since when.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(deserialize_with = "crate::or_default")]
     pub stale: BTreeMap<String, String>,
 }
 
@@ -131,6 +133,7 @@ pub struct K8sStatus {
     pub msg: String,
     /// Kinds that the agent watches.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "crate::or_default")]
     pub k8s_api_versions: Vec<String>,
 }
 
@@ -142,13 +145,16 @@ pub struct KubeProxyReplacement {
     /// `True` or `False`.
     pub mode: String,
     /// Devices with node ports.
+    #[serde(deserialize_with = "crate::or_default")]
     pub devices: Vec<String>,
     /// The same with their addresses.
+    #[serde(deserialize_with = "crate::or_default")]
     pub device_list: Vec<DeviceAddresses>,
     /// The device that leads to other nodes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub direct_routing_device: String,
     /// Features that are on.
+    #[serde(deserialize_with = "crate::or_default")]
     pub features: KubeProxyReplacementFeatures,
 }
 
@@ -177,6 +183,7 @@ pub struct Masquerading {
     pub enabled: bool,
     /// Of which address families.
     #[serde(rename = "enabledProtocols")]
+    #[serde(deserialize_with = "crate::or_default")]
     pub enabled_protocols: MasqueradingProtocols,
     /// IPv4 network that they reach with their own addresses.
     #[serde(rename = "snat-exclusion-cidr-v4", skip_serializing_if = "String::is_empty")]
@@ -205,6 +212,7 @@ pub struct DeviceAddresses {
     /// Its name.
     pub name: String,
     /// Its addresses; empty ones, which Cilium's agent sends, mean nothing.
+    #[serde(deserialize_with = "crate::or_default")]
     pub ip: Vec<String>,
 }
 
@@ -223,26 +231,34 @@ pub struct Switch {
 #[serde(rename_all = "camelCase", default)]
 pub struct KubeProxyReplacementFeatures {
     /// Node ports.
+    #[serde(deserialize_with = "crate::or_default")]
     pub node_port: NodePortFeature,
     /// Host ports of pods.
+    #[serde(deserialize_with = "crate::or_default")]
     pub host_port: Switch,
     /// External addresses of services.
     #[serde(rename = "externalIPs")]
+    #[serde(deserialize_with = "crate::or_default")]
     pub external_ips: Switch,
     /// Load balancing at `connect()`.
     #[serde(rename = "socketLB")]
+    #[serde(deserialize_with = "crate::or_default")]
     pub socket_lb: Switch,
     /// Events of load balancing at `connect()`.
     #[serde(rename = "socketLBTracing")]
+    #[serde(deserialize_with = "crate::or_default")]
     pub socket_lb_tracing: Switch,
     /// Session affinity.
+    #[serde(deserialize_with = "crate::or_default")]
     pub session_affinity: Switch,
     /// NAT46 and NAT64.
+    #[serde(deserialize_with = "crate::or_default")]
     pub nat46_x64: Nat46X64Feature,
     /// Whether only sockets of the host are load-balanced at `connect()`.
     #[serde(rename = "bpfSocketLBHostnsOnly")]
     pub bpf_socket_lb_hostns_only: bool,
     /// Supported annotations of services, sorted.
+    #[serde(deserialize_with = "crate::or_default")]
     pub annotations: Vec<String>,
 }
 
@@ -278,8 +294,10 @@ pub struct Nat46X64Feature {
     /// On or off.
     pub enabled: bool,
     /// For networks behind a gateway.
+    #[serde(deserialize_with = "crate::or_default")]
     pub gateway: GatewayFeature,
     /// For services whose backends are of the other family.
+    #[serde(deserialize_with = "crate::or_default")]
     pub service: Switch,
 }
 
@@ -291,6 +309,7 @@ pub struct GatewayFeature {
     /// On or off.
     pub enabled: bool,
     /// The networks.
+    #[serde(deserialize_with = "crate::or_default")]
     pub prefixes: Vec<String>,
 }
 
@@ -314,6 +333,7 @@ pub struct BpfMapStatus {
     /// Share of the machine's memory for maps that are sized by it; 0: sizes are fixed.
     pub dynamic_size_ratio: f64,
     /// The maps.
+    #[serde(deserialize_with = "crate::or_default")]
     pub maps: Vec<BpfMapProperties>,
 }
 

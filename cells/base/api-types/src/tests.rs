@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use serde_json::{from_value, json, to_value};
+use serde_json::{Value, from_value, json, to_value};
 
 use super::*;
 
@@ -31,6 +31,97 @@ fn what_another_agent_adds_or_leaves_out_does_no_harm() {
         from_value(json!({"cilium": {"state": "Warning", "msg": "starting"}, "hubble": {"state": "Ok"}}))
             .unwrap();
     assert_eq!((status.cilium.state, status.kubernetes), (State::Warning, None));
+}
+
+/// Puts `null` in the place of every list, map and struct, one after the other.
+fn each_nulled(document: &Value, path: &str, seen: &mut Vec<(String, Value)>) {
+    let Value::Object(fields) = document else { return };
+    for (name, value) in fields {
+        if !value.is_object() && !value.is_array() {
+            continue;
+        }
+        let mut nulled = document.clone();
+        nulled[name] = Value::Null;
+        seen.push((format!("{path}/{name}"), nulled));
+        let mut below = Vec::new();
+        each_nulled(value, &format!("{path}/{name}"), &mut below);
+        for (path, inner) in below {
+            let mut around = document.clone();
+            around[name] = inner;
+            seen.push((path, around));
+        }
+    }
+}
+
+#[track_caller]
+fn reads_null_as_empty<T: Default + serde::Serialize + serde::de::DeserializeOwned>(full: &T) {
+    let mut nulled = Vec::new();
+    each_nulled(&to_value(full).unwrap(), "", &mut nulled);
+    assert!(!nulled.is_empty());
+    for (path, document) in nulled {
+        let read: Result<T, _> = from_value(document);
+        assert!(read.is_ok(), "{path}: {:?}", read.err());
+    }
+}
+
+#[test]
+fn lists_maps_and_structs_that_are_null_are_empty() {
+    reads_null_as_empty(&StatusResponse {
+        kubernetes: Some(Default::default()),
+        kube_proxy_replacement: Some(Default::default()),
+        routing: Some(Default::default()),
+        masquerading: Some(Default::default()),
+        bpf_maps: Some(Default::default()),
+        cluster_mesh: Some(ClusterMeshStatus {
+            clusters: vec![RemoteClusterStatus::default()],
+        }),
+        stale: [("x".to_owned(), String::new())].into(),
+        ..StatusResponse::default()
+    });
+    reads_null_as_empty(&KubeProxyReplacement {
+        devices: vec![String::new()],
+        device_list: vec![DeviceAddresses::default()],
+        ..KubeProxyReplacement::default()
+    });
+    reads_null_as_empty(&DeviceAddresses::default());
+    reads_null_as_empty(&RemoteClusterStatus::default());
+    reads_null_as_empty(&Service::default());
+    reads_null_as_empty(&LrpSpec::default());
+    reads_null_as_empty(&FrontendMapping::default());
+    reads_null_as_empty(&LrpBackend::default());
+    reads_null_as_empty(&Endpoint::default());
+    reads_null_as_empty(&EndpointChangeRequest {
+        labels: vec![String::new()],
+        ..EndpointChangeRequest::default()
+    });
+    reads_null_as_empty(&LabelConfiguration::default());
+    reads_null_as_empty(&IdentityEndpoints::default());
+    reads_null_as_empty(&NodeId::default());
+    reads_null_as_empty(&BpfMapList::default());
+    reads_null_as_empty(&DaemonConfiguration::default());
+    reads_null_as_empty(&ClusterNode::default());
+}
+
+#[test]
+fn nodes_of_the_cluster_have_the_form_of_ciliums() {
+    let document = json!({
+        "nodes-added": [{
+            "name": "n1",
+            "primary-address": {
+                "ipv4": {"alloc-range": "10.1.0.0/24", "enabled": true, "ip": "172.30.40.1"},
+                "ipv6": {"alloc-range": "fd00:10:1::/64", "enabled": true, "ip": "fd00:30:40::1"},
+            },
+            "secondary-addresses": [{"ip": "10.1.0.103"}],
+            "health-endpoint-address": {"ipv4": {"enabled": true, "ip": "10.1.0.92"}, "ipv6": {}},
+            "source": "local",
+        }],
+        "nodes-removed": null,
+        "self": "n1",
+    });
+
+    let status: ClusterNodeStatus = from_value(document.clone()).unwrap();
+
+    assert_eq!(to_value(&status).unwrap(), document);
 }
 
 #[test]

@@ -48,6 +48,7 @@ mod server;
 mod table;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod time;
 mod tracker;
 mod yaml;
 

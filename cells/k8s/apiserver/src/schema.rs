@@ -10,6 +10,8 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
+use crate::time::{self, Precision};
+
 /// What values a field takes.
 #[derive(Clone, Debug)]
 pub enum Shape {
@@ -37,6 +39,7 @@ pub enum Scalar {
     Number,
     Bool,
     Time,
+    MicroTime,
     Bytes,
     Quantity,
     IntOrText,
@@ -255,6 +258,7 @@ fn shape(ty: &'static str, flags: &str) -> Shape {
         "number" => Shape::Scalar(Scalar::Number),
         "boolean" => Shape::Scalar(Scalar::Bool),
         "time" => Shape::Scalar(Scalar::Time),
+        "microtime" => Shape::Scalar(Scalar::MicroTime),
         "bytes" => Shape::Scalar(Scalar::Bytes),
         "quantity" => Shape::Scalar(Scalar::Quantity),
         "intstr" => Shape::Scalar(Scalar::IntOrText),
@@ -424,6 +428,8 @@ fn walk(
 ) -> Result<(), String> {
     match shape {
         Shape::Any => Ok(()),
+        Shape::Scalar(Scalar::Time) => read_time(value, Precision::Seconds, kind, path),
+        Shape::Scalar(Scalar::MicroTime) => read_time(value, Precision::Micros, kind, path),
         Shape::Scalar(scalar) => check_scalar(*scalar, value).map_err(|go| wrong_type(value, kind, path, go)),
         Shape::Map(item, _) => {
             let got = value.clone_kind();
@@ -493,6 +499,15 @@ fn walk(
     }
 }
 
+/// Brings a time to its only form.
+fn read_time(value: &mut Value, precision: Precision, kind: &str, path: &str) -> Result<(), String> {
+    let Some(text) = value.as_str() else {
+        return Err(wrong_type(value, kind, path, "string"));
+    };
+    *value = time::normalize(text, precision)?.into();
+    Ok(())
+}
+
 fn scoped(
     path: &mut String,
     key: &str,
@@ -555,12 +570,7 @@ fn check_scalar(scalar: Scalar, value: &Value) -> Result<(), &'static str> {
         Scalar::Long => (value.is_i64(), "int64"),
         Scalar::Number => (value.is_number(), "float64"),
         Scalar::Bool => (value.is_boolean(), "bool"),
-        Scalar::Time => (
-            value
-                .as_str()
-                .is_some_and(|s| s.parse::<jiff::Timestamp>().is_ok()),
-            "time.Time (RFC 3339)",
-        ),
+        Scalar::Time | Scalar::MicroTime => (value.is_string(), "string"),
         Scalar::Bytes => (value.as_str().is_some_and(is_base64), "[]byte (base64)"),
         Scalar::Quantity => (
             value.is_number() || value.as_str().is_some_and(is_quantity),
@@ -686,6 +696,25 @@ mod tests {
 
         assert_eq!(decoded.unknown, ["spec.ports[0].prot", "spec.x"]);
         assert_eq!(service, json!({ "spec": { "ports": [{ "port": 80 }] } }));
+    }
+
+    #[test]
+    fn times_of_a_lease_are_read_as_go_reads_them() {
+        let lease = Shape::Named("coordination.v1.Lease");
+        let mut good = json!({
+            "metadata": { "creationTimestamp": "2026-01-02T03:04:05.5+01:00" },
+            "spec": { "renewTime": "2026-01-02T03:04:05.830800Z" },
+        });
+
+        decode(&lease, &mut good, "Lease").unwrap();
+
+        assert_eq!(good["metadata"]["creationTimestamp"], "2026-01-02T02:04:05Z");
+        assert_eq!(good["spec"]["renewTime"], "2026-01-02T03:04:05.830800Z");
+        for bad in ["2026-01-02T03:04:05.8308Z", "2026-01-02T03:04:05Z"] {
+            let mut lease_of = json!({ "spec": { "renewTime": bad } });
+            let error = decode(&lease, &mut lease_of, "Lease").unwrap_err();
+            assert!(error.contains("cannot parse"), "{error}");
+        }
     }
 
     #[test]

@@ -171,7 +171,7 @@ fn reference(shape: &Shape, schemas: &mut BTreeMap<String, Value>, prefix: &str)
             Scalar::Long => json!({ "type": "integer", "format": "int64" }),
             Scalar::Number => json!({ "type": "number", "format": "double" }),
             Scalar::Bool => json!({ "type": "boolean" }),
-            Scalar::Time => json!({ "type": "string", "format": "date-time" }),
+            Scalar::Time | Scalar::MicroTime => json!({ "type": "string", "format": "date-time" }),
             Scalar::Bytes => json!({ "type": "string", "format": "byte" }),
             Scalar::Quantity => json!({ "type": "string" }),
             Scalar::IntOrText => json!({ "type": "string", "format": "int-or-string" }),

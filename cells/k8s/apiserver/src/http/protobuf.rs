@@ -4,11 +4,15 @@
 //!
 //! Answers are always JSON. Go's encoder writes zero values of plain fields, too; JSON leaves them out, and so does
 //! this reader where a zero cannot mean anything.
+//!
+//! Nothing is dropped in silence. A field that the schema does not have gets its number as name, `#17`, which decoding
+//! reports and drops as it does an unknown field of JSON. A type that the schema does not have is an error.
 
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 use crate::schema::{Object, Scalar, Shape};
+use crate::time::{self, Precision};
 
 /// The first bytes of a body.
 const MAGIC: &[u8] = b"k8s\0";
@@ -19,12 +23,17 @@ const DEPTH: usize = 64;
 /// The type of such bodies.
 pub(super) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
+/// The type of schemas in definitions.
+const SCHEMA: Shape = Shape::Named("apiextensions.v1.JSONSchemaProps");
+
 /// Plain numbers and flags for which zero is the same as nothing.
 const PLAIN: &[&str] = &[
     "availableReplicas",
     "collisionCount",
     "containerPort",
     "count",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
     "failureThreshold",
     "fullyLabeledReplicas",
     "generation",
@@ -36,6 +45,7 @@ const PLAIN: &[&str] = &[
     "initialDelaySeconds",
     "minReadySeconds",
     "nodePort",
+    "nullable",
     "observedGeneration",
     "paused",
     "periodSeconds",
@@ -48,8 +58,11 @@ const PLAIN: &[&str] = &[
     "timeoutSeconds",
     "tty",
     "unavailableReplicas",
+    "uniqueItems",
     "unschedulable",
     "updatedReplicas",
+    "x-kubernetes-embedded-resource",
+    "x-kubernetes-int-or-string",
 ];
 
 /// Texts for which empty is not the same as nothing.
@@ -59,6 +72,17 @@ enum Wire<'a> {
     Varint(u64),
     Fixed(f64),
     Bytes(&'a [u8]),
+}
+
+impl Wire<'_> {
+    /// Whether it is the zero value, which says nothing.
+    fn is_zero(&self) -> bool {
+        match self {
+            Wire::Varint(n) => *n == 0,
+            Wire::Fixed(n) => *n == 0.0,
+            Wire::Bytes(bytes) => bytes.is_empty(),
+        }
+    }
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -115,6 +139,11 @@ fn malformed() -> ApiError {
     ApiError::bad_request("the body is not valid protobuf")
 }
 
+/// What cannot be read as protobuf can be sent as JSON.
+fn unsupported() -> ApiError {
+    ApiError::unsupported_media_type("application/json, application/yaml")
+}
+
 fn text(bytes: &[u8]) -> Result<String, ApiError> {
     std::str::from_utf8(bytes)
         .map(str::to_owned)
@@ -143,8 +172,7 @@ pub(super) fn decode(
             _ => {}
         }
     }
-    let shape = shape(&api_version, &kind)
-        .ok_or_else(|| ApiError::unsupported_media_type("application/json, application/yaml"))?;
+    let shape = shape(&api_version, &kind).ok_or_else(unsupported)?;
     let mut value = message(&shape, raw, 0)?;
     if let Some(map) = value.as_object_mut() {
         map.insert("apiVersion".to_owned(), api_version.into());
@@ -154,9 +182,7 @@ pub(super) fn decode(
 }
 
 fn message(shape: &Shape, bytes: &[u8], depth: usize) -> Result<Value, ApiError> {
-    let Some(object) = shape.object() else {
-        return Ok(Value::Object(Map::new()));
-    };
+    let object = shape.object().ok_or_else(unsupported)?;
     let mut map = Map::new();
     into_map(&object, &[], bytes, &mut map, depth)?;
     Ok(Value::Object(map))
@@ -176,7 +202,14 @@ fn into_map(
     for (number, wire) in fields(bytes)? {
         let path: Vec<u32> = outer.iter().copied().chain([number]).collect();
         if let Some(field) = object.fields.iter().find(|f| f.number == path) {
-            read_field(&field.name, &field.shape, wire, map, depth)?;
+            match (&field.shape, wire) {
+                (Shape::Any, Wire::Bytes(bytes)) => {
+                    if let Some(value) = alternatives(&field.name, bytes, depth)? {
+                        map.insert(field.name.clone(), value);
+                    }
+                }
+                (shape, wire) => read_field(&field.name, shape, wire, map, depth)?,
+            }
         } else if let Wire::Bytes(inner) = wire
             && object
                 .fields
@@ -184,9 +217,62 @@ fn into_map(
                 .any(|f| f.number.len() > path.len() && f.number.starts_with(&path))
         {
             into_map(object, &path, inner, map, depth + 1)?;
+        } else if !wire.is_zero() {
+            if object.keeps_unknown {
+                return Err(unsupported());
+            }
+            let numbers: Vec<String> = path.iter().map(u32::to_string).collect();
+            map.insert(format!("#{}", numbers.join(".")), Value::Null);
         }
     }
     Ok(())
+}
+
+/// A field that has more than one form in JSON: a message with a field for each form. The names are unique among fields
+/// without a shape; others are JSON itself.
+fn alternatives(name: &str, bytes: &[u8], depth: usize) -> Result<Option<Value>, ApiError> {
+    let schema = |bytes| message(&SCHEMA, bytes, depth + 1);
+    Ok(Some(match name {
+        // A list of schemas, of which there may be none.
+        "items" => {
+            let (mut one, mut several) = (None, Vec::new());
+            for field in fields(bytes)? {
+                match field {
+                    (1, Wire::Bytes(bytes)) => one = Some(schema(bytes)?),
+                    (2, Wire::Bytes(bytes)) => several.push(schema(bytes)?),
+                    _ => return Err(malformed()),
+                }
+            }
+            one.unwrap_or(Value::Array(several))
+        }
+        "additionalItems" | "additionalProperties" => {
+            let (mut allows, mut one) = (false, None);
+            for field in fields(bytes)? {
+                match field {
+                    (1, Wire::Varint(n)) => allows = n != 0,
+                    (2, Wire::Bytes(bytes)) => one = Some(schema(bytes)?),
+                    _ => return Err(malformed()),
+                }
+            }
+            one.unwrap_or(Value::Bool(allows))
+        }
+        // Of a version that has one it is an empty object.
+        "status" if bytes.is_empty() => Value::Object(Map::new()),
+        _ => return json(bytes),
+    }))
+}
+
+/// JSON within protobuf: the first field of its message.
+fn json(bytes: &[u8]) -> Result<Option<Value>, ApiError> {
+    let mut value = None;
+    for field in fields(bytes)? {
+        match field {
+            (1, Wire::Bytes(raw)) if raw.is_empty() => {}
+            (1, Wire::Bytes(raw)) => value = Some(serde_json::from_slice(raw).map_err(|_| malformed())?),
+            _ => return Err(malformed()),
+        }
+    }
+    Ok(value)
 }
 
 fn read_field(
@@ -241,12 +327,31 @@ fn read_field(
     Ok(())
 }
 
+fn read_time(bytes: &[u8], precision: Precision) -> Result<Value, ApiError> {
+    let (mut seconds, mut nanos) = (0, 0);
+    for (number, wire) in fields(bytes)? {
+        match (number, wire) {
+            (1, Wire::Varint(n)) => seconds = n as i64,
+            (2, Wire::Varint(n)) => nanos = n as i32,
+            _ => {}
+        }
+    }
+    let time = jiff::Timestamp::new(seconds, nanos).map_err(|_| malformed())?;
+    Ok(time::text(time, precision).into())
+}
+
+/// A number as Go writes it: without a fraction if it has none.
+fn number(n: f64) -> Value {
+    let whole = n as i64;
+    if whole as f64 == n { whole.into() } else { n.into() }
+}
+
 /// One value; nothing if it stands for none.
 fn single(shape: &Shape, wire: Wire<'_>, depth: usize) -> Result<Option<Value>, ApiError> {
     Ok(match (shape, wire) {
         (Shape::Scalar(Scalar::Bool), Wire::Varint(n)) => Some((n != 0).into()),
         (Shape::Scalar(Scalar::Integer | Scalar::Long), Wire::Varint(n)) => Some((n as i64).into()),
-        (Shape::Scalar(Scalar::Number), Wire::Fixed(n)) => Some(n.into()),
+        (Shape::Scalar(Scalar::Number), Wire::Fixed(n)) => Some(number(n)),
         (Shape::Scalar(Scalar::Text), Wire::Bytes(bytes)) => Some(text(bytes)?.into()),
         (Shape::Scalar(Scalar::Bytes), Wire::Bytes(bytes)) => {
             use base64::Engine;
@@ -261,23 +366,10 @@ fn single(shape: &Shape, wire: Wire<'_>, depth: usize) -> Result<Option<Value>, 
             }
             Some(quantity.into())
         }
-        (Shape::Scalar(Scalar::Time), Wire::Bytes(bytes)) => {
-            let (mut seconds, mut nanos) = (None, 0);
-            for (number, wire) in fields(bytes)? {
-                match (number, wire) {
-                    (1, Wire::Varint(n)) => seconds = Some(n as i64),
-                    (2, Wire::Varint(n)) => nanos = n as i32,
-                    _ => {}
-                }
-            }
-            match seconds {
-                Some(seconds) => {
-                    let time = jiff::Timestamp::new(seconds, nanos).map_err(|_| malformed())?;
-                    Some(time.to_string().into())
-                }
-                None => None,
-            }
-        }
+        // An empty message is Go's zero time.
+        (Shape::Scalar(Scalar::Time | Scalar::MicroTime), Wire::Bytes([])) => None,
+        (Shape::Scalar(Scalar::Time), Wire::Bytes(bytes)) => Some(read_time(bytes, Precision::Seconds)?),
+        (Shape::Scalar(Scalar::MicroTime), Wire::Bytes(bytes)) => Some(read_time(bytes, Precision::Micros)?),
         (Shape::Scalar(Scalar::IntOrText), Wire::Bytes(bytes)) => {
             let (mut is_text, mut number, mut string) = (false, 0i64, String::new());
             for (field, wire) in fields(bytes)? {
@@ -290,16 +382,7 @@ fn single(shape: &Shape, wire: Wire<'_>, depth: usize) -> Result<Option<Value>, 
             }
             Some(if is_text { string.into() } else { number.into() })
         }
-        // JSON within protobuf is the first field of its message.
-        (Shape::Any, Wire::Bytes(bytes)) => {
-            let raw = fields(bytes)?
-                .into_iter()
-                .find_map(|(number, wire)| match (number, wire) {
-                    (1, Wire::Bytes(raw)) => Some(raw),
-                    _ => None,
-                });
-            raw.and_then(|raw| serde_json::from_slice(raw).ok())
-        }
+        (Shape::Any, Wire::Bytes(bytes)) => json(bytes)?,
         (shape @ (Shape::Named(_) | Shape::Object(_)), Wire::Bytes(bytes)) => {
             Some(message(shape, bytes, depth + 1)?)
         }
@@ -308,81 +391,4 @@ fn single(shape: &Shape, wire: Wire<'_>, depth: usize) -> Result<Option<Value>, 
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    use super::*;
-
-    fn put(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
-        out.push(number << 3 | 2);
-        out.push(u8::try_from(bytes.len()).unwrap());
-        out.extend_from_slice(bytes);
-    }
-
-    fn wrap(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
-        let (mut meta, mut body) = (Vec::new(), MAGIC.to_vec());
-        put(&mut meta, 1, api_version.as_bytes());
-        put(&mut meta, 2, kind.as_bytes());
-        put(&mut body, 1, &meta);
-        put(&mut body, 2, raw);
-        body
-    }
-
-    #[test]
-    fn reads_a_service() {
-        let mut metadata = Vec::new();
-        put(&mut metadata, 1, b"web");
-        put(&mut metadata, 3, b"");
-        let mut label = Vec::new();
-        put(&mut label, 1, b"app");
-        put(&mut label, 2, b"x");
-        put(&mut metadata, 11, &label);
-        put(&mut metadata, 8, b"");
-        let mut port = Vec::new();
-        put(&mut port, 1, b"http");
-        port.extend([3 << 3, 80]);
-        put(&mut port, 4, &[8, 1, 16, 0, 26, 3, b'w', b'e', b'b']);
-        port.extend([5 << 3, 0]);
-        let (mut spec, mut raw) = (Vec::new(), Vec::new());
-        put(&mut spec, 1, &port);
-        put(&mut raw, 1, &metadata);
-        put(&mut raw, 2, &spec);
-
-        let value = decode(&wrap("v1", "Service", &raw), |_, _| {
-            Some(Shape::Named("core.v1.Service"))
-        })
-        .unwrap();
-
-        assert_eq!(
-            value,
-            json!({
-                "apiVersion": "v1", "kind": "Service",
-                "metadata": { "name": "web", "labels": { "app": "x" } },
-                "spec": { "ports": [{ "name": "http", "port": 80, "targetPort": "web" }] },
-            })
-        );
-    }
-
-    #[test]
-    fn reads_messages_that_json_does_not_show() {
-        // Volume { name: "v", volumeSource: { emptyDir: { medium: "Memory" } } }
-        let (mut empty, mut source, mut volume) = (Vec::new(), Vec::new(), Vec::new());
-        put(&mut empty, 1, b"Memory");
-        put(&mut source, 2, &empty);
-        put(&mut volume, 1, b"v");
-        put(&mut volume, 2, &source);
-
-        let value = message(&Shape::Named("core.v1.Volume"), &volume, 0).unwrap();
-
-        assert_eq!(value, json!({ "name": "v", "emptyDir": { "medium": "Memory" } }));
-    }
-
-    proptest! {
-        #[test]
-        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = decode(&wrap("v1", "Pod", &bytes), |_, _| Some(Shape::Named("core.v1.Pod")));
-            let _ = decode(&bytes, |_, _| Some(Shape::Named("core.v1.Pod")));
-        }
-    }
-}
+mod tests;

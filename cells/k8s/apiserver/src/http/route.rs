@@ -322,11 +322,10 @@ impl Call<'_> {
                         Some(Shape::Named("authentication.v1.TokenRequest"))
                     }
                     ("autoscaling/v1", "Scale") => Some(Shape::Named("autoscaling.v1.Scale")),
-                    _ => self
-                        .api
-                        .registry()
-                        .by_kind(api_version, kind)
-                        .map(|kind| kind.shape.clone()),
+                    // Custom resources have no numbers.
+                    _ => (self.api.registry().by_kind(api_version, kind))
+                        .map(|kind| kind.shape.clone())
+                        .filter(|shape| matches!(shape, Shape::Named(_))),
                 })
             }
             _ => Err(ApiError::unsupported_media_type(
