@@ -34,17 +34,15 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Listens on one address; port 0 takes a free port.
+    /// Listens on one address; port 0 takes a free port. `0.0.0.0` and `[::]` are all addresses of both families, whatever
+    /// `net.ipv6.bindv6only` is, as in programs in Go: without IPv6 in the kernel those of IPv4.
     pub fn new(address: SocketAddr) -> Self {
         Self::first_of([address])
     }
 
-    /// Listens on all addresses of this machine, of both families. Without IPv6 in the kernel, on those of IPv4.
+    /// Listens on all addresses of this machine, of both families.
     pub fn all(port: u16) -> Self {
-        Self::first_of([
-            (Ipv6Addr::UNSPECIFIED, port).into(),
-            (Ipv4Addr::UNSPECIFIED, port).into(),
-        ])
+        Self::new((Ipv6Addr::UNSPECIFIED, port).into())
     }
 
     /// Listens on the first address that this machine has. A port in use is an error, not a reason to try the next address.
@@ -107,16 +105,36 @@ impl Tcp {
     }
 
     fn listen(&self, address: SocketAddr) -> io::Result<BoundTcp> {
+        if !address.ip().is_unspecified() {
+            return self.listen_on(address);
+        }
+        let port = address.port();
+        match self.listen_on((Ipv6Addr::UNSPECIFIED, port).into()) {
+            // IPv6 is not in the kernel, or switched off.
+            Err(error) if is_without_family(&error) => self.listen_on((Ipv4Addr::UNSPECIFIED, port).into()),
+            result => result,
+        }
+    }
+
+    fn listen_on(&self, address: SocketAddr) -> io::Result<BoundTcp> {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
+        if address.is_ipv6() && address.ip().is_unspecified() {
+            rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
+        }
         // A port with connections of an earlier process in TIME_WAIT can be bound again.
         socket.set_reuseaddr(true)?;
         socket.set_reuseport(self.share)?;
         socket.bind(address)?;
         BoundTcp::new(socket.listen(BACKLOG)?)
     }
+}
+
+fn is_without_family(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable
+        || error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
 }
 
 /// A TCP port that is listened on. Connections have `TCP_NODELAY`: requests and answers are short.

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use config::{Config, HealthReporter, NoHealth, NoReconcilerMetrics, Operation, ReconcilerMetrics};
 use driver::{Loop, Parts};
-pub use ops::{BatchOps, Delete, Ops, Round, StatusField, Update};
+pub use ops::{BatchOps, Deferred, Delete, Ops, Round, StatusField, Update};
 pub use status::{Status, StatusKind, StatusSet};
 
 use crate::{Db, Revision, RwTable};

@@ -94,12 +94,12 @@ enum UserError {
 
 #[derive(Debug, Default)]
 struct Users {
-    /// Roles by name, as the file lists them.
-    wanted: BTreeMap<String, String>,
+    /// Roles by name, as the file lists them: it says what a cluster may read, and nothing else does.
+    wanted: BTreeMap<String, BTreeSet<String>>,
     /// Users that were listed once.
     managed: BTreeSet<String>,
-    /// Roles by name, as they were granted.
-    granted: BTreeMap<String, String>,
+    /// Roles by name, as they were set.
+    granted: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Users {
@@ -131,8 +131,10 @@ impl Users {
             path: path.to_owned(),
             cause,
         })?;
-        let users = listed.users.into_iter();
-        self.wanted = users.map(|user| (user.name, user.role)).collect();
+        self.wanted.clear();
+        for user in listed.users {
+            self.wanted.entry(user.name).or_default().insert(user.role);
+        }
         self.managed.extend(self.wanted.keys().cloned());
         Ok(())
     }
@@ -140,13 +142,13 @@ impl Users {
     /// Makes the changes that are left. One that fails does not stop the others.
     async fn apply(&mut self, etcd: &Etcd) -> Result<(), UserError> {
         let mut failed = None;
-        for (name, role) in &self.wanted {
-            if self.granted.get(name) == Some(role) {
+        for (name, roles) in &self.wanted {
+            if self.granted.get(name) == Some(roles) {
                 continue;
             }
-            match etcd.grant_user(name, role).await {
+            match etcd.set_roles(name, roles).await {
                 Ok(()) => {
-                    self.granted.insert(name.clone(), role.clone());
+                    self.granted.insert(name.clone(), roles.clone());
                 }
                 Err(cause) => failed = Some((name.clone(), cause)),
             }
@@ -197,7 +199,9 @@ mod tests {
         let mut admin = etcd_client::Client::connect([&address], None)
             .await
             .expect("etcd answers");
-        admin.role_add("remote").await.expect("there was none");
+        for role in ["remote", "local"] {
+            admin.role_add(role).await.expect("there was none");
+        }
         admin.user_add("root", "x", None).await.expect("there was none");
         let config = EtcdConfig::of_address(&address).expect("it is valid");
         let etcd = Etcd::new(ConfigSource::Config(config), TransportOptions::default());
@@ -216,8 +220,21 @@ mod tests {
         let user = admin.user_get("remote-birch").await.expect("it exists");
         assert_eq!(user.roles(), ["remote"]);
         write("users: {");
-        write("users: [{name: remote-birch, role: remote}]");
+        write("users: [{name: remote-birch, role: local}]");
         until(&etcd, &["remote-birch", "root"]).await;
+        let mut has = async |roles: &[&str]| {
+            let wait = async {
+                while admin.user_get("remote-birch").await.expect("it exists").roles() != roles {
+                    sleep(Duration::from_millis(50)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(30), wait)
+                .await
+                .expect("it has these roles");
+        };
+        has(&["local"]).await;
+        write("users: [{name: remote-birch, role: local}, {name: remote-birch, role: remote}]");
+        has(&["local", "remote"]).await;
         testing::stop(running).await;
     }
 }

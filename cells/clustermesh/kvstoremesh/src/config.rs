@@ -58,7 +58,7 @@ impl ApiConfig {
         }
     }
 
-    /// Addresses to listen on: all that this machine has. None if the setting is no address.
+    /// Addresses to listen on. None if the setting is no address.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         let Some((host, port)) = self.api_serve_addr.rsplit_once(':') else {
             return Vec::new();
@@ -67,8 +67,12 @@ impl ApiConfig {
             return Vec::new();
         };
         match host {
-            "localhost" => both(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST, port),
-            "" => both(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED, port),
+            "localhost" => vec![
+                (Ipv4Addr::LOCALHOST, port).into(),
+                (Ipv6Addr::LOCALHOST, port).into(),
+            ],
+            // That of IPv6 is of both families.
+            "" => vec![(Ipv6Addr::UNSPECIFIED, port).into()],
             _ => self.api_serve_addr.parse().into_iter().collect(),
         }
     }
@@ -86,12 +90,8 @@ pub struct HealthConfig {
 }
 
 impl HealthConfig {
-    /// Addresses to listen on.
+    /// Addresses to listen on: that of IPv6 is of both families.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        both(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED, self.health_port)
+        vec![(Ipv6Addr::UNSPECIFIED, self.health_port).into()]
     }
-}
-
-fn both(v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> Vec<SocketAddr> {
-    vec![(v4, port).into(), (v6, port).into()]
 }

@@ -16,7 +16,7 @@ use hive::{Cell, Cfg, Health, Jobs, Member};
 use skep_clustermesh_types::{ClusterName, IpIdentityPair, Kind, NamedPort, RemoteInfo};
 use skep_datapath_config::AddressFamilies;
 use skep_identity::NumericIdentity;
-use skep_ipcache::{Claim, EndpointFlags, Owner, PodMetadata, Prefix, ResourceId, Source, Writer};
+use skep_ipcache::{Claim, Owner, PodMetadata, Prefix, ResourceId, Source, Writer};
 use skep_kvstore::Key;
 
 use crate::batch::{Batches, Realized, reconciled};
@@ -95,11 +95,11 @@ fn owner(cluster: &ClusterName) -> Owner {
     )
 }
 
+/// No flag says that the address is of another cluster: as in Cilium's entries, that is one of the addresses of nodes.
 fn claim(owner: Owner, pair: &IpIdentityPair) -> Claim {
     Claim::identity(owner, NumericIdentity::new(pair.identity()))
         .tunnel_peer(pair.host_ip)
         .encrypt_key(pair.key)
-        .flags(EndpointFlags::REMOTE_CLUSTER)
         .pod(pod(pair))
 }
 
@@ -183,4 +183,26 @@ fn start(
     };
     awaited.spawn(mesh, &jobs, "wait-addresses", health)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_ipcache::EndpointFlags;
+
+    use super::*;
+
+    #[test]
+    fn addresses_of_pods_have_a_tunnel_but_no_flags() {
+        let pair = IpIdentityPair {
+            ip: Some(IpAddr::from([10, 4, 1, 15])),
+            host_ip: Some(IpAddr::from([192, 0, 2, 7])),
+            id: 458_753,
+            ..IpIdentityPair::default()
+        };
+
+        let claim = claim(owner(&"alder".parse().expect("it is a name")), &pair);
+
+        assert_eq!(claim.flags, EndpointFlags::empty());
+        assert_eq!(claim.tunnel_peer, pair.host_ip);
+    }
 }

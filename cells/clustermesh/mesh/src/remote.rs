@@ -266,7 +266,7 @@ impl Remote {
 
     /// Reads the values of a cluster whose configuration is known.
     async fn serve(&mut self, client: &Client, config: CiliumClusterConfig) -> End {
-        self.state.configured(Some(config.clone()));
+        self.state.configured(config.clone());
         if let Err(error) = self.accept(&config) {
             return End::Failed(error);
         }
@@ -384,22 +384,22 @@ async fn get_config(client: &Client, state: &RemoteState) -> Result<CiliumCluste
                     cause: Arc::new(cause),
                 },
             },
-            Ok(Ok(None)) => {
-                state.configured(None);
-                RemoteError::NoConfig {
-                    cluster: cluster.clone(),
-                }
-            }
+            Ok(Ok(None)) => RemoteError::NoConfig {
+                cluster: cluster.clone(),
+            },
             result => RemoteError::ReadConfig {
                 cluster: cluster.clone(),
                 after: CONFIG_DEADLINE,
                 cause: result.ok().and_then(Result::err).map(Box::new),
             },
         };
+        let is_new = state.not_configured(&error);
         if Instant::now() + pause > deadline {
             return Err(error);
         }
-        tracing::debug!(cluster = %cluster, error = hive::error_chain(&error), "Waiting for the cluster configuration");
+        if is_new {
+            tracing::info!(cluster = %cluster, error = hive::error_chain(&error), "Waiting for the cluster configuration");
+        }
         // It is read at once when it is written, and now and then if the watch should not work.
         let written = written.get_or_insert_with(|| client.watch_key(&key));
         let _ = timeout(pause, next_value(written)).await;

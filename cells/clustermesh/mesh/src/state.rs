@@ -31,6 +31,8 @@ struct Known {
     client: Option<Client>,
     /// The configuration, as long as the cluster is connected; the outer one is whether it was looked for.
     config: Option<Option<CiliumClusterConfig>>,
+    /// Why it could not be read the last time.
+    config_error: Option<RemoteError>,
     failures: u64,
     last_failure: Option<Timestamp>,
     last_error: Option<RemoteError>,
@@ -65,21 +67,36 @@ impl RemoteState {
         let mut known = self.known.lock();
         known.client = Some(client);
         known.config = None;
+        known.config_error = None;
         // A client is made of a file that makes sense.
         known
             .last_error
             .take_if(|error| matches!(error, RemoteError::File { .. }));
     }
 
-    /// The cluster was asked for its configuration.
-    pub(crate) fn configured(&self, config: Option<CiliumClusterConfig>) {
-        self.known.lock().config = Some(config);
+    /// The configuration of the cluster was read.
+    pub(crate) fn configured(&self, config: CiliumClusterConfig) {
+        let mut known = self.known.lock();
+        known.config = Some(Some(config));
+        known.config_error = None;
+    }
+
+    /// The configuration of the cluster could not be read. Returns whether that is for another reason than the last time.
+    pub(crate) fn not_configured(&self, error: &RemoteError) -> bool {
+        let mut known = self.known.lock();
+        if !matches!(error, RemoteError::ReadConfig { .. }) {
+            known.config = Some(None);
+        }
+        let text = |error: &RemoteError| hive::error_chain(error);
+        let last = known.config_error.replace(error.clone());
+        last.is_none_or(|last| text(&last) != text(error))
     }
 
     pub(crate) fn disconnected(&self) {
         let mut known = self.known.lock();
         known.client = None;
         known.config = None;
+        known.config_error = None;
     }
 
     /// The connection failed. Returns how often it did.
@@ -184,7 +201,13 @@ impl RemoteState {
             Connection::Connecting(error) => error.map(|error| hive::error_chain(&error)),
             _ => None,
         });
-        let reason = connecting.or_else(|| last_error.clone());
+        // With why the connection before has ended: another store may lack the configuration.
+        let unreadable = known.config_error.as_ref().map(|error| hive::error_chain(error));
+        let unreadable = unreadable.map(|error| match &last_error {
+            Some(last) if *last != error => format!("{error}; last failure: {last}"),
+            _ => error,
+        });
+        let reason = connecting.or(unreadable).or_else(|| last_error.clone());
         let text = match reason {
             Some(reason) => format!("{text}: {reason}"),
             None => text,

@@ -229,6 +229,14 @@ pub enum BackendError {
         found: u64,
     },
 
+    /// The store has another history than the one that answered before, although the id of the etcd cluster is the same: list
+    /// again through a new client.
+    #[error("the store was set up anew or restored: {reason}")]
+    Replaced {
+        /// What is different.
+        reason: String,
+    },
+
     /// A proxy that removes headers is between client and store. It is not supported: connect to etcd itself.
     #[error("the answer has no header: proxies of etcd are not supported")]
     NoHeader,
@@ -293,6 +301,7 @@ impl BackendError {
             Self::FutureRevision { .. } => "future-revision",
             Self::LeaseNotFound { .. } => "lease-not-found",
             Self::ClusterChanged { .. } => "cluster-changed",
+            Self::Replaced { .. } => "replaced",
             Self::NoHeader => "no-header",
             Self::NoSpace => "no-space",
             Self::Denied { .. } => "denied",

@@ -690,7 +690,7 @@ impl Client {
         if self.inner.options.kind == ClientKind::Mesh
             && matches!(
                 cause,
-                BackendError::ClusterChanged { .. } | BackendError::NoHeader
+                BackendError::ClusterChanged { .. } | BackendError::Replaced { .. } | BackendError::NoHeader
             )
         {
             self.fail(ConnectionError::Store {

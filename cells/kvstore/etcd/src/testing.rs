@@ -58,6 +58,8 @@ pub struct EtcdServer {
     port: u16,
     peer_port: u16,
     options: ServerOptions,
+    /// The id of the cluster is made of it when there are no data.
+    token: u64,
     child: Option<Child>,
     backend: Arc<Etcd>,
 }
@@ -129,6 +131,7 @@ impl EtcdServer {
             port,
             peer_port,
             options,
+            token: fastrand::u64(..),
             child: None,
             backend: Arc::new(Etcd::new(
                 ConfigSource::Config(config),
@@ -192,8 +195,36 @@ impl EtcdServer {
 
     /// Forgets all data, as if the pod of a clustermesh-apiserver was replaced. Ends the process.
     pub fn wipe(&mut self) {
+        self.token = fastrand::u64(..);
+        self.wipe_under_its_id();
+    }
+
+    /// Forgets all data; the next etcd has the same cluster id, as with a token that is a constant. Ends the process.
+    pub fn wipe_under_its_id(&mut self) {
         self.kill();
         let _ = std::fs::remove_dir_all(&self.data);
+    }
+
+    /// Ends the process, and copies its data.
+    ///
+    /// # Panics
+    ///
+    /// If there is no space.
+    pub fn snapshot(&mut self) -> TempDir {
+        self.kill();
+        let copy = TempDir::with_prefix("skep-etcd-").expect("there is a folder for temporary files");
+        copy_folder(&self.data, copy.path());
+        copy
+    }
+
+    /// Goes back to data that were copied. Ends the process.
+    ///
+    /// # Panics
+    ///
+    /// If there is no space.
+    pub fn restore(&mut self, copy: &TempDir) {
+        self.wipe_under_its_id();
+        copy_folder(copy.path(), &self.data);
     }
 
     /// Starts the process with the data that are there, and waits until it answers.
@@ -269,8 +300,7 @@ impl EtcdServer {
                 format!("--listen-peer-urls={peer}"),
                 format!("--initial-advertise-peer-urls={peer}"),
                 format!("--initial-cluster=test={peer}"),
-                // The id of the cluster is made of it.
-                format!("--initial-cluster-token={:x}", fastrand::u64(..)),
+                format!("--initial-cluster-token={:x}", self.token),
             ])
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the log can be shared"))
@@ -305,6 +335,19 @@ impl EtcdServer {
 impl Drop for EtcdServer {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("the folder can be made");
+    for entry in std::fs::read_dir(from).expect("the folder can be read") {
+        let entry = entry.expect("the folder can be read");
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).expect("the file can be copied");
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 //! Users of etcd that authenticate by the names in their certificates.
 
+use std::collections::BTreeSet;
+
 use etcd_client::UserAddOptions;
 use futures::FutureExt;
 use skep_kvstore::BackendError;
@@ -10,12 +12,13 @@ use crate::backend::{Clients, Etcd};
 use crate::failure::About;
 
 impl Etcd {
-    /// Creates a user without a password, unless it exists, and grants it a role. Only a user with role `root` may.
+    /// Creates a user without a password, unless it exists, and gives it these roles and no others. Only a user with role `root`
+    /// may.
     ///
     /// # Errors
     ///
-    /// [`BackendError`], also if there is no such role.
-    pub async fn grant_user(&self, name: &str, role: &str) -> Result<(), BackendError> {
+    /// [`BackendError`], also if there is no such role: then the user has those of before, too.
+    pub async fn set_roles(&self, name: &str, roles: &BTreeSet<String>) -> Result<(), BackendError> {
         let users = self.users().await?;
         if !users.iter().any(|user| user == name) {
             let add = |mut clients: Clients| {
@@ -25,11 +28,27 @@ impl Etcd {
             };
             self.request(false, About::default(), add).await?;
         }
-        let grant = |mut clients: Clients| {
-            let (name, role) = (name.to_owned(), role.to_owned());
-            async move { clients.auth.user_grant_role(name, role).await }.boxed()
+        let get = |mut clients: Clients| {
+            let name = name.to_owned();
+            async move { clients.auth.user_get(name).await }.boxed()
         };
-        self.request(false, About::default(), grant).await.map(drop)
+        let user = self.request(true, About::default(), get).await?;
+        let present: BTreeSet<String> = user.roles().iter().cloned().collect();
+        for role in roles.difference(&present) {
+            let grant = |mut clients: Clients| {
+                let (name, role) = (name.to_owned(), role.clone());
+                async move { clients.auth.user_grant_role(name, role).await }.boxed()
+            };
+            self.request(false, About::default(), grant).await?;
+        }
+        for role in present.difference(roles) {
+            let revoke = |mut clients: Clients| {
+                let (name, role) = (name.to_owned(), role.clone());
+                async move { clients.auth.user_revoke_role(name, role).await }.boxed()
+            };
+            self.request(false, About::default(), revoke).await?;
+        }
+        Ok(())
     }
 
     /// Deletes a user, if it exists. Only a user with role `root` may.

@@ -3,14 +3,15 @@
 //! Drives [`Ops`] from the table of frontends.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use skep_loadbalancer_model::Writer;
-use skep_loadbalancer_model::hash::HashSet;
-use skep_loadbalancer_model::types::{Frontend, L3n4Addr};
+use skep_loadbalancer_model::hash::{HashMap, HashSet};
+use skep_loadbalancer_model::types::{Frontend, L3n4Addr, ServiceName};
 use statedb::reconciler::{
-    BatchOps, Config, Delete, Reconciler, ReconcilerHandle, ReconcilerMetrics, Round, StatusField, Update,
+    BatchOps, Config, Deferred, Delete, Reconciler, ReconcilerHandle, ReconcilerMetrics, Round, StatusField,
+    Update,
 };
 use statedb::row::BoxError;
 use statedb::{KeyBuf, Obj, Revision};
@@ -20,6 +21,12 @@ use super::{FrontendResult, Ops, ReconcileError};
 
 /// Time between two reconciliations of what did not change, and between two prunes.
 const REFRESH: Duration = Duration::from_secs(30 * 60);
+
+/// Time after which a round leaves what it has not planned for the next one.
+const ROUND: Duration = Duration::from_millis(250);
+
+/// Frontends of one service that wait for those of others in a round, if it has more.
+const LARGE: usize = 64;
 
 /// The machine, shared with commands.
 pub type SharedOps = Arc<Mutex<Ops>>;
@@ -54,6 +61,21 @@ fn in_sequence(deletes: &[Delete<Frontend>], updates: &[Update<Frontend>]) -> Ve
     steps.into_iter().map(|(_, step)| step).collect()
 }
 
+/// Frontends of large services go behind those of others, which are not to wait for them.
+fn smaller_first(steps: &mut [Step], updates: &[Update<Frontend>]) {
+    if updates.len() <= LARGE {
+        return;
+    }
+    let mut sizes: HashMap<&ServiceName, usize> = HashMap::default();
+    for update in updates {
+        *sizes.entry(&update.object.service.name).or_default() += 1;
+    }
+    steps.sort_by_key(|step| match step {
+        Step::Delete(_) => false,
+        Step::Update(at) => sizes[&updates[*at].object.service.name] > LARGE,
+    });
+}
+
 impl BatchOps<Frontend> for FrontendOps {
     fn prune(
         &mut self,
@@ -81,13 +103,27 @@ impl BatchOps<Frontend> for FrontendOps {
         updates: &mut [Update<Frontend>],
     ) {
         let mut ops = self.0.lock();
-        let steps = in_sequence(deletes, updates);
-        for step in &steps {
-            match *step {
-                Step::Delete(at) => ops.remove(deletes[at].object.address()),
-                Step::Update(at) => ops.upsert(&updates[at].object),
+        let removed: Vec<L3n4Addr> = deletes.iter().map(|delete| *delete.object.address()).collect();
+        let updated: Vec<&Frontend> = updates.iter().map(|update| &update.object).collect();
+        ops.part_moved(&removed, &updated);
+        let mut steps = in_sequence(deletes, updates);
+        smaller_first(&mut steps, updates);
+        let started = Instant::now();
+        let mut deferred = Vec::new();
+        steps.retain(|step| match *step {
+            Step::Delete(at) => {
+                ops.remove(deletes[at].object.address());
+                true
             }
-        }
+            Step::Update(at) if deferred.is_empty() && started.elapsed() < ROUND => {
+                ops.upsert(&updates[at].object);
+                true
+            }
+            Step::Update(at) => {
+                deferred.push(at);
+                false
+            }
+        });
         let mut results = ops.finish();
         retry_refused(&mut ops, &steps, updates, &mut results);
         drop(ops);
@@ -99,6 +135,9 @@ impl BatchOps<Frontend> for FrontendOps {
                     update.result = result.map(|id| update.object.id = id).map_err(Into::into);
                 }
             }
+        }
+        for at in deferred {
+            updates[at].result = Err(Deferred.into());
         }
     }
 }
@@ -205,10 +244,10 @@ impl FrontendReconciler {
                 tracing::info!(services, "Took over load-balancing maps, waiting for all sources");
                 let (db, frontends) = (self.writer.db().clone(), self.writer.frontends());
                 let complete = frontends.wait_initialized(&db);
-                if tokio::time::timeout(self.init_wait_timeout, complete)
-                    .await
-                    .is_err()
-                {
+                if let Ok(snapshot) = tokio::time::timeout(self.init_wait_timeout, complete).await {
+                    let all = frontends.all(&snapshot).map(|frontend| &**frontend);
+                    self.ops.lock().forget_moved(all);
+                } else {
                     let pending = frontends.pending_initializers(&db.read()).join(", ");
                     tracing::warn!(
                         pending,

@@ -7,6 +7,7 @@
 //! methods read them for both families at once.
 
 pub mod cell;
+mod ids;
 pub mod key;
 mod read;
 #[cfg(test)]
@@ -15,12 +16,13 @@ pub mod text;
 
 use std::sync::Arc;
 
+pub use ids::{BorneIds, FlowMaps};
 pub use read::BackendValue;
 use skep_bpf_maps::lb::{
-    AFFINITY_MATCH, AffinityMatchKey, BACKENDS4, BACKENDS6, Backend4, Backend6, BackendKey, LbMapSizes,
-    MAGLEV4, MAGLEV6, MaglevKey, OWNER, REVERSE_NAT4, REVERSE_NAT6, ReverseNat4, ReverseNat6, ReverseNatKey,
-    SERVICES4, SERVICES6, SOURCE_RANGE4, SOURCE_RANGE6, Service4Key, Service6Key, SourceRange4Key,
-    SourceRange6Key,
+    AFFINITY_MATCH, AffinityMatchKey, BACKENDS4, BACKENDS6, Backend4, Backend6, BackendKey, ID_MARKS, IdMark,
+    LbMapSizes, MAGLEV4, MAGLEV6, MaglevKey, OWNER, REVERSE_NAT4, REVERSE_NAT6, ReverseNat4, ReverseNat6,
+    ReverseNatKey, SERVICES4, SERVICES6, SOURCE_RANGE4, SOURCE_RANGE6, Service4Key, Service6Key,
+    SourceRange4Key, SourceRange6Key,
 };
 pub use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
 use skep_bpf_sys::{Map, MapError, MapStore, NestedMap};
@@ -54,6 +56,10 @@ pub struct LoadBalancerMaps {
     pub source_ranges: SourceRanges,
     /// Maglev tables.
     pub maglev: MaglevTables,
+    /// How far ids were allocated.
+    pub id_marks: Map<u32, IdMark>,
+    /// Entries of programs that bear ids.
+    pub flows: FlowMaps,
 }
 
 impl LoadBalancerMaps {
@@ -66,6 +72,8 @@ impl LoadBalancerMaps {
             affinity: maps.handle(&AFFINITY_MATCH),
             source_ranges: IpPair::new(maps.handle(&SOURCE_RANGE4), maps.handle(&SOURCE_RANGE6)),
             maglev: IpPair::new(maps.nested(&MAGLEV4), maps.nested(&MAGLEV6)),
+            id_marks: maps.handle(&ID_MARKS),
+            flows: FlowMaps::new(maps),
         }
     }
 

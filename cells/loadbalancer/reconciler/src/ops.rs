@@ -12,6 +12,7 @@
 mod entry;
 mod finish;
 mod master;
+mod moved;
 mod release;
 
 use std::borrow::Cow;
@@ -19,9 +20,11 @@ use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use roaring::RoaringBitmap;
+use skep_bpf_maps::lb::IdMark;
 use skep_datapath_maps::transaction::Stage as _;
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
-use skep_loadbalancer_model::types::{BackendState, Change, Frontend, L3n4Addr};
+use skep_loadbalancer_model::types::{Change, Frontend, L3n4Addr};
 use skep_maglev::Maglev;
 use smallvec::SmallVec;
 
@@ -35,8 +38,8 @@ use super::slots::Slots;
 use super::stage::Owner;
 use super::state::{BackendEntry, FrontendEntry, Planned, Round, Served, Wildcard};
 use super::{ReconcileError, Settings};
-use crate::maps::LoadBalancerMaps;
 use crate::maps::key::{self, BackendKey};
+use crate::maps::{BorneIds, LoadBalancerMaps};
 
 /// Slot operations after which a round is done early, to bound memory.
 const FLUSH_AT: usize = 16_384;
@@ -48,6 +51,8 @@ pub struct Ops {
     pub(super) maglev: Maglev,
     pub(super) service_ids: Ids,
     pub(super) backend_ids: Ids,
+    // How far ids were allocated, as the maps say.
+    pub(super) marks: [IdMark; 2],
     // Boxed: a table that grows moves what it holds.
     pub(super) entries: HashMap<L3n4Addr, Box<FrontendEntry>>,
     pub(super) backends: HashMap<L3n4Addr, BackendEntry>,
@@ -76,6 +81,23 @@ pub struct Ops {
     round: Round,
 }
 
+fn bearers(
+    maps: &Arc<LoadBalancerMaps>,
+    of_kind: fn(BorneIds) -> RoaringBitmap,
+) -> Box<dyn Fn() -> Option<RoaringBitmap> + Send> {
+    let maps = maps.clone();
+    Box::new(move || match maps.borne_ids() {
+        Ok(borne) => Some(of_kind(borne)),
+        Err(error) => {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "Cannot read which ids entries of maps bear"
+            );
+            None
+        }
+    })
+}
+
 /// Result for one frontend of a round: its id.
 pub type FrontendResult = Result<u16, ReconcileError>;
 
@@ -84,10 +106,11 @@ impl Ops {
     pub fn new(settings: Settings, maps: Arc<LoadBalancerMaps>, maglev: Maglev) -> Self {
         Self {
             settings,
-            maps,
             maglev,
-            service_ids: Ids::new(u32::from(u16::MAX)),
-            backend_ids: Ids::new(u32::MAX),
+            service_ids: Ids::new(u32::from(u16::MAX), bearers(&maps, |borne| borne.services)),
+            backend_ids: Ids::new(u32::MAX, bearers(&maps, |borne| borne.backends)),
+            marks: Default::default(),
+            maps,
             entries: HashMap::default(),
             backends: HashMap::default(),
             expansions: HashMap::default(),
@@ -209,6 +232,7 @@ impl Ops {
 
     fn plan_frontend(&mut self, frontend: &Frontend) {
         let embedding = self.settings.embedding;
+        let frontend = &*frontend.with_kept_backends();
         let frontend = &*embedding.map_or(Cow::Borrowed(frontend), |embedding| embedding.view(frontend));
         let twins = embedding.map_or_else(SmallVec::new, |embedding| embedding.twins(frontend));
         let owner = self.add_owner();
@@ -268,24 +292,27 @@ impl Ops {
         address: L3n4Addr,
         is_expansion: bool,
     ) -> Result<u16, ReconcileError> {
-        let mut is_known = false;
         let mut restored: Box<[u32]> = Box::default();
         if let Some(entry) = self.entries.get(&address) {
-            is_known = true;
+            let is_moved = entry.service != frontend.service.name;
             if entry.round == self.round.number {
                 self.flush();
-                is_known = self.entries.contains_key(&address);
+            }
+            if is_moved {
+                // What flows to the address bear meant the other service.
+                self.plan_gone(address);
+                self.flush();
             }
         }
-        if !is_known {
+        if !self.entries.contains_key(&address) {
             let id = self.service_ids.allocate(&address).ok_or(ReconcileError::NoId)?;
             let found = self.restored.remove(&address).unwrap_or_default();
-            let mut entry = FrontendEntry::new(id as u16, 0);
+            let mut entry = FrontendEntry::new(id as u16, 0, frontend.service.name.clone());
             entry.has_maglev = found.has_table;
             (entry.high, entry.sure) = (found.high, found.sure);
             if let Some(master) = found.master {
                 (entry.master, entry.is_served) = (master, true);
-                restored = found.backends;
+                restored = found.sure_backends().into();
             }
             self.entries.insert(address, Box::new(entry));
         }
@@ -424,9 +451,7 @@ impl Ops {
 
         let set = std::mem::take(&mut entry.set);
         let ranges = entry.ranges.take();
-        let affinity = set
-            .iter()
-            .filter(|row| entry.has_affinity && row.params.state == BackendState::Active);
+        let affinity = set.iter().filter(|row| entry.has_affinity && row.keeps_clients());
         let affinity = affinity.filter_map(|row| Some(backends.get(&row.params.address)?.id));
         let ranges = ranges
             .iter()

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use skep_bpf_maps::lb::ServiceValue;
+use skep_bpf_maps::lb::{IdMark, ServiceValue};
 use skep_bpf_sys::MapError;
 use skep_datapath_maps::transaction::{Deletions, Stage, WriteError};
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
@@ -69,7 +69,7 @@ pub(super) struct Restored {
     pub(super) sure: u16,
     /// The master entry, if all slots that it counts are there.
     pub(super) master: Option<ServiceValue>,
-    /// Backends in those slots.
+    /// Backends in all slots, in their order.
     pub(super) backends: Box<[u32]>,
     /// Whether it has a lookup table.
     pub(super) has_table: bool,
@@ -85,14 +85,18 @@ impl Restored {
             .zip(1..)
             .take_while(|((slot, _), at)| slot == at);
         let sure = in_a_row.count() as u16;
-        let backends = found.slots.iter().take(usize::from(sure));
         Self {
             high,
             sure,
             master: found.master.filter(|master| master.count <= sure),
-            backends: backends.map(|(_, backend)| *backend).collect(),
+            backends: found.slots.iter().map(|(_, backend)| *backend).collect(),
             has_table,
         }
+    }
+
+    /// Backends in the slots from 1 without a gap.
+    pub(super) fn sure_backends(&self) -> &[u32] {
+        &self.backends[..usize::from(self.sure)]
     }
 }
 
@@ -104,9 +108,19 @@ impl Ops {
     /// [`ReconcileError::Read`] if a map cannot be read. What was read so far stays.
     pub fn restore(&mut self) -> Result<usize, ReconcileError> {
         let maps = self.maps.clone();
+        // Whatever is read: nothing is taken for free that may not be.
+        self.service_ids.resume(IdMark::default());
+        self.backend_ids.resume(IdMark::default());
+        let [services, backends] = maps.id_marks()?;
+        self.service_ids.resume(services);
+        self.backend_ids.resume(backends);
+        let mut leaving: HashSet<u32> = HashSet::default();
         maps.each_backend(|id, value| {
             self.backend_ids.restore(value.address, id);
             self.restored_backends.insert(id, value.address);
+            if value.state != BackendState::Active.map_flags() {
+                leaving.insert(id);
+            }
         })?;
         let mut found: HashMap<L3n4Addr, Found> = HashMap::default();
         maps.each_service(|address, slot, value| {
@@ -140,12 +154,14 @@ impl Ops {
                 .map_or((0, 0), |master| (master.count, master.qcount));
             let slots = usize::from(count) + usize::from(qcount);
             if qcount > 0 && found.slots.len() == slots {
-                let behind = found.slots.iter().filter(|(slot, _)| *slot > count);
+                // Those that end are behind the others, too.
+                let behind = found.slots.iter();
+                let behind = behind.filter(|(slot, id)| *slot > count && !leaving.contains(id));
                 let backends: HashSet<L3n4Addr> = behind
                     .filter_map(|(_, id)| self.restored_backends.get(id))
                     .flat_map(|address| same_any_proto(*address))
                     .collect();
-                for frontend in same_any_proto(frontend) {
+                for frontend in same_any_proto(frontend).filter(|_| !backends.is_empty()) {
                     self.quarantines.insert(frontend, backends.clone());
                 }
             }
@@ -216,10 +232,7 @@ impl Ops {
             .values()
             .filter(|entry| entry.has_affinity && !entry.is_gone);
         let keys = entries.flat_map(|entry| {
-            let active = entry
-                .set
-                .iter()
-                .filter(|row| row.params.state == BackendState::Active);
+            let active = entry.set.iter().filter(|row| row.keeps_clients());
             active.filter_map(|row| Some((entry.id, self.backends.get(&row.params.address)?.id)))
         });
         keys.collect()

@@ -32,7 +32,7 @@ const NO_QUARANTINE: Quarantine<'static> = Quarantine {
 };
 
 impl<'a> Quarantine<'a> {
-    /// Forgets the backends that are gone or were checked, then returns the rest.
+    /// Forgets the backends that are gone, end or were checked, then returns the rest.
     pub(super) fn update(
         all: &'a mut HashMap<L3n4Addr, HashSet<L3n4Addr>>,
         frontend: &L3n4Addr,
@@ -45,9 +45,9 @@ impl<'a> Quarantine<'a> {
             return NO_QUARANTINE;
         };
         addresses.retain(|address| {
-            backends
-                .get(address)
-                .is_some_and(|row| row.unhealthy_updated_at.is_none())
+            backends.get(address).is_some_and(|row| {
+                row.unhealthy_updated_at.is_none() && row.params.state == BackendState::Active
+            })
         });
         if addresses.is_empty() {
             all.remove(frontend);
@@ -77,7 +77,8 @@ impl<'a> Quarantine<'a> {
 
     /// Class of a backend; `None`: it gets no slot.
     pub(super) fn class(&self, row: &Backend) -> Option<Class> {
-        (row.params.state != BackendState::Maintenance).then(|| self.sort_key(row))
+        let has_slot = row.params.state != BackendState::Maintenance && !row.is_kept;
+        has_slot.then(|| self.sort_key(row))
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
-use skep_loadbalancer_model::types::{BackendSet, FrontendKind, L3n4Addr};
+use skep_loadbalancer_model::types::{BackendSet, FrontendKind, L3n4Addr, ServiceName};
 use smallvec::SmallVec;
 
 use super::slots::Slots;
@@ -18,6 +18,7 @@ use crate::maps::key::BackendKey;
 #[derive(Debug)]
 pub(super) struct FrontendEntry {
     pub(super) id: u16,
+    pub(super) service: ServiceName,
     // Highest slot that may be in the map.
     pub(super) high: u16,
     // Slots from 1 that are in the map.
@@ -177,9 +178,10 @@ pub(super) struct Round {
 }
 
 impl FrontendEntry {
-    pub(super) fn new(id: u16, high: u16) -> Self {
+    pub(super) fn new(id: u16, high: u16, service: ServiceName) -> Self {
         Self {
             id,
+            service,
             high,
             sure: 0,
             master: ServiceValue::master(0, 0, 0, ServiceFlags::empty()),

@@ -5,7 +5,9 @@
 mod capacity;
 mod changes;
 mod faults;
+mod ids;
 mod restart;
+mod rounds;
 mod wildcards;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +26,7 @@ use skep_loadbalancer_model::types::{
 use skep_maglev::{HashSeed, Maglev, TableSize};
 
 use super::*;
+use crate::ids::Ids;
 use crate::maps::{LoadBalancerMaps, key, text};
 use crate::testing::{decorated, with_faults};
 
@@ -65,6 +68,11 @@ fn frontend_of(service: Service, address: &str, kind: FrontendKind, backends: &[
 
 fn ops(maps: &Arc<LoadBalancerMaps>) -> Ops {
     Ops::new(Settings::default(), maps.clone(), small_maglev())
+}
+
+/// Ids below `max`, of which no entry bears any.
+fn few_ids(max: u32) -> Ids {
+    Ids::new(max, Box::new(|| Some(Default::default())))
 }
 
 #[track_caller]

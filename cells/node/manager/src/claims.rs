@@ -59,18 +59,21 @@ pub(crate) fn claims_of(node: &Node, view: &View) -> Vec<(Prefix, Claim)> {
             .map(|address| (address.into(), Claim::labels(owner.clone(), Reserved::Host)))
             .collect();
     }
-    let flags = match node.key.cluster == view.local.cluster {
+    // As Cilium does, of the addresses of nodes alone: programs look at it for those.
+    let node_flags = match node.key.cluster == view.local.cluster {
         true => EndpointFlags::empty(),
         false => EndpointFlags::REMOTE_CLUSTER,
     };
     let peer = view.tunnel.endpoint(node.node_ip(true), node.node_ip(false));
-    let claim = |label: Reserved| Claim::labels(owner.clone(), label).flags(flags);
+    let claim = |label: Reserved| Claim::labels(owner.clone(), label);
     let tunnelled = |label| claim(label).tunnel_peer(peer).encrypt_key(node.encryption_key);
     let mut claims: Vec<(Prefix, Claim)> = Vec::new();
     for (kind, address) in node.reachable() {
         // Nodes talk to each other directly, except through the agent's own address.
         let is_own = *kind == NodeAddressType::CiliumInternalIp;
-        let remote = claim(Reserved::RemoteNode).tunnel_peer(peer.filter(|_| is_own));
+        let remote = claim(Reserved::RemoteNode)
+            .flags(node_flags)
+            .tunnel_peer(peer.filter(|_| is_own));
         claims.push((address.into(), remote));
     }
     let health = node.health.iter().map(|address| (*address, Reserved::Health));

@@ -39,7 +39,11 @@ impl Config {
         };
         match host {
             "localhost" => both(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST),
-            "" => both(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED),
+            // That of IPv6 is of both families.
+            "" => port.parse().map_or_else(
+                |_| Vec::new(),
+                |port: u16| vec![(Ipv6Addr::UNSPECIFIED, port).into()],
+            ),
             _ => self.serve_addr.parse().into_iter().collect(),
         }
     }

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use skep_k8s_client::{Api, ApiError, Client, DeleteOptions, Preconditions};
+use serde_json::json;
+use skep_k8s_client::{Api, ApiError, Client, DeleteOptions, Patch, Preconditions, Subresource};
 use skep_k8s_crds::endpoint::CiliumEndpointSlice;
 use skep_k8s_types::slim::Str;
 
@@ -48,7 +49,16 @@ async fn send(client: Arc<dyn Client>, name: &str, write: Write) -> Outcome {
     let api = Api::<CiliumEndpointSlice>::all(client);
     let result = match &write {
         Write::Create(object) => api.create(object).await.map(Some),
-        Write::Update(object) => api.update(object).await.map(Some),
+        // A patch, as annotations and finalizers of others stay.
+        Write::Update(object) => {
+            let patch = json!({
+                "metadata": { "resourceVersion": object.metadata.resource_version },
+                "namespace": object.namespace,
+                "endpoints": object.endpoints,
+            });
+            let patched = api.patch(name, Subresource::None, &Patch::Merge(patch)).await;
+            patched.map(Some)
+        }
         Write::Delete { name, uid } => delete(&api, name, uid).await.map(|()| None),
     };
     match result {

@@ -202,6 +202,24 @@ impl fmt::Display for Range {
     }
 }
 
+/// Number of the addresses of ranges; those that several have count once.
+pub(crate) fn count_distinct(ranges: &[Range]) -> u128 {
+    let mut ranges = ranges.to_vec();
+    ranges.sort_unstable_by_key(|range| range.first);
+    let (mut total, mut counted) = (0_u128, None::<IpAddr>);
+    for range in ranges {
+        let before = counted.filter(|last| Family::of(*last) == range.family());
+        if before.is_some_and(|last| last >= range.last) {
+            continue;
+        }
+        let next = before.map_or(0, |last| number(last) + 1);
+        let first = number(range.first).max(next);
+        total = total.saturating_add(number(range.last) - first).saturating_add(1);
+        counted = Some(range.last);
+    }
+    total
+}
+
 fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(address.to_bits()),
@@ -298,6 +316,19 @@ mod tests {
             error(Range::network("::/0", true)),
             "the block contains all IPv6 addresses"
         );
+    }
+
+    #[test]
+    fn addresses_of_several_ranges_count_once() {
+        let count = |texts: &[&str]| {
+            let ranges = texts.iter().map(|text| Range::network(text, true).unwrap());
+            count_distinct(&ranges.collect::<Vec<_>>())
+        };
+
+        assert_eq!(count(&["192.0.4.8/29", "192.0.4.0/28"]), 16);
+        assert_eq!(count(&["192.0.2.0/30", "192.0.2.8/30", "::/126", "::2/127"]), 12);
+        assert_eq!(count(&["255.255.255.0/24", "255.255.255.255/32"]), 256);
+        assert_eq!(count(&[]), 0);
     }
 
     #[test]

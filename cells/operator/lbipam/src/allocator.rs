@@ -173,7 +173,7 @@ impl<'a> Book<'a> {
         if self.reserved.contains(&address) {
             return Err(Refusal {
                 reason: Reason::AlreadyAllocated,
-                message: format!("The IP '{address}' is already allocated to a service that cannot be read"),
+                message: format!("The IP '{address}' is in the status of another service"),
             });
         }
         self.may_share(index, address)

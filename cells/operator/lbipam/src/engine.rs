@@ -17,7 +17,7 @@ use crate::config::Families;
 use crate::object::{PoolObject, ServiceObject};
 use crate::pool::{Pool, Pools, Usage};
 use crate::request::{self, Request};
-use crate::status::{self, PoolReport};
+use crate::status::{self, KnownPool, PoolReport};
 use skep_datapath_config::DefaultIpam;
 
 /// Pools and services, and which service has which address.
@@ -43,8 +43,8 @@ struct Undecoded {
 struct PoolEntry {
     /// Its newest state that could be decoded.
     object: Option<Arc<PoolObject>>,
-    /// Its last valid specification.
-    valid: Option<Pool>,
+    /// Its last valid specification, and the generation that had it.
+    valid: Option<(Pool, Option<i64>)>,
     /// Why the newest specification is not used.
     error: Option<String>,
     /// The newest state could not be decoded: nothing can be written.
@@ -58,9 +58,19 @@ struct ServiceEntry {
     request: Option<Request>,
     /// What it has; until the first pass, what its status shows.
     held: Vec<IpAddr>,
+    /// Addresses that LB-IPAM has put into its status, or will. Others in the status are those of other controllers.
+    owned: BTreeSet<IpAddr>,
     is_settled: bool,
     /// Why the newest state could not be decoded: `object` is older, nothing is written.
     unreadable: Option<DecodeError>,
+}
+
+impl ServiceEntry {
+    /// Addresses in its status that other controllers wrote.
+    fn foreign(&self) -> impl Iterator<Item = IpAddr> {
+        let shown = status::shown(&self.object.status).into_iter();
+        shown.filter(|address| !self.owned.contains(address))
+    }
 }
 
 /// An object whose status is written.
@@ -166,7 +176,7 @@ impl Engine {
         }
         match Pool::new(&object.spec, object.metadata.creation_timestamp) {
             Ok(pool) => {
-                entry.valid = Some(pool);
+                entry.valid = Some((pool, object.metadata.generation));
                 entry.error = None;
             }
             Err(error) => {
@@ -238,16 +248,23 @@ impl Engine {
         match known {
             Some(known) => {
                 known.is_settled &= known.request == request;
+                let shown = status::shown(&object.status);
+                known
+                    .owned
+                    .retain(|address| shown.contains(address) || known.held.contains(address));
                 if known.request.is_none() && request.is_some() {
-                    known.held = status::shown(&object.status);
+                    known.held = shown;
                 }
                 known.request = request;
                 known.object = object;
                 known.unreadable = None;
             }
             None => {
+                let shown = status::shown(&object.status);
+                let is_own = status::is_satisfied(&object.status);
                 let entry = ServiceEntry {
-                    held: status::shown(&object.status),
+                    owned: shown.iter().copied().filter(|_| is_own).collect(),
+                    held: shown,
                     object,
                     request,
                     is_settled: false,
@@ -288,7 +305,7 @@ impl Engine {
         let valid = self
             .pools
             .iter()
-            .filter_map(|(name, entry)| Some((name.clone(), entry.valid.clone()?)));
+            .filter_map(|(name, entry)| Some((name.clone(), entry.valid.as_ref()?.0.clone())));
         let has_unknown = self.pools.values().any(|entry| entry.valid.is_none());
         let pools = Pools::new(valid.collect(), has_unknown);
         let claims: Vec<Claim> = self
@@ -297,17 +314,25 @@ impl Engine {
             .filter_map(|entry| {
                 Some(Claim {
                     request: entry.request.clone()?,
-                    held: entry.held.clone(),
+                    held: entry.held.iter().copied().chain(entry.foreign()).collect(),
                     is_settled: entry.is_settled,
                 })
             })
             .collect();
         let undecoded = self.undecoded.values();
-        let reserved: BTreeSet<IpAddr> = undecoded
+        let mut reserved: BTreeSet<IpAddr> = undecoded
             .filter_map(|entry| entry.addresses.as_ref())
             .flatten()
             .copied()
             .collect();
+        for entry in self.services.values() {
+            let Some(request) = &entry.request else { continue };
+            reserved.extend(
+                entry
+                    .foreign()
+                    .filter(|address| !pools.may_keep(*address, &request.labels)),
+            );
+        }
         let allocations = allocate(&pools, &claims, &reserved);
         let mut pass = Pass {
             conflicting_pools: pools.conflicts(),
@@ -318,19 +343,29 @@ impl Engine {
                 .count(),
             ..Pass::default()
         };
-        self.compare_services(&allocations, now, &mut pass);
+        self.compare_services(&pools, &allocations, now, &mut pass);
         self.compare_pools(&pools, &allocations, now, &mut pass);
         pass
     }
 
     /// An address is shown by a service after no other service shows it that does not have it any more.
-    fn compare_services(&mut self, allocations: &Allocations, now: Timestamp, pass: &mut Pass) {
+    fn compare_services(
+        &mut self,
+        pools: &Pools,
+        allocations: &Allocations,
+        now: Timestamp,
+        pass: &mut Pass,
+    ) {
         let mut leaving: HashMap<IpAddr, BTreeSet<ObjectKey>> = HashMap::new();
-        for (key, entry) in &self.services {
-            if entry.request.is_some() || status::is_marked(&entry.object.status) {
-                let has = allocations.get(key).map(|got| got.addresses.as_slice());
-                for address in status::without(&status::shown(&entry.object.status), has.unwrap_or_default())
-                {
+        for (key, entry) in &mut self.services {
+            let has = allocations.get(key).map(|got| got.addresses.as_slice());
+            let has = has.unwrap_or_default();
+            if let Some(request) = &entry.request {
+                let is_of_pool = |address: &&IpAddr| pools.has_for(**address, &request.labels);
+                entry.owned.extend(has.iter().filter(is_of_pool));
+            }
+            for address in status::without(&status::shown(&entry.object.status), has) {
+                if entry.owned.contains(&address) {
                     leaving.entry(address).or_default().insert(key.clone());
                 }
             }
@@ -353,7 +388,9 @@ impl Engine {
                     pass.has_deferred |= is_deferred;
                     desired_status(entry, got, &ready, is_deferred, now)
                 }
-                None if status::is_marked(status) => status::cleared(status),
+                None if status::is_marked(status) => status::cleared(status, |address| {
+                    address.is_none_or(|address| !entry.owned.contains(&address) || !pools.may_have(address))
+                }),
                 None => continue,
             };
             if desired != *status && entry.unreadable.is_none() {
@@ -367,17 +404,22 @@ impl Engine {
 
     fn compare_pools(&self, pools: &Pools, allocations: &Allocations, now: Timestamp, pass: &mut Pass) {
         for (name, entry) in &self.pools {
-            let known = entry.valid.as_ref().map(|_| {
+            let known = entry.valid.as_ref().map(|(_, generation)| {
                 let usage = pools.usage(name, allocations.used());
                 pass.pools.push((name.clone(), usage));
-                (pools.conflict(name), usage)
+                KnownPool {
+                    conflict: pools.conflict(name),
+                    usage,
+                    generation: *generation,
+                }
             });
-            let report = PoolReport {
-                error: entry.error.clone(),
-                known,
-            };
             let Some(object) = entry.object.as_ref().filter(|_| !entry.is_unreadable) else {
                 continue;
+            };
+            let report = PoolReport {
+                error: entry.error.clone(),
+                generation: object.metadata.generation,
+                known,
             };
             let desired = status::pool_status(object.status.as_ref(), &report, now);
             if Some(&desired) != object.status.as_ref() {
@@ -397,10 +439,16 @@ fn desired_status(
     is_deferred: bool,
     now: Timestamp,
 ) -> skep_k8s_types::slim::ServiceStatus {
-    let mut desired = status::with_addresses(&entry.object.status, ready);
+    let owned = &entry.owned;
+    // What others wrote stays until there is something in its place.
+    let is_served = ready.iter().any(|address| owned.contains(address));
+    let is_kept =
+        |address: Option<IpAddr>| !is_served && address.is_none_or(|address| !owned.contains(&address));
+    let mut desired = status::with_addresses(&entry.object.status, ready, is_kept);
     let is_ending = entry.request.as_ref().is_some_and(|request| request.is_ending);
     if !is_deferred && !is_ending {
-        status::set_satisfied(&mut desired, got.refusal.as_ref(), now);
+        let generation = entry.object.metadata.generation;
+        status::set_satisfied(&mut desired, got.refusal.as_ref(), generation, now);
     }
     desired
 }

@@ -2,7 +2,7 @@
 
 //! Pools of addresses, and which of them are in conflict.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use skep_k8s_crds::shared::{self, SelectorOperator};
 use skep_k8s_types::selector::{Selector, SelectorError};
 use skep_k8s_types::slim::{LabelSelector, Labels, SelectorRequirement, Str};
 
-use crate::address::{Range, RangeError};
+use crate::address::{Range, RangeError, count_distinct};
 
 /// Why the specification of a pool cannot be used. Fix the pool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -202,28 +202,46 @@ impl Pools {
             .filter(move |(_, pool)| pool.range_of(address).is_some())
     }
 
-    /// Whether a service with these labels may keep an address: a pool has it for the service.
-    pub fn may_keep(&self, address: IpAddr, labels: &Labels) -> bool {
-        let mut containing = self.containing(address).peekable();
-        (containing.peek().is_none() && self.has_unknown)
-            || containing.any(|(_, pool)| pool.selector.matches(labels))
+    /// Whether a pool has an address for a service with these labels.
+    pub fn has_for(&self, address: IpAddr, labels: &Labels) -> bool {
+        let mut containing = self.containing(address);
+        containing.any(|(_, pool)| pool.selector.matches(labels))
     }
 
-    /// Addresses of a pool: how many there are, and how many of them are in use or held back.
+    /// Whether a pool may have an address, whatever the service.
+    pub fn may_have(&self, address: IpAddr) -> bool {
+        self.has_unknown || self.containing(address).next().is_some()
+    }
+
+    /// Whether a service with these labels may keep an address: a pool has it for the service.
+    pub fn may_keep(&self, address: IpAddr, labels: &Labels) -> bool {
+        let is_unknown = self.has_unknown && self.containing(address).next().is_none();
+        is_unknown || self.has_for(address, labels)
+    }
+
+    /// The pool that an address is of: one that is not in conflict, else the oldest that contains it.
+    fn owner(&self, address: IpAddr) -> Option<&Str> {
+        let age = |(name, pool): &(&Str, &Pool)| {
+            let is_in_conflict = self.conflicts.contains_key(*name);
+            (is_in_conflict, pool.created, (*name).clone())
+        };
+        let owner = self.containing(address).min_by_key(age);
+        owner.map(|(name, _)| name)
+    }
+
+    /// Addresses of a pool: how many there are, and how many of them are in use or held back. One in use counts for one pool.
     pub fn usage(&self, name: &str, used: impl IntoIterator<Item = IpAddr>) -> Usage {
         let Some(pool) = self.pools.get(name) else {
             return Usage::default();
         };
-        let held_back: Vec<IpAddr> = pool.ranges.iter().flat_map(Range::held_back).collect();
+        let held_back: BTreeSet<IpAddr> = pool.ranges.iter().flat_map(Range::held_back).collect();
+        let is_own = |address: &IpAddr| self.owner(*address).is_some_and(|owner| owner == name);
         let in_use = used
             .into_iter()
-            .filter(|address| pool.range_of(*address).is_some() && !held_back.contains(address));
+            .filter(|address| !held_back.contains(address) && is_own(address));
         let count = in_use.count() + held_back.len();
         Usage {
-            total: pool
-                .ranges
-                .iter()
-                .fold(0_u128, |sum, range| sum.saturating_add(range.len())),
+            total: count_distinct(&pool.ranges),
             used: count as u128,
         }
     }

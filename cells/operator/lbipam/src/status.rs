@@ -36,8 +36,19 @@ pub(crate) fn is_marked(status: &ServiceStatus) -> bool {
         .any(|condition| condition.kind == SATISFIED)
 }
 
-/// A status with these addresses. Entries of addresses that stay are kept as they are, and their order as well.
-pub(crate) fn with_addresses(status: &ServiceStatus, addresses: &[IpAddr]) -> ServiceStatus {
+/// Whether the addresses in the status of a service were the ones that LB-IPAM had allocated, when it wrote last.
+pub(crate) fn is_satisfied(status: &ServiceStatus) -> bool {
+    let mut conditions = status.conditions.iter();
+    conditions.any(|condition| condition.kind == SATISFIED && condition.status == "True")
+}
+
+/// A status with these addresses. Entries of addresses that stay are kept as they are, and their order as well; of the others
+/// those that are kept, by their address; one without has a host name.
+pub(crate) fn with_addresses(
+    status: &ServiceStatus,
+    addresses: &[IpAddr],
+    is_kept: impl Fn(Option<IpAddr>) -> bool,
+) -> ServiceStatus {
     let mut missing = addresses.to_vec();
     let mut ingress = Vec::new();
     for entry in &status.load_balancer.ingress {
@@ -45,6 +56,8 @@ pub(crate) fn with_addresses(status: &ServiceStatus, addresses: &[IpAddr]) -> Se
         let position = missing.iter().position(|missing| Some(*missing) == address);
         if let Some(position) = position {
             missing.remove(position);
+            ingress.push(entry.clone());
+        } else if is_kept(address) {
             ingress.push(entry.clone());
         }
     }
@@ -57,8 +70,13 @@ pub(crate) fn with_addresses(status: &ServiceStatus, addresses: &[IpAddr]) -> Se
     changed
 }
 
-/// Sets the condition of a service.
-pub(crate) fn set_satisfied(status: &mut ServiceStatus, refusal: Option<&Refusal>, now: Timestamp) {
+/// Sets the condition of a service of this generation.
+pub(crate) fn set_satisfied(
+    status: &mut ServiceStatus,
+    refusal: Option<&Refusal>,
+    generation: Option<i64>,
+    now: Timestamp,
+) {
     let (word, reason, message) = match refusal {
         None => ("True", "satisfied".to_owned(), ""),
         Some(refusal) => ("False", refusal.reason.to_string(), refusal.message.as_str()),
@@ -78,15 +96,16 @@ pub(crate) fn set_satisfied(status: &mut ServiceStatus, refusal: Option<&Refusal
     if condition.status != word || condition.last_transition_time.is_none() {
         condition.last_transition_time = Some(whole_seconds(now));
     }
+    condition.observed_generation = generation.unwrap_or_default();
     condition.status = Str::const_new(word);
     condition.reason = Str::new(reason);
     condition.message = Str::new(message);
     status.conditions = conditions.into_boxed_slice();
 }
 
-/// A status without addresses and without the condition of LB-IPAM.
-pub(crate) fn cleared(status: &ServiceStatus) -> ServiceStatus {
-    let mut status = with_addresses(status, &[]);
+/// A status without the condition of LB-IPAM, and without the addresses that are not kept.
+pub(crate) fn cleared(status: &ServiceStatus, is_kept: impl Fn(Option<IpAddr>) -> bool) -> ServiceStatus {
+    let mut status = with_addresses(status, &[], is_kept);
     let conditions = std::mem::take(&mut status.conditions).into_vec();
     status.conditions = conditions
         .into_iter()
@@ -99,8 +118,18 @@ pub(crate) fn cleared(status: &ServiceStatus) -> ServiceStatus {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PoolReport<'a> {
     pub(crate) error: Option<String>,
-    /// Conflict and usage; none if no valid specification is known.
-    pub(crate) known: Option<(Option<&'a Conflict>, Usage)>,
+    /// The newest generation.
+    pub(crate) generation: Option<i64>,
+    /// None if no valid specification is known.
+    pub(crate) known: Option<KnownPool<'a>>,
+}
+
+/// Conflict and usage of a valid specification, and its generation.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownPool<'a> {
+    pub(crate) conflict: Option<&'a Conflict>,
+    pub(crate) usage: Usage,
+    pub(crate) generation: Option<i64>,
 }
 
 /// The status of a pool.
@@ -112,68 +141,77 @@ pub(crate) fn pool_status(
     let mut conditions = current
         .and_then(|status| status.conditions.clone())
         .unwrap_or_default();
-    let mut set = |kind: &str, status: ConditionStatus, reason: &str, message: String| {
-        set_condition(&mut conditions, kind, status, reason, message, now);
+    let mut set = |kind: &str, status: ConditionStatus, reason: &str, message: String, generation| {
+        let condition = shared::Condition {
+            last_transition_time: whole_seconds(now).to_string(),
+            message,
+            observed_generation: generation,
+            reason: reason.to_owned(),
+            status,
+            kind: kind.to_owned(),
+        };
+        set_condition(&mut conditions, condition);
     };
-    if let Some((conflict, usage)) = &report.known {
-        match conflict {
+    if let Some(known) = &report.known {
+        let (usage, generation) = (known.usage, known.generation);
+        match known.conflict {
             Some(conflict) => {
                 let message = format!(
                     "Pool conflicts since range '{}' overlaps range '{}' from IP Pool '{}'",
                     conflict.range, conflict.overlapped, conflict.owner
                 );
-                set(CONFLICT, ConditionStatus::True, "cidr_overlap", message);
+                set(
+                    CONFLICT,
+                    ConditionStatus::True,
+                    "cidr_overlap",
+                    message,
+                    generation,
+                );
             }
-            None => set(CONFLICT, ConditionStatus::False, "resolved", String::new()),
+            None => set(
+                CONFLICT,
+                ConditionStatus::False,
+                "resolved",
+                String::new(),
+                generation,
+            ),
         }
         for (kind, count) in [
             (TOTAL, usage.total),
             (AVAILABLE, usage.available()),
             (USED, usage.used),
         ] {
-            set(kind, ConditionStatus::Unknown, "noreason", count.to_string());
+            let count = count.to_string();
+            set(kind, ConditionStatus::Unknown, "noreason", count, generation);
         }
     }
     let had_fault = current
         .and_then(|status| status.conditions.as_ref())
         .is_some_and(|conditions| conditions.iter().any(|condition| condition.kind == INVALID));
-    match &report.error {
-        Some(error) => set(INVALID, ConditionStatus::True, "invalid_spec", error.clone()),
-        None if had_fault => set(INVALID, ConditionStatus::False, "resolved", String::new()),
-        None => {}
+    let invalid = match &report.error {
+        Some(error) => Some((ConditionStatus::True, "invalid_spec", error.clone())),
+        None => had_fault.then(|| (ConditionStatus::False, "resolved", String::new())),
+    };
+    if let Some((status, reason, message)) = invalid {
+        set(INVALID, status, reason, message, report.generation);
     }
     ConditionsStatus {
         conditions: Some(conditions),
     }
 }
 
-fn set_condition(
-    conditions: &mut Vec<shared::Condition>,
-    kind: &str,
-    status: ConditionStatus,
-    reason: &str,
-    message: String,
-    now: Timestamp,
-) {
-    let time = whole_seconds(now).to_string();
-    let reason = reason.to_owned();
-    match conditions.iter_mut().find(|condition| condition.kind == kind) {
-        Some(condition) => {
-            if condition.status != status {
-                condition.last_transition_time = time;
+/// The time stays while the status does.
+fn set_condition(conditions: &mut Vec<shared::Condition>, mut condition: shared::Condition) {
+    match conditions.iter_mut().find(|old| old.kind == condition.kind) {
+        Some(old) => {
+            if old.status == condition.status {
+                condition
+                    .last_transition_time
+                    .clone_from(&old.last_transition_time);
             }
-            condition.status = status;
-            condition.reason = reason;
-            condition.message = message;
+            *old = condition;
         }
-        None => conditions.push(shared::Condition {
-            last_transition_time: time,
-            message,
-            reason,
-            status,
-            kind: kind.to_owned(),
-            ..shared::Condition::default()
-        }),
+        None => conditions.push(condition),
     }
 }
 

@@ -6,3 +6,4 @@ mod allocation;
 mod cluster;
 mod controller;
 mod model;
+mod ownership;

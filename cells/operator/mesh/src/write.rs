@@ -2,6 +2,7 @@
 
 //! Errors of writes.
 
+use serde_json::Value;
 use skep_k8s_client::ApiError;
 use skep_k8s_types::ObjectKey;
 use skep_k8s_types::slim::Str;
@@ -19,6 +20,18 @@ pub(crate) struct WriteError {
     /// Cause.
     #[source]
     pub(crate) cause: ApiError,
+}
+
+/// A slice with what is desired of it. Annotations, finalizers and fields of others stay.
+pub(crate) fn replaced(slice: &Value, desired: &Value) -> Value {
+    let mut slice = slice.clone();
+    for field in ["addressType", "endpoints", "ports"] {
+        slice[field] = desired[field].clone();
+    }
+    for field in ["labels", "ownerReferences"] {
+        slice["metadata"][field] = desired["metadata"][field].clone();
+    }
+    slice
 }
 
 /// What is not as it should be, for health.

@@ -18,7 +18,7 @@ use skep_k8s_types::{ObjectKey, Resource};
 use skep_metrics::workqueue::WorkqueueRecorder;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::world::{World, is_responsible};
+use crate::world::{World, has_class, is_responsible};
 
 /// Time until a failed write is retried.
 const RETRY: Duration = Duration::from_secs(15);
@@ -63,6 +63,8 @@ pub(crate) struct Controller {
     /// Services to look at, and when.
     due: BTreeMap<ObjectKey, Instant>,
     faults: BTreeMap<ObjectKey, String>,
+    /// Addresses that were written, by Service: those of nodes that are gone by now, too.
+    written: BTreeMap<ObjectKey, BTreeSet<String>>,
     queue: WorkqueueRecorder,
 }
 
@@ -88,6 +90,7 @@ impl Controller {
             world: World::default(),
             due: BTreeMap::new(),
             faults: BTreeMap::new(),
+            written: BTreeMap::new(),
             queue,
         }
     }
@@ -203,6 +206,7 @@ impl Controller {
         self.world.remove_service(key);
         self.due.remove(key);
         self.faults.remove(key);
+        self.written.remove(key);
     }
 
     fn apply_node(&mut self, event: WatcherEvent<Node>) {
@@ -281,9 +285,9 @@ impl Controller {
                     continue;
                 }
             };
-            let written = match shown(&service) == ingress.iter().map(String::as_str).collect::<Vec<_>>() {
+            let written = match self.is_shown(&service, &ingress) {
                 true => Ok(()),
-                false => write(&*self.client, &key, &ingress).await,
+                false => self.write(&service, &ingress).await,
             };
             self.faults.remove(&key);
             match written {
@@ -312,6 +316,64 @@ impl Controller {
         }
     }
 
+    /// Whether the ingress of a Service without class is left to others: no node serves it.
+    fn is_left(service: &Service, ingress: &BTreeSet<String>) -> bool {
+        ingress.is_empty() && !has_class(service)
+    }
+
+    /// Whether an address is one of nodes.
+    fn is_own(&self, key: &ObjectKey, address: &str) -> bool {
+        let written = self.written.get(key);
+        written.is_some_and(|written| written.contains(address)) || self.world.is_of_node(address)
+    }
+
+    fn is_shown(&self, service: &Service, ingress: &BTreeSet<String>) -> bool {
+        let shown = service.status.load_balancer.ingress.iter();
+        let mut shown = shown.map(|entry| entry.ip.as_str());
+        if Self::is_left(service, ingress) {
+            let key = ObjectKey::of(service);
+            return !shown.any(|address| self.is_own(&key, address));
+        }
+        shown.eq(ingress.iter().map(String::as_str))
+    }
+
+    /// Replaces the ingress of a Service as it is now.
+    async fn write(&mut self, service: &Service, ingress: &BTreeSet<String>) -> Result<(), WriteError> {
+        let (kind, key) = (Service::kind(), ObjectKey::of(service));
+        let read = timeout(REQUEST, self.client.get(&kind, &key.namespace, &key.name));
+        let read = read.await.map_err(|_| WriteError::Timeout)??;
+        let mut object: Value = (*read.to_value().map_err(ApiError::from)?).clone();
+        let entries: Vec<Value> = match Self::is_left(service, ingress) {
+            true => {
+                let current = object["status"]["loadBalancer"]["ingress"].as_array();
+                let is_others = |entry: &&Value| {
+                    let address = entry["ip"].as_str();
+                    address.is_none_or(|address| !self.is_own(&key, address))
+                };
+                current.into_iter().flatten().filter(is_others).cloned().collect()
+            }
+            false => ingress.iter().map(|ip| json!({ "ip": ip })).collect(),
+        };
+        if !object["status"].is_object() {
+            object["status"] = json!({});
+        }
+        object["status"]["loadBalancer"] = match entries.is_empty() {
+            true => json!({}),
+            false => json!({ "ingress": entries }),
+        };
+        let written = self.written.entry(key.clone()).or_default();
+        written.extend(ingress.iter().cloned());
+        let options = WriteOptions::default();
+        let update = self
+            .client
+            .update(&kind, &key.namespace, Subresource::Status, object, &options);
+        timeout(REQUEST, update)
+            .await
+            .map_err(|_| WriteError::Timeout)??;
+        tracing::info!(service = %key, addresses = ingress.len(), "Wrote addresses of nodes");
+        Ok(())
+    }
+
     fn report(&self) {
         let failing = self.sources.iter().find_map(WatchState::failing);
         if let Some(error) = failing {
@@ -337,32 +399,4 @@ impl Controller {
         );
         self.health.degraded(message, &Unwritten(texts.join("; ")));
     }
-}
-
-fn shown(service: &Service) -> Vec<&str> {
-    let ingress = service.status.load_balancer.ingress.iter();
-    ingress.map(|ingress| &*ingress.ip).collect()
-}
-
-/// Replaces the ingress of a Service as it is now.
-async fn write(client: &dyn Client, key: &ObjectKey, ingress: &BTreeSet<String>) -> Result<(), WriteError> {
-    let kind = Service::kind();
-    let read = timeout(REQUEST, client.get(&kind, &key.namespace, &key.name));
-    let read = read.await.map_err(|_| WriteError::Timeout)??;
-    let mut object: Value = (*read.to_value().map_err(ApiError::from)?).clone();
-    let entries: Vec<Value> = ingress.iter().map(|ip| json!({ "ip": ip })).collect();
-    if !object["status"].is_object() {
-        object["status"] = json!({});
-    }
-    object["status"]["loadBalancer"] = match entries.is_empty() {
-        true => json!({}),
-        false => json!({ "ingress": entries }),
-    };
-    let options = WriteOptions::default();
-    let update = client.update(&kind, &key.namespace, Subresource::Status, object, &options);
-    timeout(REQUEST, update)
-        .await
-        .map_err(|_| WriteError::Timeout)??;
-    tracing::info!(service = %key, addresses = ingress.len(), "Wrote addresses of nodes");
-    Ok(())
 }

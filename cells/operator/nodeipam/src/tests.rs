@@ -177,6 +177,37 @@ async fn internal_addresses_if_no_node_has_an_external_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_another_controller_wrote_stays_while_no_node_serves() {
+    let cluster = Cluster::new();
+    cluster.node("n1", N1).await;
+    for (name, class) in [("classless", Value::Null), ("node", "io.cilium/node".into())] {
+        let change = |service: &mut Value| {
+            service["spec"]["loadBalancerClass"] = class;
+            service["metadata"]["annotations"][MATCH] = "pool=edge".into();
+        };
+        cluster.service(name, change).await;
+        let ingress =
+            json!([{ "ip": "203.0.113.9" }, { "hostname": "lb.example.com" }, { "ip": "192.0.2.1" }]);
+        let status = json!({ "loadBalancer": { "ingress": ingress } });
+        let kind = Service::kind();
+        cluster.cluster.patch_status(&kind, "default", name, status).await;
+    }
+
+    let running = cluster.operator(&["--default-lb-service-ipam=nodeipam"]).await;
+
+    cluster.shows("node", "").await;
+    cluster.shows("classless", "203.0.113.9 ?").await;
+    settle().await;
+    cluster.shows("classless", "203.0.113.9 ?").await;
+
+    cluster.annotate("classless", "").await;
+    cluster.shows("classless", "192.0.2.1").await;
+    cluster.delete(&Node::kind(), "", "n1").await;
+    cluster.shows("classless", "").await;
+    hive::testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn excluded_nodes_are_left_out_at_once() {
     let cluster = Cluster::new();
     for (name, addresses) in [("n1", N1), ("n2", N2), ("n3", N3)] {

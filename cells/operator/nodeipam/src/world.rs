@@ -40,6 +40,11 @@ pub fn is_responsible(service: &Service, is_default: bool) -> bool {
         }
 }
 
+/// Whether the class of a Service names this controller, so that all of its ingress is ours.
+pub(crate) fn has_class(service: &Service) -> bool {
+    service.spec.load_balancer_class.as_deref() == Some(CLASS)
+}
+
 /// Nodes, endpoints and Services.
 #[derive(Debug, Default)]
 pub struct World {
@@ -72,6 +77,13 @@ impl World {
     /// Removes a node.
     pub fn remove_node(&mut self, name: &str) {
         self.nodes.remove(name);
+    }
+
+    /// Whether a node has an address.
+    pub(crate) fn is_of_node(&self, address: &str) -> bool {
+        let nodes = self.nodes.values();
+        let mut addresses = nodes.flat_map(|node| &node.status.addresses);
+        addresses.any(|known| known.address == address)
     }
 
     /// Names of the nodes.

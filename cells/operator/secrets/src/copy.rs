@@ -70,7 +70,12 @@ pub(crate) fn compare(
     if copy["type"] != wanted["type"] || copy["immutable"] == json!(true) {
         return Change::Replace(wanted);
     }
-    wanted["metadata"]["resourceVersion"] = copy["metadata"]["resourceVersion"].clone();
+    // Finalizers and owners are those of other controllers.
+    for field in ["resourceVersion", "finalizers", "ownerReferences"] {
+        if !copy["metadata"][field].is_null() {
+            wanted["metadata"][field] = copy["metadata"][field].clone();
+        }
+    }
     Change::Update(wanted)
 }
 

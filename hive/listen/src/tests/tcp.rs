@@ -42,14 +42,24 @@ async fn a_port_in_use_is_no_reason_for_another_address() {
 
 #[tokio::test]
 async fn all_addresses_are_those_of_both_families() {
-    let mut bound = Tcp::all(0).bind().unwrap();
+    let any = |text: &str| Tcp::new(text.parse().unwrap());
+    for all in [Tcp::all(0), any("0.0.0.0:0"), any("[::]:0")] {
+        let mut bound = all.bind().unwrap();
+        let port = bound.address().port();
+        let families = [("127.0.0.1", true), ("::1", false)];
+        for (address, is_ipv4) in families
+            .into_iter()
+            .take(if bound.address().is_ipv6() { 2 } else { 1 })
+        {
+            let _client = TcpStream::connect((address, port)).await.unwrap();
 
-    let port = bound.address().port();
-    let _client = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-
-    let (stream, peer) = bound.accept().await.unwrap();
-    assert!(peer.ip().to_canonical().is_ipv4());
-    assert!(stream.nodelay().unwrap());
+            let (stream, peer) = bound.accept().await.unwrap();
+            assert_eq!(peer.ip().to_canonical().is_ipv4(), is_ipv4);
+            assert!(stream.nodelay().unwrap());
+        }
+        let taken = any(&format!("0.0.0.0:{port}")).bind().unwrap_err();
+        assert!(chain(&taken).contains("in use"), "{}", chain(&taken));
+    }
 }
 
 #[tokio::test]

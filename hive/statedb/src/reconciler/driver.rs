@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Progress, Shared,
     config::{Config, HealthReporter, Operation},
-    ops::{BatchOps, Delete, Round, StatusField, Update},
+    ops::{BatchOps, Deferred, Delete, Round, StatusField, Update},
     retries::{Pending, Retries},
     status::Status,
 };
@@ -114,7 +114,8 @@ where
                 return;
             }
             let (busy, snapshot) = self.round(parts, shared, parts.db.read(), token, health);
-            if self.prune_due(parts, &snapshot, *requests.borrow_and_update()) {
+            // All changes come before a pruning, so that it does not remove what is about to be handled.
+            if !busy && self.prune_due(parts, &snapshot, *requests.borrow_and_update()) {
                 let snapshot = parts.db.read();
                 self.run_prune(parts, shared, &snapshot, token, health);
             }
@@ -209,6 +210,7 @@ where
                 }
             }
         }
+        busy |= self.retries.has_deferred();
         let seen = self.changes.as_ref().map_or(0, ChangeIterator::seen);
         let lowest = self.retries.lowest();
         shared.progress.send_if_modified(|progress| {
@@ -357,6 +359,7 @@ where
         if self.updates.is_empty() {
             return (failed, Some(snapshot.clone()));
         }
+        self.defer(parts, now);
         // Writers wait while the table is locked: all that can be is done before and after.
         let mut outcomes = self.outcomes(parts, snapshot);
         failed += outcomes.iter().filter(|outcome| outcome.error.is_some()).count();
@@ -387,6 +390,25 @@ where
             }
         }
         (failed, is_alone.then_some(settled))
+    }
+
+    /// Keeps the updates that were left for the next round, without a status.
+    fn defer(&mut self, parts: &Parts<T>, now: Instant) {
+        let is_deferred = |entry: &Update<T>| entry.result.as_ref().is_err_and(|err| err.is::<Deferred>());
+        if !self.updates.iter().any(is_deferred) {
+            return;
+        }
+        let entries = std::mem::take(&mut self.updates);
+        let origins = std::mem::take(&mut self.update_origins);
+        for (entry, origin) in entries.into_iter().zip(origins) {
+            if !is_deferred(&entry) {
+                self.updates.push(entry);
+                self.update_origins.push(origin);
+            } else if let Ok(key) = parts.table.primary_key(&entry.object) {
+                self.retries
+                    .defer(now, key, Pending::Update(origin.id), origin.first);
+            }
+        }
     }
 
     /// Empties the updates of a round; retries of what failed before and does not now are cancelled.
@@ -450,7 +472,6 @@ where
             (None, Some(_)) => true,
             (Some(due), Some(_)) => due <= Instant::now(),
         };
-        // All changes come before a pruning, so that it does not remove what is about to be handled.
         by_time || self.prune.missed || requested > self.prune.served
     }
 

@@ -86,6 +86,12 @@ pub trait Ops<T>: Send {
     }
 }
 
+/// Result of an update that is left for the next round, so that what changes meanwhile need not wait for all of this one.
+/// It is no failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("left for the next round")]
+pub struct Deferred;
+
 /// Operations of a reconciler on its target, all of a round at once. All [`Ops`] are such operations, too.
 ///
 /// The same holds for them as for [`Ops`].
@@ -121,7 +127,8 @@ pub trait BatchOps<T>: Send {
     #[doc(hidden)]
     const IS_MEASURED_EACH: bool = false;
 
-    /// Does all operations of a round; sets the result of each entry that fails. Both slices are in order of revision.
+    /// Does all operations of a round; sets the result of each entry that fails, or of an update that it leaves for the next
+    /// round to [`Deferred`]. Both slices are in order of revision.
     fn batch(&mut self, round: &Round<'_>, deletes: &mut [Delete<T>], updates: &mut [Update<T>]);
 
     /// See [`Ops::prune`].

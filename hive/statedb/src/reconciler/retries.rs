@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Objects that failed, with the times of their retries.
+//! Objects that failed, with the times of their retries, and those that were left for the next round.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,9 @@ struct Retry<T> {
     due: Instant,
     /// Distinguishes objects with equal due times.
     number: u64,
-    error: Arc<str>,
+    /// `None` if it has not failed.
+    error: Option<Arc<str>>,
+    is_deferred: bool,
 }
 
 pub(super) struct Retries<T> {
@@ -39,6 +41,8 @@ pub(super) struct Retries<T> {
     next: u64,
     min: Duration,
     max: Duration,
+    failing: usize,
+    deferred: usize,
 }
 
 impl<T> Retries<T> {
@@ -50,11 +54,19 @@ impl<T> Retries<T> {
             next: 0,
             min: min.max(Duration::from_millis(1)),
             max: max.max(min),
+            failing: 0,
+            deferred: 0,
         }
     }
 
+    /// Objects that fail.
     pub(super) fn len(&self) -> usize {
-        self.by_key.len()
+        self.failing
+    }
+
+    /// Whether objects were left for the next round.
+    pub(super) fn has_deferred(&self) -> bool {
+        self.deferred > 0
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -66,6 +78,8 @@ impl<T> Retries<T> {
         if let Some(retry) = self.by_key.remove(key) {
             self.queue.remove(&(retry.due, retry.number));
             self.revisions.remove(&(retry.revision, retry.number));
+            self.failing -= usize::from(retry.error.is_some());
+            self.deferred -= usize::from(retry.is_deferred);
         }
     }
 
@@ -87,22 +101,42 @@ impl<T> Retries<T> {
             .min
             .saturating_mul(1u32 << (failures - 1).min(20))
             .min(self.max);
-        let (due, number) = (now + pause, self.next);
-        self.next += 1;
-        self.queue.insert((due, number), key.clone());
-        self.revisions.insert((first, number));
-        self.by_key.insert(
-            key,
-            Retry {
-                pending,
-                revision: first,
-                failures,
-                due,
-                number,
-                error,
-            },
-        );
+        let retry = Retry {
+            pending,
+            revision: first,
+            failures,
+            due: now + pause,
+            number: self.next,
+            error: Some(error),
+            is_deferred: false,
+        };
+        self.insert(key, retry);
         pause
+    }
+
+    /// Keeps an object for the next round; what it failed of before stays.
+    pub(super) fn defer(&mut self, now: Instant, key: KeyBuf, pending: Pending<T>, revision: Revision) {
+        let known = self.by_key.get(&key);
+        let retry = Retry {
+            pending,
+            revision: known.map_or(revision, |retry| retry.revision),
+            failures: known.map_or(0, |retry| retry.failures),
+            due: now,
+            number: self.next,
+            error: known.and_then(|retry| retry.error.clone()),
+            is_deferred: true,
+        };
+        self.clear(&key);
+        self.insert(key, retry);
+    }
+
+    fn insert(&mut self, key: KeyBuf, retry: Retry<T>) {
+        self.next += 1;
+        self.queue.insert((retry.due, retry.number), key.clone());
+        self.revisions.insert((retry.revision, retry.number));
+        self.failing += usize::from(retry.error.is_some());
+        self.deferred += usize::from(retry.is_deferred);
+        self.by_key.insert(key, retry);
     }
 
     /// Makes a waiting object due now.
@@ -137,8 +171,9 @@ impl<T> Retries<T> {
         let mut by_text: HashMap<&str, ((Revision, u64), usize), foldhash::fast::RandomState> =
             HashMap::default();
         for retry in self.by_key.values() {
+            let Some(error) = &retry.error else { continue };
             let age = (retry.revision, retry.number);
-            let (first, count) = by_text.entry(&retry.error).or_insert((age, 0));
+            let (first, count) = by_text.entry(error).or_insert((age, 0));
             *first = age.min(*first);
             *count += 1;
         }
@@ -201,6 +236,26 @@ mod tests {
             (retries.len(), retries.next_due(), retries.lowest()),
             (0, None, None)
         );
+    }
+
+    #[test]
+    fn a_deferred_object_is_due_at_once_and_no_failure() {
+        let mut retries = Retries::<()>::new(Duration::from_secs(1), Duration::from_secs(9));
+        let now = Instant::now();
+        let (key, failed) = (KeyBuf::of("a"), KeyBuf::of("b"));
+        retries.add(now, failed.clone(), Pending::Update(1), 3, "x".into());
+
+        retries.defer(now, key.clone(), Pending::Update(2), 4);
+        retries.defer(now, failed.clone(), Pending::Update(1), 9);
+
+        assert_eq!((retries.len(), retries.lowest()), (1, Some(3)));
+        assert_eq!(retries.errors(10), [("x", 1)]);
+        assert_eq!(retries.pop(now).unwrap().0, key);
+        assert_eq!(retries.pop(now).unwrap().0, failed);
+        assert!(retries.has_deferred(), "until they are done");
+        retries.clear(&key);
+        let pause = retries.add(now, failed, Pending::Update(1), 9, "x".into());
+        assert_eq!((pause, retries.has_deferred()), (Duration::from_secs(2), false));
     }
 
     #[test]

@@ -35,6 +35,24 @@ fn address<C: Send + Sync + 'static>(world: &World) -> SocketAddr {
     listening.addresses()[0]
 }
 
+/// On IPv4 alone a pod of an IPv6-only cluster is never ready.
+#[tokio::test]
+async fn probes_are_answered_on_both_families() {
+    let (_, place) = Place::in_memory();
+    let world = World::start_at(place, &[]).await;
+    let all = address::<HealthConfig>(&world);
+
+    for ip in ["127.0.0.1", "::1"]
+        .iter()
+        .take(if all.is_ipv6() { 2 } else { 1 })
+    {
+        let address = SocketAddr::new(ip.parse().expect("it is an address"), all.port());
+        let (_, body) = get(address, "/readyz").await;
+        assert!(body.ends_with("Ready"), "{body}");
+    }
+    world.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_second_replica_is_ready_and_copies_when_the_first_stops() {
     let (_, place) = Place::in_memory();

@@ -4,7 +4,7 @@
 
 use futures::StreamExt as _;
 use skep_clustermesh::testing::FakeCluster;
-use skep_clustermesh_types::Kind;
+use skep_clustermesh_types::{Capabilities, Kind, keys};
 use skep_kvstore::{KeyRange, RangeRequest};
 use skep_kvstore_etcd::testing::{EtcdServer, Gate, Passes};
 
@@ -71,6 +71,100 @@ async fn an_etcd_that_was_set_up_anew_is_another_store() {
     alder.put(Kind::Nodes, "n2", node(&alder, "n2")).await;
 
     eventually("it is read", || world.nodes.names() == ["alder/n2"]).await;
+    world.stop().await;
+}
+
+/// All of a cluster was withdrawn until its exporter was back.
+#[tokio::test]
+async fn an_etcd_that_is_wiped_or_restored_under_its_id_withdraws_nothing_before_it_is_complete() {
+    for is_restored in [false, true] {
+        let mut server = EtcdServer::start().await;
+        // What the snapshot has says that it is not complete.
+        FakeCluster::in_store("cedar", 8, server.backend()).await;
+        let snapshot = server.snapshot();
+        server.restart().await;
+        let alder = FakeCluster::in_store("alder", 7, server.backend()).await;
+        for name in ["n1", "n2"] {
+            alder.put(Kind::Nodes, name, node(&alder, name)).await;
+        }
+        alder.put_service(&alder.service("cart", &["10.4.1.15"])).await;
+        let world = World::start_etcd().await;
+        world.write("alder", &address(&server));
+        world.ready("alder").await;
+
+        if is_restored {
+            server.restore(&snapshot);
+        } else {
+            server.wipe_under_its_id();
+        }
+        server.restart().await;
+
+        let status = || world.status("alder").expect("it is configured");
+        eventually("another store is noticed, and its configuration missed", || {
+            let status = status();
+            status.num_failures > 0
+                && ["required but not found", "another store answers"]
+                    .iter()
+                    .all(|text| status.status.contains(text))
+        })
+        .await;
+        alder.beat().await;
+        let capabilities = Capabilities {
+            synced_canaries: true,
+            ..Capabilities::default()
+        };
+        alder.configure(capabilities).await;
+        eventually("the configuration is there, the canaries are not", || {
+            status().config.is_some_and(|config| config.retrieved)
+        })
+        .await;
+        alder.put(Kind::Nodes, "n2", node(&alder, "n2")).await;
+        assert!(!world.is_ready("alder"));
+        assert_eq!(world.nodes.names(), ["alder/n1", "alder/n2"]);
+        assert_eq!(world.backends(), ["shop/cart 10.4.1.15:80/TCP@7"]);
+
+        alder.publish().await;
+        eventually("it is read", || {
+            world.nodes.names() == ["alder/n2"] && world.backends().is_empty()
+        })
+        .await;
+        world.stop().await;
+    }
+}
+
+/// They were shown three minutes later.
+#[tokio::test]
+async fn what_is_wrong_with_a_configuration_is_in_the_status_at_once() {
+    let server = EtcdServer::start().await;
+    let alder = FakeCluster::in_store("alder", 7, server.backend()).await;
+    let key = keys::cluster_config("alder");
+    alder.put_key(&key, "{").await;
+    let world = World::start_etcd().await;
+    world.write("alder", &address(&server));
+    let has = |text: &'static str| {
+        let world = &world;
+        move || {
+            world.status("alder").is_some_and(|status| {
+                status.status.contains(text)
+                    && status
+                        .config
+                        .is_some_and(|config| config.to_string() == "expected=true, retrieved=false")
+            })
+        }
+    };
+
+    let invalid = "cluster `alder`: invalid cluster configuration: ";
+    eventually("it is no JSON", has(invalid)).await;
+    alder.delete_key(&key).await;
+    let missing = "remote cluster configuration required but not found";
+    eventually("it is missing", has(missing)).await;
+
+    let status = world.status("alder").expect("it is configured");
+    assert_eq!(status.num_failures, 0, "{status:?}");
+    alder.publish().await;
+    world.ready("alder").await;
+    let status = world.status("alder").expect("it is configured").status;
+    assert!(!status.contains("configuration"), "{status}");
     world.stop().await;
 }
 

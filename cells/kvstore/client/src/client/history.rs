@@ -3,7 +3,10 @@
 //! Notices answers of another store than those before.
 //!
 //! Each replica of Cilium's clustermesh-apiserver runs an etcd of its own, whose revisions are unrelated to those of the
-//! others. A watch that is resumed on another replica would miss events silently: a mesh client refuses its answers.
+//! others. A watch that is resumed on another replica would miss events silently: a mesh client refuses its answers. So it does
+//! if the store was set up anew or restored under the same id (the token that makes it is often a constant): then answers have
+//! older revisions, or the last key that was read was not written at its revision. A list of such a store says nothing about
+//! what the cluster has withdrawn; a new client reads it when its configuration and canaries are there.
 //!
 //! The own store is set up anew or restored from a snapshot now and then. Its client goes on, but what it has written is
 //! gone, and what it has deleted may be back. It is noticed by the headers of answers, and by [own writes](super::witness) that
@@ -18,13 +21,13 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::witness::{Witnesses, contradicts};
+use super::witness::{Witness, Witnesses, contradicts};
 use crate::backend::{
     Backend, BackendError, EndpointStatus, Grant, Op, OpResponse, RangeRequest, RangeResponse, Txn,
     TxnResponse, WatchRequest, WatchStream,
 };
 use crate::options::ClientKind;
-use crate::types::{Header, LeaseId, Revision};
+use crate::types::{Header, KeyValue, LeaseId, Revision};
 
 /// A store whose answers are compared with those before.
 #[derive(Debug)]
@@ -37,13 +40,15 @@ pub(crate) struct ComparedBackend {
 #[derive(Debug)]
 pub(crate) struct History {
     kind: ClientKind,
-    /// Of the cluster that answered first, in clients of another cluster; of the last one in those of the own. All zero
-    /// before the first answer.
+    /// Of the cluster that answered first, in clients of another cluster; of the last one in those of the own. The revision is
+    /// the newest one. All zero before the first answer.
     latest: Mutex<Header>,
     /// How often the own store was replaced.
     replaced: watch::Sender<u64>,
     /// Writes to the own store that it must have.
     witnesses: Mutex<Witnesses>,
+    /// The newest key that was read from the store of another cluster.
+    read: Mutex<Option<Witness>>,
 }
 
 impl History {
@@ -53,6 +58,42 @@ impl History {
             latest: Mutex::default(),
             replaced: watch::Sender::new(0),
             witnesses: Mutex::default(),
+            read: Mutex::default(),
+        }
+    }
+
+    /// Checks that the store of another cluster is the one that was read, before what it says is compared with that. There is
+    /// nothing to check in the own store, nor if history was compacted since and the key written again.
+    ///
+    /// # Errors
+    ///
+    /// [`BackendError::Replaced`] if it is not; and if it cannot be asked.
+    pub(crate) async fn verify_read(&self, store: &dyn Backend) -> Result<(), BackendError> {
+        let witness = self.read.lock().clone();
+        let Some(witness) = witness else { return Ok(()) };
+        match contradicts(store, &witness).await {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => Err(witness.missing()),
+            // The key itself may not be readable any more.
+            Err(BackendError::Denied { .. } | BackendError::Invalid { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notes keys that were read from the store of another cluster, after it was [verified](Self::verify_read).
+    pub(crate) fn note_read<'a>(&self, items: impl Iterator<Item = &'a KeyValue>) {
+        if self.kind == ClientKind::Full {
+            return;
+        }
+        let Some(newest) = items.max_by_key(|item| item.mod_revision) else {
+            return;
+        };
+        let mut read = self.read.lock();
+        if read
+            .as_ref()
+            .is_none_or(|read| read.revision() < newest.mod_revision)
+        {
+            *read = Some(Witness::of_item(newest));
         }
     }
 
@@ -97,6 +138,14 @@ impl History {
     /// (all but watches) never have an older revision than that, and those to writes have a newer one.
     fn check(&self, seen: Header, header: &Header, is_write: bool) -> Result<(), BackendError> {
         match self.kind {
+            ClientKind::Mesh if header.revision < seen.revision && header.cluster_id == seen.cluster_id => {
+                Err(BackendError::Replaced {
+                    reason: format!(
+                        "its revision {} is older than {}, which was seen before",
+                        header.revision, seen.revision
+                    ),
+                })
+            }
             ClientKind::Mesh => self.refuse(header),
             ClientKind::Full => {
                 let is_other = seen.cluster_id != 0 && seen.cluster_id != header.cluster_id;
@@ -120,6 +169,7 @@ impl History {
             latest.cluster_id = header.cluster_id;
         }
         if latest.cluster_id == header.cluster_id {
+            latest.revision = latest.revision.max(header.revision);
             return Ok(());
         }
         Err(BackendError::ClusterChanged {

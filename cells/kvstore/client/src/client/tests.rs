@@ -2,6 +2,8 @@
 
 //! Time: leases, heartbeat, quorum. The clock is paused; what needs no time is in the contract of stores.
 
+mod another_store;
+
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -319,14 +321,17 @@ async fn a_snapshot_that_others_have_written_to_is_recognized_by_missing_writes(
     for (deletes, compacts) in [(false, false), (true, false), (false, true)] {
         let store = Memory::new();
         let client = RunningClient::full(Arc::new(store.clone()));
-        let other = RunningClient::mesh(Arc::new(store.clone()));
         let put = async |client: &RunningClient, key: &str, value: &str| {
             let put = client.put(key, value.to_owned(), Lifetime::Leased).await;
             put.expect("it is written");
         };
         let write = async |key: &str| {
-            let put = other.put(key, "x", Lifetime::Permanent).await;
-            put.expect("it is written");
+            let put = Op::Put {
+                key: key.into(),
+                value: "x".into(),
+                lease: LeaseId::NONE,
+            };
+            store.txn(Txn::one(put)).await.expect("it is written");
         };
         put(&client, "a", "1").await;
         let old = store.snapshot();

@@ -24,6 +24,8 @@ use crate::types::{Header, Key, KeyValue, Revision};
 const WATCH_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 /// Pauses between lists that fail.
 const LIST_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
+/// The longest of them while nothing answers: that costs the store nothing, and it may be back at any time.
+const UNREACHABLE_BACKOFF: Duration = Duration::from_secs(10);
 /// From this attempt on a failing list is a warning.
 const WARN_AFTER: u32 = 10;
 
@@ -333,11 +335,17 @@ impl Machine {
     /// Does one step.
     async fn advance(&mut self) {
         self.phase = match std::mem::replace(&mut self.phase, Phase::Start) {
-            Phase::Start => {
-                self.queue.push_back(RawEvent::ListStarted);
-                let pages = Pages::new(self.range.clone(), self.client.inner.options.page);
-                self.page(pages, None).await
-            }
+            Phase::Start => match verify(self.client.clone()).await {
+                Ok(()) => {
+                    self.queue.push_back(RawEvent::ListStarted);
+                    let pages = Pages::new(self.range.clone(), self.client.inner.options.page);
+                    self.page(pages, None).await
+                }
+                Err(cause) => {
+                    let error = self.client.error(Operation::List, &self.prefix, cause);
+                    self.not_listed(error).await
+                }
+            },
             Phase::Pages { pages, header } => self.page(pages, header).await,
             Phase::Watch {
                 header,
@@ -373,21 +381,30 @@ impl Machine {
         match result {
             Ok(response) => {
                 pages.advance(&response);
+                self.client.inner.history.note_read(response.items.iter());
                 self.queue.extend(response.items.into_iter().map(RawEvent::Put));
                 Phase::Pages {
                     pages,
                     header: header.or(Some(response.header)),
                 }
             }
-            Err(error) => {
-                self.failures += 1;
-                let monitor = &self.client.inner.monitor;
-                monitor.watched(&self.prefix, self.failures, error.backend());
-                self.log_list(&error);
-                tokio::time::sleep(backoff(self.failures, LIST_BACKOFF)).await;
-                Phase::Start
-            }
+            Err(error) => self.not_listed(error).await,
         }
+    }
+
+    /// Waits before the next list.
+    async fn not_listed(&mut self, error: Error) -> Phase {
+        self.failures += 1;
+        let monitor = &self.client.inner.monitor;
+        monitor.watched(&self.prefix, self.failures, error.backend());
+        self.log_list(&error);
+        let (first, last) = LIST_BACKOFF;
+        let last = match error.backend() {
+            Some(BackendError::Unavailable { .. }) => UNREACHABLE_BACKOFF,
+            _ => last,
+        };
+        tokio::time::sleep(backoff(self.failures, (first, last))).await;
+        Phase::Start
     }
 
     /// The last page was read.
@@ -404,7 +421,15 @@ impl Machine {
 
     /// Creates the watch.
     async fn watch(&mut self, header: Header, next: Revision) -> Phase {
-        let started = start(&self.client, &self.prefix, self.range.clone(), next).await;
+        // Right after the list it is the same.
+        let verified = match self.failures {
+            0 => Ok(()),
+            _ => verify(self.client.clone()).await,
+        };
+        let started = match verified {
+            Ok(()) => start(&self.client, &self.prefix, self.range.clone(), next).await,
+            Err(error) => Err(error),
+        };
         let monitor = &self.client.inner.monitor;
         monitor.watched(&self.prefix, self.failures, started.as_ref().err());
         match started {
@@ -428,6 +453,11 @@ impl Machine {
             return self.interrupted(header, next, Some(error)).await;
         }
         self.failures = 0;
+        let puts = response.events.iter().filter_map(|change| match change {
+            Change::Put(item) => Some(item),
+            Change::Delete { .. } => None,
+        });
+        self.client.inner.history.note_read(puts);
         for change in response.events {
             next = next.max(change.revision().next());
             self.queue.push_back(match change {
@@ -483,6 +513,11 @@ impl Machine {
     }
 }
 
+/// Checks that the store is the one that was read before.
+async fn verify(client: Client) -> Result<(), BackendError> {
+    client.inner.history.verify_read(&*client.inner.backend).await
+}
+
 async fn start(
     client: &Client,
     prefix: &str,
@@ -517,6 +552,7 @@ fn is_lost(error: &BackendError) -> bool {
         BackendError::Compacted { .. }
             | BackendError::FutureRevision { .. }
             | BackendError::ClusterChanged { .. }
+            | BackendError::Replaced { .. }
             | BackendError::NoHeader
             | BackendError::Denied { .. }
             | BackendError::Invalid { .. }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Own writes by which the history of the store is recognized.
+//! Writes by which the history of the store is recognized: own ones in the own store, those that were read in others.
 //!
 //! A store that was restored from a snapshot lacks the last writes before its end; others may have written so much since that
 //! its revision says nothing. But what it has at the revision of such a write is another thing. A store is not stopped and
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::backend::{Backend, BackendError, KeyRange, Op, OpResponse, RangeRequest, Txn, TxnResponse};
 use crate::keys;
-use crate::types::{Header, Revision};
+use crate::types::{Header, KeyValue, Revision};
 
 /// Writes with a longer pause between them may be to a store before and after it was restored.
 const GAP: Duration = Duration::from_millis(500);
@@ -42,6 +42,32 @@ pub(crate) struct Witnesses {
     kept: VecDeque<Witness>,
     last: Last,
     at: Option<Instant>,
+}
+
+impl Witness {
+    /// A key as it was read.
+    pub(crate) fn of_item(item: &KeyValue) -> Self {
+        Self {
+            range: KeyRange::key(&item.key),
+            revision: item.mod_revision,
+            is_put: true,
+        }
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// That the store lacks it.
+    pub(crate) fn missing(&self) -> BackendError {
+        let key = String::from_utf8_lossy(self.range.start());
+        BackendError::Replaced {
+            reason: format!(
+                "`{key}` was not written at revision {}, as it was before",
+                self.revision
+            ),
+        }
+    }
 }
 
 impl Witnesses {

@@ -40,6 +40,8 @@ struct Faults {
     done: f64,
     /// Whether the store has no space left.
     is_full: bool,
+    /// Whether connections are refused.
+    is_down: bool,
 }
 
 impl FaultyBackend {
@@ -52,6 +54,7 @@ impl FaultyBackend {
                 share: 0.0,
                 done: 0.0,
                 is_full: false,
+                is_down: false,
             }),
             requests: AtomicU64::new(0),
             cuts: watch::Sender::new(0),
@@ -71,6 +74,12 @@ impl FaultyBackend {
     /// Sets whether the store has no space left: puts and new leases fail then, as those of etcd with its alarm.
     pub fn fill(&self, is_full: bool) {
         self.faults.lock().is_full = is_full;
+    }
+
+    /// Ends watches and refuses connections, as when the store does not run; or ends that.
+    pub fn set_down(&self, is_down: bool) {
+        self.faults.lock().is_down = is_down;
+        self.cut_watches();
     }
 
     /// How many requests there were, without those that failed because the store was full.
@@ -94,6 +103,12 @@ impl FaultyBackend {
 
     async fn pass(&self) -> Result<(), BackendError> {
         self.requests.fetch_add(1, Ordering::Relaxed);
+        if self.faults.lock().is_down {
+            return Err(BackendError::Unavailable {
+                endpoints: self.addresses().join(","),
+                cause: Arc::new(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)),
+            });
+        }
         let mut partition = self.is_partitioned.subscribe();
         match tokio::time::timeout(HANG, partition.wait_for(|is_partitioned| !is_partitioned)).await {
             Ok(_) => Ok(()),

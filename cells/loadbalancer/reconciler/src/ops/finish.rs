@@ -21,6 +21,7 @@ use crate::maps::key::{self, BackendKey};
 impl Ops {
     // Does what is planned; owners and their errors stay until `finish`.
     pub(super) fn flush(&mut self) {
+        self.write_marks();
         let mut wildcards = std::mem::take(&mut self.round.wildcards);
         for (owner, ip) in wildcards.iter().copied() {
             self.stage_wildcard(owner, ip);
@@ -53,6 +54,23 @@ impl Ops {
         self.round.planned.clear();
         self.round.waits.clear();
         self.round.tables = None;
+        self.service_ids.start_round();
+        self.backend_ids.start_round();
+    }
+
+    // Before anything bears the ids that were allocated.
+    fn write_marks(&mut self) {
+        let marks = [self.service_ids.mark(), self.backend_ids.mark()];
+        if marks == self.marks {
+            return;
+        }
+        match self.maps.write_id_marks(marks) {
+            Ok(()) => self.marks = marks,
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "Cannot write how far ids were allocated"
+            ),
+        }
     }
 
     // Forgets the backends that nothing refers to any more.

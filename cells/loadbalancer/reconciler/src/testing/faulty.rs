@@ -39,6 +39,8 @@ pub fn decorated(
         affinity,
         source_ranges,
         maglev,
+        id_marks,
+        flows,
     } = maps;
     LoadBalancerMaps {
         services: IpPair::new(map(&services.v4, &layer), map(&services.v6, &layer)),
@@ -47,6 +49,8 @@ pub fn decorated(
         affinity: map(affinity, &layer),
         source_ranges: IpPair::new(map(&source_ranges.v4, &layer), map(&source_ranges.v6, &layer)),
         maglev: IpPair::new(tables(&maglev.v4, &layer), tables(&maglev.v6, &layer)),
+        id_marks: id_marks.clone(),
+        flows: flows.clone(),
     }
 }
 

@@ -10,7 +10,6 @@ use skep_bpf_sys::testing::Node as KernelNode;
 use skep_loadbalancer_model::types::BackendSet;
 
 use super::*;
-use crate::ids::Ids;
 
 /// The same maps, of which some writes fail while they are broken: by name of the map, operation and key.
 pub(super) fn broken(
@@ -214,7 +213,7 @@ fn deletions_that_fail_do_not_pile_up() {
 fn a_frontend_that_not_all_backends_have_numbers_for_takes_none() {
     let maps: Arc<LoadBalancerMaps> = new_maps();
     let mut ops = ops(&maps);
-    ops.backend_ids = Ids::new(4);
+    ops.backend_ids = few_ids(4);
     let with = |count: u8| {
         let rows: Vec<BackendRow> = (1..=count)
             .map(|n| backend(&format!("10.0.0.{n}:80/TCP"), BackendState::Active))

@@ -4,7 +4,6 @@
 
 use super::faults::reconcile;
 use super::*;
-use crate::ids::Ids;
 
 /// Maps with this many entries of services.
 fn maps_with(services: u32) -> Arc<LoadBalancerMaps> {
@@ -48,8 +47,8 @@ fn ids_of_an_earlier_run_are_free_after_the_first_prune() {
     assert_eq!(again.summary(), Summary::default());
     assert_eq!(dump(&maps), "");
     // Whatever else had them in the meantime keeps them.
-    again.service_ids = Ids::new(3);
-    again.backend_ids = Ids::new(3);
+    again.service_ids = few_ids(3);
+    again.backend_ids = few_ids(3);
     let other = frontend("10.50.0.8:80/TCP", FrontendKind::ClusterIp, &rows);
     apply(&mut again, &[other, state]);
     assert!(

@@ -68,17 +68,21 @@ async fn tunnels_end_at_an_address_of_the_underlay_if_the_node_has_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_of_other_clusters_are_marked() {
+async fn nodes_of_other_clusters_are_marked_but_not_what_they_have() {
     let bench = Bench::start().await;
     let mut remote = node("alder", "n1", Source::ClusterMesh, &["172.31.1.1"]);
     remote.pod_cidrs = vec!["10.4.1.0/24".parse().unwrap()];
+    remote.health = vec!["10.4.1.2".parse().unwrap()];
+    remote.ingress = vec!["10.4.1.3".parse().unwrap()];
 
     bench.upsert(remote);
 
     bench
         .expect_ipcache(&[
             "172.31.1.1/32 identity=6 encryptkey=0 tunnelendpoint=0.0.0.0 flags=remotecluster",
-            "10.4.1.0/24 identity=9 encryptkey=0 tunnelendpoint=172.31.1.1 flags=hastunnel,remotecluster",
+            "10.4.1.0/24 identity=9 encryptkey=0 tunnelendpoint=172.31.1.1 flags=hastunnel",
+            "10.4.1.2/32 identity=4 encryptkey=0 tunnelendpoint=172.31.1.1 flags=hastunnel",
+            "10.4.1.3/32 identity=8 encryptkey=0 tunnelendpoint=172.31.1.1 flags=hastunnel",
         ])
         .await;
     bench.end().await;

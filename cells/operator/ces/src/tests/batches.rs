@@ -46,8 +46,12 @@ async fn slices_have_what_endpoints_say() {
         }])
     );
     let identity = json!({ "status": { "identity": { "id": 459_002 }, "encryption": null } });
+    let others = json!({ "metadata": { "annotations": { "example.com/a": "1" } } });
+    world.patch(&SLICES, "", name, others).await;
     world.patch(&ENDPOINTS, "shop", "cart-0", identity).await;
     until(async || world.list(&SLICES).await[0]["endpoints"][0]["id"] == 459_002).await;
+    let annotations = world.list(&SLICES).await[0]["metadata"]["annotations"].clone();
+    assert_eq!(annotations["example.com/a"], "1", "what others wrote stays");
     assert_eq!(
         world.list(&SLICES).await[0]["endpoints"][0]["encryption"],
         json!({})

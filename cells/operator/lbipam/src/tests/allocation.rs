@@ -308,6 +308,29 @@ fn the_newer_of_two_overlapping_pools_is_in_conflict() {
 }
 
 #[test]
+fn usage_counts_addresses_once_and_for_the_pool_that_they_are_of() {
+    let twice = json!({ "blocks": [{ "cidr": "192.0.4.0/28" }, { "cidr": "192.0.4.8/29" }] });
+    let all = [
+        ("a", block("192.0.2.0/29")),
+        ("all", block("0.0.0.0/0")),
+        ("twice", twice),
+    ];
+    let pools = pools(&all);
+    let held = |name: &str, address: &str| claim(name, json!({ "held": [address] }));
+    let claims = [held("web", "192.0.2.3"), held("old", "203.0.113.1")];
+
+    let got = allocate(&pools, &claims, &BTreeSet::new());
+
+    let usage = |name: &str| {
+        let usage = pools.usage(name, got.used());
+        (usage.total, usage.used)
+    };
+    assert_eq!(usage("a"), (8, 1));
+    assert_eq!(usage("all"), (1 << 32, 1));
+    assert_eq!(usage("twice"), (16, 0));
+}
+
+#[test]
 fn held_back_ends_count_as_used() {
     let pools = pools(&[(
         "blue",

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
+use skep_clustermesh_types::annotation::{GLOBAL_SYNC_ENDPOINT_SLICES, syncs_endpoint_slices};
 use skep_clustermesh_types::{ExportPort, ServiceExport};
 use skep_k8s_client::Subresource;
 use skep_k8s_crds::mcs::{EndpointSliceObjects, ExportingCluster, ServiceImportStatus, ServiceImportType};
@@ -121,7 +122,7 @@ const EXPORT_CONDITIONS: [&str; 3] = ["Valid", "Ready", "Conflict"];
 fn export_conditions(merged: Option<&Merged>, is_incomplete: bool) -> Vec<DesiredCondition> {
     let mut conditions = vec![
         DesiredCondition::new("Valid", true, "Valid", "The Service can be exported"),
-        DesiredCondition::new("Ready", true, "Exported", "The Service is exported"),
+        DesiredCondition::new("Ready", true, "Ready", "The Service is exported"),
     ];
     // What others export is not known: the condition stays as it is.
     let Some(merged) = merged.filter(|_| !is_incomplete) else {
@@ -254,6 +255,11 @@ fn import(view: &View<'_>, merged: &Merged, local: Option<&ServiceExport>, plan:
             format!("This cluster has no IP family of {}", families.join(",")),
         ),
     };
+    let sync = merged.export.annotations.get(GLOBAL_SYNC_ENDPOINT_SLICES);
+    let slices = match syncs_endpoint_slices(sync.map(String::as_str), is_headless) {
+        true => EndpointSliceObjects::Present,
+        false => EndpointSliceObjects::Absent,
+    };
     match desired.import_patch(import, ips) {
         Some(patch) => plan.actions.push(Action::Patch(
             Target::Import,
@@ -264,7 +270,7 @@ fn import(view: &View<'_>, merged: &Merged, local: Option<&ServiceExport>, plan:
         // The status is about the generation that is written first.
         None => plan
             .actions
-            .extend(import_status(view, import, &merged.clusters, ready)),
+            .extend(import_status(view, import, &merged.clusters, ready, slices)),
     }
     if !is_foreign {
         derive(view, &desired, import, is_headless, plan);
@@ -306,6 +312,7 @@ fn import_status(
     import: &ImportObject,
     clusters: &[String],
     ready: DesiredCondition,
+    slices: EndpointSliceObjects,
 ) -> Option<Action> {
     let current = import.status.clone().unwrap_or_default();
     let conditions = current.conditions.as_deref().unwrap_or_default();
@@ -322,7 +329,7 @@ fn import_status(
     let desired = ServiceImportStatus {
         clusters: Some(exporting.collect()),
         conditions: Some(conditions),
-        endpoint_slice_objects: Some(EndpointSliceObjects::Absent),
+        endpoint_slice_objects: Some(slices),
     };
     (desired != current).then(|| {
         let patch = json!({
@@ -377,7 +384,9 @@ fn withdraw(view: &View<'_>, is_exported: bool, plan: &mut Plan) {
         "NamespaceNotGlobal",
         "The namespace is not shared with other clusters",
     );
-    plan.actions.extend(import_status(view, import, &clusters, ready));
+    let slices = EndpointSliceObjects::Absent;
+    plan.actions
+        .extend(import_status(view, import, &clusters, ready, slices));
 }
 
 fn delete_copies(view: &View<'_>, plan: &mut Plan) {

@@ -12,7 +12,7 @@ use skep_k8s_types::{Kind, ObjectKey, RawObject, Resource};
 use super::slices::is_equal;
 use super::view::{Action, Copied, SliceCopy, Target};
 use crate::object::{ExportObject, ImportObject, ServiceObject, SliceObject};
-use crate::write::WriteError;
+use crate::write::{WriteError, replaced};
 
 const FIELD_MANAGER: &str = "cilium-operator-mcsapi";
 
@@ -184,7 +184,7 @@ impl Writer<'_> {
             return Ok(vec![Written::Gone(Target::Slice, self.key(&copy.source))]);
         };
         let (source, source_object) = (source.to_value()?, source.decode::<SliceObject>()?);
-        let mut desired = copy.object(&source);
+        let desired = copy.object(&source);
         let existing = if copy.exists {
             get(&copy.target).await?
         } else {
@@ -207,8 +207,7 @@ impl Writer<'_> {
                 if is_equal(&existing, &desired) {
                     object
                 } else {
-                    let version = existing["metadata"]["resourceVersion"].clone();
-                    desired["metadata"]["resourceVersion"] = version;
+                    let desired = replaced(&existing, &desired);
                     let part = Subresource::None;
                     match self
                         .client

@@ -29,7 +29,7 @@ use super::remote::RemoteBackends;
 use crate::object::ServiceObject;
 use crate::queue::Queue;
 use crate::store::Store;
-use crate::write::{Faults, WriteError};
+use crate::write::{Faults, WriteError, replaced};
 
 const FIELD_MANAGER: &str = "cilium-operator-endpoint-sync";
 
@@ -347,7 +347,16 @@ async fn act(client: &dyn Client, namespace: &Str, action: Action) -> Result<Wri
             return Ok(Written::Slice(created.decode()?));
         }
         Action::Update(name, object) => {
-            let part = Subresource::None;
+            let read = match client.get(&kind, namespace, &name).await {
+                Err(error) if error.is_not_found() => return Ok(Written::Gone(name)),
+                read => read?,
+            };
+            let current = read.to_value()?;
+            if current["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"] {
+                // Another writer was first.
+                return Ok(Written::Slice(read.decode()?));
+            }
+            let (part, object) = (Subresource::None, replaced(&current, &object));
             let updated = client.update(&kind, namespace, part, object, &options).await;
             (name, updated.map(Some))
         }

@@ -208,7 +208,7 @@ impl Source {
             for endpoint in &slice.endpoints {
                 let conditions = endpoint.conditions.unwrap_or_default();
                 let is_ready = conditions.ready.unwrap_or(true);
-                if !is_ready && conditions.serving != Some(true) {
+                if !is_ready && !conditions.serving.unwrap_or(true) {
                     continue;
                 }
                 let hostname = Some(endpoint.hostname()).filter(|name| !name.is_empty());

@@ -28,7 +28,7 @@ async fn clusters_that_disagree_are_named_in_the_condition() {
 
     world
         .until(
-            "Conflict=True PortConflict, Ready=True Exported, Valid=True Valid".to_owned(),
+            "Conflict=True PortConflict, Ready=True Ready, Valid=True Valid".to_owned(),
             |w| w.conditions(&exports(), "cart"),
         )
         .await;

@@ -11,7 +11,7 @@ use super::world::{
 
 const MCS: &str = "--clustermesh-enable-mcs-api";
 const DERIVED: &str = "derived-bsqa4s8pq5";
-const VALID: &str = "Conflict=False NoConflicts, Ready=True Exported, Valid=True Valid";
+const VALID: &str = "Conflict=False NoConflicts, Ready=True Ready, Valid=True Valid";
 
 fn ports(number: u16) -> serde_json::Value {
     json!({ "ports": [{ "name": format!("p{number}"), "port": number, "appProtocol": "http" }] })
@@ -241,6 +241,14 @@ async fn a_headless_service_is_derived_without_an_address() {
         .await;
     assert_eq!(world.get(&services(), DERIVED)["spec"]["clusterIP"], "None");
     assert_eq!(world.get(&imports(), "cart")["spec"]["ips"], json!(null));
+    let slices = |w: &World| w.get(&imports(), "cart")["status"]["endpointSliceObjects"].clone();
+    assert_eq!(slices(&world), "Present");
+    let sync = "service.cilium.io/global-sync-endpoint-slices";
+    for (value, expected) in [("false", "Absent"), ("TRUE", "Present")] {
+        export.annotations = [(sync.to_owned(), value.to_owned())].into();
+        publish(&alder, &export).await;
+        world.until(json!(expected), slices).await;
+    }
 
     // Another type needs another Service.
     export.kind = "ClusterSetIP".to_owned();
@@ -252,6 +260,10 @@ async fn a_headless_service_is_derived_without_an_address() {
             ip.is_string() && ip != "None" && w.get(&imports(), "cart")["spec"]["ips"] == json!([ip])
         })
         .await;
+    assert_eq!(slices(&world), "Present", "by the annotation");
+    export.annotations.clear();
+    publish(&alder, &export).await;
+    world.until(json!("Absent"), slices).await;
     operator.stop().await.unwrap();
 }
 

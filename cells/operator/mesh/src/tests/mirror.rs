@@ -129,6 +129,39 @@ async fn backends_of_remote_clusters_become_slices() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn annotations_and_finalizers_of_others_stay() {
+    let world = World::new();
+    let alder = world.cluster("alder", 7).await;
+    publish(&alder, "cart", &["10.4.1.15"]).await;
+    world.join("alder");
+    headless(&world, "cart");
+    let operator = world.operator(&[SYNC]).await;
+    world
+        .until("10.4.1.15@alder".to_owned(), |w| mirrored(w, "cart"))
+        .await;
+    let name = world.slices_of("cart").remove(0)["metadata"]["name"].clone();
+    let others = json!({ "annotations": { "example.com/a": "1" }, "finalizers": ["example.com/kept"] });
+    world.patch(
+        &slices(),
+        "shop",
+        name.as_str().unwrap(),
+        json!({ "metadata": others }),
+    );
+
+    publish(&alder, "cart", &["10.4.1.16"]).await;
+
+    world
+        .until("10.4.1.16@alder".to_owned(), |w| mirrored(w, "cart"))
+        .await;
+    let slice = world.slices_of("cart").remove(0);
+    assert_eq!(slice["metadata"]["name"], name);
+    for field in ["annotations", "finalizers"] {
+        assert_eq!(slice["metadata"][field], others[field]);
+    }
+    operator.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn annotations_decide_what_is_mirrored() {
     let world = World::new();
     let alder = world.cluster("alder", 7).await;
@@ -261,11 +294,11 @@ async fn slices_of_remote_clusters_are_mirrored_when_they_are_read() {
         key: Some("kubernetes.io/service-name".to_owned()),
         value: Some("cart".to_owned()),
     };
-    let endpoint = |ip: &str, ready: bool, serving: bool| Endpoint {
+    let endpoint = |ip: &str, ready: bool, serving: Option<bool>| Endpoint {
         addresses: vec![ip.to_owned()],
         conditions: Some(Conditions {
             ready: Some(ready),
-            serving: Some(serving),
+            serving,
             ..Conditions::default()
         }),
         ..Endpoint::default()
@@ -278,9 +311,10 @@ async fn slices_of_remote_clusters_are_mirrored_when_they_are_read() {
         labels: vec![entry],
         address_type: Some("IPv6".to_owned()),
         endpoints: vec![
-            endpoint("fd00::1", true, true),
-            endpoint("fd00::2", false, true),
-            endpoint("fd00::3", false, false),
+            endpoint("fd00::1", true, Some(true)),
+            endpoint("fd00::2", false, Some(true)),
+            endpoint("fd00::3", false, Some(false)),
+            endpoint("fd00::4", false, None),
         ],
         ports: vec![EndpointPort {
             name: Some("http".to_owned()),
@@ -298,7 +332,9 @@ async fn slices_of_remote_clusters_are_mirrored_when_they_are_read() {
         .await;
 
     world
-        .until("fd00::1@alder fd00::2@alder".to_owned(), |w| mirrored(w, "cart"))
+        .until("fd00::1@alder fd00::2@alder fd00::4@alder".to_owned(), |w| {
+            mirrored(w, "cart")
+        })
         .await;
 
     assert_eq!(world.slices_of("cart")[0]["addressType"], "IPv6");

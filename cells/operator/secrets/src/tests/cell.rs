@@ -140,11 +140,18 @@ async fn secrets_of_policies_are_copied_and_copies_follow_their_originals() {
     );
     assert_eq!(copy["metadata"]["annotations"], json!({"note": "1"}));
 
+    let kept = json!({"metadata": {"finalizers": ["example.com/kept"]}});
+    cluster
+        .patch(&Kind::SECRET, TARGET, "shop-ca", kept.clone())
+        .await;
     let change = json!({"data": {"tls.crt": "Mg=="}, "metadata": {"annotations": {"note": null}}});
     cluster.patch(&Kind::SECRET, "shop", "ca", change).await;
     let is_new = |copy: Option<&Value>| copy.is_some_and(|copy| copy["data"]["tls.crt"] == "Mg==");
     let copy = cluster.wait_copy("shop-ca", is_new).await.unwrap();
     assert_eq!(copy["metadata"]["annotations"], Value::Null);
+    assert_eq!(copy["metadata"]["finalizers"], kept["metadata"]["finalizers"]);
+    let none = json!({"metadata": {"finalizers": null}});
+    cluster.patch(&Kind::SECRET, TARGET, "shop-ca", none).await;
 
     // Another writer changes the copy.
     let change = json!({"data": {"tls.crt": "Mw=="}});

@@ -58,6 +58,65 @@ async fn batches_do_deletions_first_within_the_round_size() {
     );
 }
 
+/// The same target, which takes one update a round.
+struct OneByOne(Target);
+
+impl BatchOps<Thing> for OneByOne {
+    fn batch(&mut self, round: &Round<'_>, _: &mut [Delete<Thing>], updates: &mut [Update<Thing>]) {
+        for (at, entry) in updates.iter_mut().enumerate() {
+            entry.result = match at {
+                0 => self.0.update(round, entry.revision, &mut entry.object),
+                _ => Err(Deferred.into()),
+            };
+        }
+    }
+    fn prune(
+        &mut self,
+        round: &Round<'_>,
+        objects: &mut dyn Iterator<Item = &Obj<Thing>>,
+    ) -> Result<(), BoxError> {
+        Ops::prune(&mut self.0, round, objects)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_for_the_next_round_is_done_before_a_pruning() {
+    let config = Config {
+        prune_interval: Some(Duration::from_secs(60)),
+        ..config()
+    };
+    let mut world = World::of(config, |table| table, OneByOne);
+    let revision = world.put(&[thing(1, 1), thing(2, 1), thing(3, 1)]);
+
+    world.start();
+    let progress = world.handle.wait_until_reconciled(revision).await;
+    world.handle.prune_and_wait().await.unwrap();
+
+    assert_eq!(progress.failing, None);
+    assert_eq!(
+        world.target.history()[..4],
+        ["update(1)", "update(2)", "update(3)", "prune(n=3)"]
+    );
+    assert_eq!(world.health.last(), "OK, 3 object(s)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pruning_waits_for_all_rounds_of_the_start() {
+    let mut world = World::at_once(Config {
+        round_size: 2,
+        prune_interval: Some(Duration::from_secs(60)),
+        ..config()
+    });
+    world.put(&[1, 2, 3, 4, 5].map(|id| thing(id, 1)));
+
+    world.start();
+    world.handle.prune_and_wait().await.unwrap();
+
+    let history = world.target.history();
+    let first = history.iter().position(|text| text == "prune(n=5)");
+    assert_eq!(first, Some(5), "{history:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn single_operations_keep_the_order_of_changes() {
     let mut world = World::new(config());
