@@ -5,9 +5,9 @@
 use hive::Cell;
 
 use crate::{
-    AddressFamilies, AttachConfig, ConntrackConfig, ForwardingConfig, KubeProxyReplacement, MapConfig,
-    MasqueradeConfig, MonitorConfig, MtuConfig, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig,
-    TunnelConfig, UnsupportedConfig,
+    AddressFamilies, AttachConfig, ConntrackConfig, ForwardingConfig, KernelConfig, KubeProxyReplacement,
+    MapConfig, MasqueradeConfig, MonitorConfig, MtuConfig, NodePorts, PacketConfig, ServiceConfig,
+    SocketLbConfig, TunnelConfig, UnsupportedConfig,
 };
 
 /// Declares the settings of the datapath.
@@ -27,6 +27,7 @@ pub fn cell() -> Cell {
         .config::<AttachConfig>()
         .config::<MtuConfig>()
         .config::<MasqueradeConfig>()
+        .config::<KernelConfig>()
         .config::<UnsupportedConfig>()
 }
 

@@ -20,6 +20,7 @@
 //! | [`AttachConfig`] | how programs are attached to interfaces |
 //! | [`MtuConfig`] | how large packets may be |
 //! | [`MasqueradeConfig`] | which packets of pods get the node's address |
+//! | [`KernelConfig`] | where settings of the kernel are |
 //! | [`UnsupportedConfig`] | settings of features that the datapath does not have |
 //!
 //! [`cilium_keys`] lists the settings of Cilium's programs that have no effect here at all.
@@ -27,6 +28,7 @@
 mod cell;
 mod cilium;
 mod forwarding;
+mod kernel;
 mod maps;
 mod monitor;
 mod mtu;
@@ -43,6 +45,7 @@ mod unsupported;
 pub use cell::cell;
 pub use cilium::cilium_keys;
 pub use forwarding::{Dispatch, ForwardingConfig, ForwardingError, NodeMode};
+pub use kernel::KernelConfig;
 pub use maps::MapConfig;
 pub use monitor::{Aggregation, DebugGroups, MonitorConfig};
 pub use mtu::{MtuConfig, PathProbing};

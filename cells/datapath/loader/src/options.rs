@@ -14,7 +14,7 @@ use skep_bpf_programs::{
     TunnelProtocol,
 };
 use skep_datapath_config::{
-    Acceleration, AddressFamilies, AttachConfig, ConntrackConfig, Dispatch, ForwardingConfig,
+    Acceleration, AddressFamilies, AttachConfig, ConntrackConfig, Dispatch, ForwardingConfig, KernelConfig,
     KubeProxyReplacement, MasqueradeConfig, MonitorConfig, MtuConfig, NoBackend, NodePorts, PacketConfig,
     ServiceConfig, SocketLbConfig, TunnelConfig, whole_seconds,
 };
@@ -58,6 +58,8 @@ pub struct PacketSettings {
     pub services: Cfg<ServiceConfig>,
     /// How backends are picked.
     pub balancing: Cfg<LbConfig>,
+    /// Where settings of the kernel are.
+    pub kernel: Cfg<KernelConfig>,
     /// Lookup tables of backends.
     pub maglev: Maglev,
     /// Sizes of the maps of services.
@@ -246,6 +248,7 @@ pub(crate) mod tests {
             tunnel: cfg(|_| ()),
             services: cfg(|_| ()),
             balancing: cfg(|_| ()),
+            kernel: cfg(|_| ()),
             maglev: Maglev::new(TableSize::default(), HashSeed::default()),
             sizes: Arc::new(LbMapSizes::uniform(1024)),
         }
