@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `skep ip`, `skep nodeid`: addresses and nodes from the agent's API.
+//! `skep ip`, `skep node`, `skep nodeid`: addresses and nodes from the agent's API.
 
 use std::net::IpAddr;
 
-use skep_api_types::{IpListEntry, NodeId};
+use skep_api_types::{ClusterNode, IpListEntry, NodeId};
 
 use crate::print;
 
@@ -49,6 +49,36 @@ pub(crate) fn ids(nodes: &[NodeId]) -> String {
             id.clear();
         }
     }
+    table.finish()
+}
+
+/// Nodes in columns, sorted as text; nothing if there are none.
+pub(crate) fn nodes(nodes: &[ClusterNode]) -> String {
+    let mut rows: Vec<[&str; 6]> = Vec::new();
+    for node in nodes {
+        let (ipv4, ipv6) = (&node.primary_address.ipv4, &node.primary_address.ipv6);
+        rows.push([
+            &node.name,
+            &ipv4.ip,
+            &ipv4.alloc_range,
+            &ipv6.ip,
+            &ipv6.alloc_range,
+            &node.source,
+        ]);
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    rows.sort_by_cached_key(|row| row.join("\t"));
+    let mut table = print::Table::new([
+        "Name",
+        "IPv4 Address",
+        "Endpoint CIDR",
+        "IPv6 Address",
+        "Endpoint CIDR",
+        "Source",
+    ]);
+    rows.into_iter().for_each(|row| table.row(row));
     table.finish()
 }
 
@@ -99,6 +129,25 @@ mod tests {
         for text in ["", "x", "10.0.0.0/x", "10.0.0.0 /8", "10.0.0.0/8&x"] {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn lists_nodes_as_cilium_does() {
+        let found: Vec<ClusterNode> = from_value(json!([
+            {"name": "n2", "source": "custom-resource", "primary-address": {
+                "ipv4": {"enabled": true, "ip": "172.30.40.2", "alloc-range": "10.2.0.0/29"},
+                "ipv6": {"enabled": true, "ip": "fd00:30:40::2", "alloc-range": "fd00:10:2::/125"}}},
+            {"name": "n1", "source": "local", "primary-address": {
+                "ipv4": {"enabled": true, "ip": "172.30.40.1", "alloc-range": "10.1.0.0/24"}, "ipv6": null}},
+        ]))
+        .unwrap();
+
+        let expected = "\
+            Name   IPv4 Address   Endpoint CIDR   IPv6 Address    Endpoint CIDR     Source\n\
+            n1     172.30.40.1    10.1.0.0/24                                       local\n\
+            n2     172.30.40.2    10.2.0.0/29     fd00:30:40::2   fd00:10:2::/125   custom-resource\n";
+        assert_eq!(nodes(&found), expected);
+        assert_eq!(nodes(&[]), "");
     }
 
     #[test]

@@ -270,6 +270,11 @@ impl Call<'_> {
 }
 
 fn decode<T: DeserializeOwned>(path: &str, body: &[u8]) -> Result<T, AgentError> {
+    // Go writes a list without elements so.
+    let body = match body.trim_ascii() {
+        b"null" => b"[]",
+        body => body,
+    };
     serde_json::from_slice(body).map_err(|err| undecoded(path, err))
 }
 
@@ -337,6 +342,17 @@ mod tests {
         assert!(request.starts_with("GET /v1/identity HTTP/1.1"), "{request}");
         // The body may come after what was read.
         assert!(request.contains("content-length: 16\r\n"), "{request}");
+    }
+
+    #[test]
+    fn null_is_a_list_without_elements() {
+        let (agent, thread, path) = agent_answering("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nnull\n");
+
+        let found: Vec<u32> = agent.get("service", &[]).unwrap();
+
+        thread.join().unwrap();
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(found, [0; 0]);
     }
 
     #[test]

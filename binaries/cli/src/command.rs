@@ -6,7 +6,9 @@ use std::{error::Error, io::Write, path::PathBuf, process::ExitCode, time::Durat
 
 use clap::{CommandFactory, Parser, Subcommand};
 use jiff::Timestamp;
-use skep_api_types::{DaemonConfiguration, IpListEntry, LrpSpec, NodeId, Service, StatusResponse};
+use skep_api_types::{
+    ClusterNodeStatus, DaemonConfiguration, IpListEntry, LrpSpec, NodeId, Service, StatusResponse,
+};
 use skep_bpf_maps::{event::RATELIMIT, lb::MAGLEV4, node::NODE_IDS};
 use skep_shell::Remote;
 
@@ -87,6 +89,9 @@ enum Command {
     /// Show remote clusters of the cluster mesh, or connect to one.
     #[command(subcommand)]
     Clustermesh(ClusterMeshCommand),
+    /// List the nodes of all clusters, with their addresses and the networks of their pods.
+    #[command(subcommand)]
+    Node(ListCommand),
     /// List the ids of other nodes.
     #[command(subcommand)]
     Nodeid(ListCommand),
@@ -380,6 +385,13 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             text
         }
         Command::Ip(command) => addresses(&agent, &command, format)?,
+        Command::Node(ListCommand::List) => {
+            let status: ClusterNodeStatus = agent.get("cluster/nodes", &[])?;
+            match format {
+                Format::Text => address::nodes(&status.nodes_added),
+                _ => print::document(&status.nodes_added, format)?,
+            }
+        }
         Command::Nodeid(ListCommand::List) => {
             let ids: Vec<NodeId> = agent.get("node/ids", &[])?;
             match format {

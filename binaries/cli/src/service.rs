@@ -37,6 +37,8 @@ pub(crate) fn list(mut services: Vec<Specified>, affinity: bool) -> String {
         let mut line = String::new();
         for (number, backend) in (1_usize..).zip(&spec.backend_addresses) {
             let state = match backend.state.as_str() {
+                // Without an id the datapath does not have the service, or not yet.
+                _ if spec.id == 0 => "not in use",
                 "" => "active",
                 state => state,
             };
@@ -114,6 +116,17 @@ mod tests {
             "",
         ];
         assert_eq!(list(services(), false), expected.join("\n"));
+    }
+
+    #[test]
+    fn backends_of_a_service_that_the_datapath_does_not_have_are_not_in_use() {
+        let services: Vec<Specified> = from_value(json!([{"spec": {
+            "frontend-address": {"ip": "10.96.0.1", "port": 80},
+            "backend-addresses": [{"ip": "10.0.1.5", "port": 80, "state": "active"}],
+            "flags": {"type": "ClusterIP"}}}]))
+        .unwrap();
+        let text = list(services, false);
+        assert!(text.contains("1 => 10.0.1.5:80/TCP (not in use)\n"), "{text}");
     }
 
     #[test]

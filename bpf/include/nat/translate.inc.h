@@ -403,7 +403,9 @@ static __always_inline const struct AF_FN(nat_entry) *
 	struct AF_FN(nat_key) *key = &work->answers;
 
 	AF_FN(nat_forward)(&work->packet, key);
-	if (!nat_port_usable(key->dport) && key->proto != ICMP_PROTO)
+	/* Other messages have no id, and look like a reply with the id 0. */
+	if (key->proto == ICMP_PROTO ? work->packet.icmp_type != AF_FN(ICMP_ECHO_REPLY)
+				     : !nat_port_usable(key->dport))
 		return NULL;
 	key->flags = NAT_REVERSE;
 	return bpf_map_lookup_elem(&NAT, key);

@@ -190,7 +190,7 @@ fn run_packet(world: &World, program: &str, step: &Step, ports: &mut Ports) -> R
         if last.is_empty() {
             return Ok(Ended::Same);
         }
-        if let Some(Difference { name, .. }) = difference::of(step, &input, &done) {
+        if let Some(Difference { name, .. }) = difference::of(step, &input, &done, ports) {
             return Ok(Ended::Different(name, last));
         }
         put_back(world, &done)?;

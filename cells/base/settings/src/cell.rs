@@ -5,9 +5,9 @@
 use hive::Cell;
 
 use crate::{
-    AddressFamilies, AttachConfig, BalancingConfig, ConntrackConfig, ForwardingConfig, KubeProxyReplacement,
-    MaglevConfig, MapConfig, MasqueradeConfig, MonitorConfig, MtuConfig, NodePorts, PacketConfig,
-    ServiceConfig, ServiceIpamConfig, SocketLbConfig, TunnelConfig, UnsupportedConfig,
+    AddressFamilies, AttachConfig, BalancingConfig, ConntrackConfig, ForwardingConfig, KernelConfig,
+    KubeProxyReplacement, MaglevConfig, MapConfig, MasqueradeConfig, MonitorConfig, MtuConfig, NodePorts,
+    PacketConfig, ServiceConfig, ServiceIpamConfig, SocketLbConfig, TunnelConfig, UnsupportedConfig,
 };
 
 /// Declares the settings of the datapath.
@@ -30,6 +30,7 @@ pub fn cell() -> Cell {
         .config::<BalancingConfig>()
         .config::<MaglevConfig>()
         .config::<ServiceIpamConfig>()
+        .config::<KernelConfig>()
         .config::<UnsupportedConfig>()
 }
 

@@ -26,6 +26,7 @@
 //! | [`ServiceIpamConfig`] | which controller allocates addresses to load balancer services |
 //! | [`ClusterSettings`](cluster::ClusterSettings) | name and id of the cluster, size of the mesh |
 //! | [`IdentityConfig`](identity::IdentityConfig) | where identities are allocated |
+//! | [`KernelConfig`] | where settings of the kernel are |
 //! | [`UnsupportedConfig`] | settings of features that the datapath does not have |
 //!
 //! [`cilium_keys`] lists the settings of Cilium's programs that have no effect here at all.
@@ -37,6 +38,7 @@ pub mod cluster;
 mod clusters;
 mod forwarding;
 pub mod identity;
+mod kernel;
 mod maglev;
 mod maps;
 mod monitor;
@@ -57,6 +59,7 @@ pub use cell::{cell, service_ipam_cell};
 pub use cilium::cilium_keys;
 pub use clusters::{MaxConnectedClusters, UnsupportedMax};
 pub use forwarding::{Dispatch, ForwardingConfig, ForwardingError, NodeMode};
+pub use kernel::KernelConfig;
 pub use maglev::{HashSeed, MaglevConfig, MaglevError, TableSize};
 pub use maps::MapConfig;
 pub use monitor::{Aggregation, DebugGroups, MonitorConfig};

@@ -15,8 +15,8 @@ use skep_bpf_programs::{
 };
 use skep_datapath_config::{
     Acceleration, AddressFamilies, Algorithm, AttachConfig, BalancingConfig, ConntrackConfig, Dispatch,
-    ForwardingConfig, KubeProxyReplacement, MaglevConfig, MasqueradeConfig, MonitorConfig, MtuConfig,
-    NoBackend, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig, TunnelConfig, whole_seconds,
+    ForwardingConfig, KernelConfig, KubeProxyReplacement, MaglevConfig, MasqueradeConfig, MonitorConfig,
+    MtuConfig, NoBackend, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig, TunnelConfig, whole_seconds,
 };
 
 use crate::{desired::Desired, pair::Pair};
@@ -56,6 +56,8 @@ pub struct PacketSettings {
     pub services: Cfg<ServiceConfig>,
     /// How backends are picked.
     pub balancing: Cfg<BalancingConfig>,
+    /// Where settings of the kernel are.
+    pub kernel: Cfg<KernelConfig>,
     /// Lookup tables of backends.
     pub maglev: Cfg<MaglevConfig>,
     /// Sizes of the maps of services.
@@ -243,6 +245,7 @@ pub(crate) mod tests {
             tunnel: cfg(|_| ()),
             services: cfg(|_| ()),
             balancing: cfg(|_| ()),
+            kernel: cfg(|_| ()),
             maglev: cfg(|_| ()),
             sizes: Arc::new(LbMapSizes::uniform(1024)),
         }

@@ -2,7 +2,7 @@
 
 //! Tables → interfaces, programs and maps. Links are checked now and then.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use hive::{Health, Job, JobCtx, Jobs, Params, Readiness, ReadyGuard, SpawnError};
 use ipnet::IpNet;
@@ -192,10 +192,8 @@ impl Reconciler {
     ) -> Result<(Pair, Option<u32>), DatapathError> {
         self.wait_for_maps(health).await;
         let families = self.settings().families.clone();
-        let mut refused = sysctl::apply(
-            Path::new(sysctl::ROOT),
-            &sysctl::wanted(&[], families.ipv4, families.ipv6),
-        );
+        let kernel = self.settings().kernel.sysctl();
+        let mut refused = sysctl::apply(&kernel, &sysctl::wanted(&[], families.ipv4, families.ipv6));
         let pair = pair::ensure(&desired.pair).await?;
         self.remove_old_routes(desired, pair).await?;
         let plan = TunnelPlan::new(&self.settings().tunnel, desired.pair.mtu);
@@ -205,7 +203,7 @@ impl Reconciler {
         let mut ours = vec![HOST, NET];
         ours.extend(tunnel.map(|_| VXLAN));
         let of_ours = sysctl::wanted(&ours, families.ipv4, families.ipv6);
-        refused.extend(sysctl::apply(Path::new(sysctl::ROOT), &of_ours));
+        refused.extend(sysctl::apply(&kernel, &of_ours));
 
         let options = self
             .settings()
@@ -268,13 +266,14 @@ impl Reconciler {
         if !settings.replacement.enabled && !settings.attach.enable_host_legacy_routing {
             return Vec::new();
         }
+        let kernel = settings.kernel.sysctl();
         let mut found = Vec::new();
         for device in &desired.devices {
             for (is_ipv6, has_address) in [
                 (false, device.masquerade4.is_some()),
                 (true, device.masquerade6.is_some()),
             ] {
-                if has_address && !sysctl::forwards(Path::new(sysctl::ROOT), &device.name, is_ipv6) {
+                if has_address && !sysctl::forwards(&kernel, &device.name, is_ipv6) {
                     found.push(format!("{} (IPv{})", device.name, if is_ipv6 { 6 } else { 4 }));
                 }
             }

@@ -7,10 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Where the kernel has its settings.
-pub(crate) const ROOT: &str = "/proc/sys";
-
-/// A setting that is not what the programs need, and cannot be changed. Set it on the node, or mount `/proc/sys` writable.
+/// A setting that is not what the programs need, and cannot be changed. Set it on the node, or mount `/proc/sys` writable,
+/// there or where `procfs` says.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is {found}, not {wanted}, and cannot be changed", path.display())]
 pub struct SysctlError {
@@ -28,7 +26,7 @@ pub struct SysctlError {
 /// One setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sysctl {
-    /// Below [`ROOT`].
+    /// Below the directory of all settings.
     name: String,
     value: &'static str,
     /// Good to have, but nothing depends on it: changed only if it is this now, and fine if it cannot be.

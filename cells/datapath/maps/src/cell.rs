@@ -7,7 +7,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hive::{All, Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError};
+use hive::{All, Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError, Trigger};
 use skep_bpf_sys::{MapError, MapStore};
 
 use crate::{
@@ -39,6 +39,7 @@ fn module() -> Cell {
         .config::<EventConfig>()
         .provide(sizes::provide)
         .provide(skep_metrics::provided::<MapMetrics>)
+        .provide(PressureTrigger::default)
         .run(report_pressure)
 }
 
@@ -91,7 +92,7 @@ enum OpenError {
     Interrupted(#[from] tokio::task::JoinError),
 }
 
-fn report_pressure(maps: Arc<Maps>, jobs: Jobs) -> Result<(), SpawnError> {
+fn report_pressure(maps: Arc<Maps>, count: PressureTrigger, jobs: Jobs) -> Result<(), SpawnError> {
     let Some(interval) = maps
         .pressure_interval()
         .filter(|interval| *interval > Duration::ZERO)
@@ -103,5 +104,16 @@ fn report_pressure(maps: Arc<Maps>, jobs: Jobs) -> Result<(), SpawnError> {
         let maps = maps.clone();
         async move { tokio::task::spawn_blocking(move || maps.report_pressure()).await }
     });
-    jobs.spawn(job.run_at_start())
+    jobs.spawn(job.run_at_start().trigger(&count.0))
+}
+
+/// Asks for a count of the entries of maps before the next one is due: by owners whose maps were empty at the start.
+#[derive(Debug, Clone, Default, hive::Value)]
+pub struct PressureTrigger(Trigger);
+
+impl PressureTrigger {
+    /// Maps are counted now.
+    pub fn trigger(&self) {
+        self.0.trigger();
+    }
 }

@@ -28,7 +28,7 @@ mod store;
 pub mod transaction;
 
 pub use buffer::{Action, BufferError, BufferSettings, EventBuffer, MapEvent};
-pub use cell::{cell, in_memory_cell};
+pub use cell::{PressureTrigger, cell, in_memory_cell};
 pub use config::{Config, EventConfig};
 pub use ip::{IpEither, IpPair};
 pub use maps::{Maps, OpenMap};

@@ -28,7 +28,8 @@ pub(crate) struct MapMetrics {
     /// Operations on BPF maps.
     #[metric(name = "ops_total", labels = ["map_name", "operation", "outcome"])]
     operations: CounterVec,
-    /// Entries of a BPF map in proportion to what it can hold.
+    /// Entries of a BPF map in proportion to what it can hold; counted every 5 minutes (`lb-pressure-metrics-interval`), maps
+    /// of flows every 30 seconds.
     #[metric(labels = ["map_name"])]
     pressure: GaugeVec,
 }

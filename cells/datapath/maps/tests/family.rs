@@ -11,7 +11,7 @@ use hive::{Cell, Hive, Member, Running, Settings};
 use serde_json::{Value, json};
 use skep_bpf_maps::{IpFamily, MapFamily, MapSizes, Size, SizeKey, layout, register, text::Text};
 use skep_bpf_sys::{Map, MapKind, MapStore, testing::Node};
-use skep_datapath_maps::{MapOwner, Maps};
+use skep_datapath_maps::{MapOwner, Maps, PressureTrigger};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -59,8 +59,7 @@ fn colour(number: u16) -> Colour {
 fn painter() -> Cell {
     fn owner() -> Member<MapOwner> {
         let sizes = MapSizes::default().with(SIZE, 2);
-        let owner = MapOwner::new(OWNER).sizes(sizes).ip(true, false);
-        Member(owner.pressure_every(Duration::from_millis(10)))
+        Member(MapOwner::new(OWNER).sizes(sizes).ip(true, false))
     }
     fn handle(maps: Arc<Maps>) -> Arc<Map<Colour, u32>> {
         Arc::new(maps.handle(&COLOURS))
@@ -91,6 +90,7 @@ async fn start(maps: Cell, folder: &Path, flags: &[String]) -> Outcome<Running> 
         .root::<Arc<Maps>>()
         .root::<Arc<Map<Colour, u32>>>()
         .root::<Arc<skep_metrics::Registry>>()
+        .root::<PressureTrigger>()
         .plan(settings)?;
     Ok(plan.build()?.start().await?)
 }
@@ -179,17 +179,35 @@ async fn what_could_not_be_written_is_told_and_counted() -> Outcome {
     let (_, body) = ask(folder.path(), "/v1/map/cilium_colours").await?;
     assert!(!body.contains("last-error"), "{body}");
 
+    running.stop().await?;
+    Ok(())
+}
+
+/// Counts are minutes apart, and nothing is in the maps at the first one.
+#[tokio::test(flavor = "multi_thread")]
+async fn maps_are_counted_when_an_owner_asks() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let running = start(skep_datapath_maps::in_memory_cell(), folder.path(), &[]).await?;
     let registry = running.get::<Arc<skep_metrics::Registry>>().unwrap();
-    let line = r#"cilium_bpf_map_pressure{map_name="colours"} 1"#;
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-    loop {
-        let text = skep_metrics::exposition(&registry);
-        if text.contains(line) {
-            break;
+    let wait = async |pressure: &str| -> Outcome {
+        let line = format!("cilium_bpf_map_pressure{{map_name=\"colours\"}} {pressure}\n");
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let text = skep_metrics::exposition(&registry);
+            if text.contains(&line) {
+                return Ok(());
+            }
+            assert!(tokio::time::Instant::now() < deadline, "no {line} in\n{text}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert!(tokio::time::Instant::now() < deadline, "no {line} in\n{text}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    };
+    wait("0").await?;
+
+    let colours = running.get::<Arc<Map<Colour, u32>>>().unwrap();
+    colours.update(&colour(1), &1)?;
+    running.get::<PressureTrigger>().unwrap().trigger();
+
+    wait("0.5").await?;
     running.stop().await?;
     Ok(())
 }

@@ -24,8 +24,8 @@ use skep_bpf_sys::{
 };
 
 use skep_datapath_config::{
-    AddressFamilies, ForwardingConfig, KubeProxyReplacement, MonitorConfig, NodePorts, ServiceConfig,
-    SocketLbConfig,
+    AddressFamilies, ForwardingConfig, KernelConfig, KubeProxyReplacement, MonitorConfig, NodePorts,
+    ServiceConfig, SocketLbConfig,
 };
 use skep_endpoint_hooks::MapsWritten;
 
@@ -138,6 +138,8 @@ pub struct SocketSettings {
     pub sockets: Cfg<SocketLbConfig>,
     /// Whether sockets of health checkers choose backends.
     pub forwarding: Cfg<ForwardingConfig>,
+    /// Where settings of the kernel are.
+    pub kernel: Cfg<KernelConfig>,
     /// Events and clock.
     pub monitor: Cfg<MonitorConfig>,
     /// Sizes of the maps, the same for programs and for those who write the maps.
@@ -203,7 +205,7 @@ impl SocketDatapath {
         };
         if self.is_enabled() {
             capability::require(&capability::REQUIRED)?;
-            jit::enable(Path::new(jit::SWITCH));
+            jit::enable(&self.settings.kernel.sysctl().join(jit::SWITCH));
             let cgroup = mount::cgroup2(self.settings.sockets.configured_cgroup_root())?;
             let programs = SocketLb::load(&self.store, *self.settings.sizes, &self.options(), |program| {
                 self.wants(program)
@@ -239,9 +241,13 @@ impl SocketDatapath {
     /// Keeps the node ports for services.
     fn protect_ports(&self) -> Result<(), PortsError> {
         let range = self.settings.node_ports.range;
-        let directory = Path::new(ports::DIRECTORY);
+        let kernel = &self.settings.kernel;
+        if !kernel.is_mounted() {
+            tracing::warn!(procfs = %kernel.procfs.display(), "no settings of the kernel are mounted there, using /proc");
+        }
+        let directory = kernel.sysctl().join(ports::DIRECTORY);
         if self.settings.replacement.enabled
-            && ports::protect(directory, range, self.settings.node_ports.reserve)?
+            && ports::protect(&directory, range, self.settings.node_ports.reserve)?
         {
             tracing::info!(ports = %range, "node ports are reserved, the kernel would have given them away");
         }

@@ -4,8 +4,8 @@
 
 use std::{fs, io, path::Path};
 
-/// Where the kernel says whether programs are compiled. Not in every network namespace.
-pub(crate) const SWITCH: &str = "/proc/sys/net/core/bpf_jit_enable";
+/// Where the kernel says whether programs are compiled, below its settings. Not in every network namespace.
+pub(crate) const SWITCH: &str = "net/core/bpf_jit_enable";
 
 /// Switches the compiler on. Says so in the log, also if that is not permitted: programs work without.
 pub(crate) fn enable(switch: &Path) {

@@ -13,8 +13,8 @@ use std::{
 
 use skep_datapath_config::PortRange;
 
-/// Where the kernel has both, for the network namespace of whoever looks.
-pub(crate) const DIRECTORY: &str = "/proc/sys/net/ipv4";
+/// Where the kernel has both, for the network namespace of whoever looks; below its settings.
+pub(crate) const DIRECTORY: &str = "net/ipv4";
 const EPHEMERAL: &str = "ip_local_port_range";
 const RESERVED: &str = "ip_local_reserved_ports";
 

@@ -302,6 +302,7 @@ mod tests {
                 enabled,
                 ..<SocketLbConfig as hive::Config>::defaults().unwrap()
             }),
+            kernel: defaults(),
             monitor: defaults(),
             forwarding: defaults(),
             sizes: Arc::default(),

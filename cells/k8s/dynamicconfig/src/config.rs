@@ -12,9 +12,11 @@ pub struct Config {
     /// Show the configuration in the cluster as table `cilium-configs`.
     #[config(default = true)]
     pub enable_dynamic_config: bool,
+    /// Namespace of the agents; empty for kube-system.
+    pub k8s_namespace: String,
     /// Where the configuration is: a JSON list of `kind` (config-map, cilium-node-config or node), `namespace` and `name`.
-    /// Of a key that several have, the value of the last one counts.
-    #[config(default = r#"[{"kind":"config-map","namespace":"kube-system","name":"cilium-config"}]"#)]
+    /// Of a key that several have, the value of the last one counts. Empty for ConfigMap `cilium-config` of the namespace of
+    /// the agents.
     pub config_sources: String,
     /// Keys that only the first source may set: JSON with the lists `allowConfigKeys`, keys that the others may set too, and
     /// `denyConfigKeys`, keys that they may not set. The second one counts if the first one is empty.
@@ -46,9 +48,9 @@ pub enum SourcesError {
 pub enum SourceKind {
     /// A ConfigMap: its data.
     ConfigMap,
-    /// CiliumNodeConfigs that select the node: their defaults.
+    /// CiliumNodeConfigs: their defaults.
     CiliumNodeConfig,
-    /// A node: its annotations `config.cilium.io/<key>`.
+    /// A node: its labels and annotations `config.cilium.io/<key>`; annotations win.
     Node,
 }
 
@@ -60,7 +62,7 @@ pub struct Source {
     /// Namespace of the objects.
     #[serde(default)]
     pub namespace: String,
-    /// Name of the object; empty for all CiliumNodeConfigs of the namespace, and for this node.
+    /// Name of the object; empty for all CiliumNodeConfigs of the namespace that select this node, and for this node.
     #[serde(default)]
     pub name: String,
 }
@@ -103,7 +105,7 @@ impl Config {
     /// [`SourcesError`] if the setting is not valid; validation reports it before the start.
     pub fn sources(&self) -> Result<Vec<Source>, SourcesError> {
         let sources: Vec<Source> = match self.config_sources.trim() {
-            "" => Vec::new(),
+            "" => vec![self.default_source()],
             text => serde_json::from_str(text).map_err(SourcesError::Sources)?,
         };
         for (index, source) in sources.iter().enumerate() {
@@ -119,6 +121,18 @@ impl Config {
             }
         }
         Ok(sources)
+    }
+
+    fn default_source(&self) -> Source {
+        let namespace = match self.k8s_namespace.as_str() {
+            "" => "kube-system",
+            namespace => namespace,
+        };
+        Source {
+            kind: SourceKind::ConfigMap,
+            namespace: namespace.to_owned(),
+            name: "cilium-config".to_owned(),
+        }
     }
 
     /// Which keys sources other than the first may set.

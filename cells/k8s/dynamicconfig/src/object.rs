@@ -9,8 +9,8 @@ use skep_k8s_types::selector::{Selector, SelectorError};
 use skep_k8s_types::slim::{LabelSelector, Labels, Metadata, Node};
 use skep_k8s_types::{Kind, Resource};
 
-/// How annotations of nodes begin that are configuration.
-const ANNOTATION: &str = "config.cilium.io/";
+/// How labels and annotations of nodes begin that are configuration.
+const PREFIX: &str = "config.cilium.io/";
 
 /// What an object says.
 #[derive(Debug, Clone, Default)]
@@ -20,11 +20,6 @@ pub(crate) struct Document {
     pub(crate) selector: Option<Selector>,
     /// Labels of a node.
     pub(crate) labels: Labels,
-}
-
-/// An object with configuration.
-pub(crate) trait Configuration: Resource {
-    fn document(&self) -> Result<Document, SelectorError>;
 }
 
 /// `v1/ConfigMap`.
@@ -78,8 +73,8 @@ impl Resource for NodeConfig {
     }
 }
 
-impl Configuration for ConfigMap {
-    fn document(&self) -> Result<Document, SelectorError> {
+impl ConfigMap {
+    pub(crate) fn document(&self) -> Result<Document, SelectorError> {
         Ok(Document {
             entries: self.data.clone().unwrap_or_default(),
             ..Document::default()
@@ -87,28 +82,48 @@ impl Configuration for ConfigMap {
     }
 }
 
-impl Configuration for NodeConfig {
-    fn document(&self) -> Result<Document, SelectorError> {
+impl NodeConfig {
+    /// What it says to all nodes that it selects.
+    pub(crate) fn selecting_document(&self) -> Result<Document, SelectorError> {
         let selector = self.spec.node_selector.clone().unwrap_or_default();
         Ok(Document {
-            entries: self.spec.defaults.clone().unwrap_or_default(),
             selector: Some(Selector::try_from(&selector)?),
+            ..self.document()?
+        })
+    }
+
+    /// What it says, whichever nodes it selects.
+    pub(crate) fn document(&self) -> Result<Document, SelectorError> {
+        Ok(Document {
+            entries: self.spec.defaults.clone().unwrap_or_default(),
             ..Document::default()
         })
     }
 }
 
-impl Configuration for Node {
-    fn document(&self) -> Result<Document, SelectorError> {
-        let annotations = self.metadata.annotations.iter();
-        let entries = annotations.filter_map(|(key, value)| {
-            let key = key.strip_prefix(ANNOTATION).filter(|key| !key.is_empty())?;
-            Some((key.to_owned(), value.to_owned()))
-        });
-        Ok(Document {
-            entries: entries.collect(),
-            selector: None,
-            labels: self.metadata.labels.clone(),
-        })
+/// What a node says: its labels, then its annotations.
+pub(crate) fn node_document(node: &Node) -> Result<Document, SelectorError> {
+    let (labels, annotations) = (&node.metadata.labels, &node.metadata.annotations);
+    let mut entries = BTreeMap::new();
+    for (name, value) in labels.iter().chain(annotations.iter()) {
+        let Some(key) = name.strip_prefix(PREFIX) else {
+            continue;
+        };
+        if is_key(key) {
+            entries.insert(key.to_owned(), value.to_owned());
+        } else {
+            tracing::warn!(node = %node.metadata.name, name, "Not a key of a ConfigMap");
+        }
     }
+    Ok(Document {
+        entries,
+        labels: labels.clone(),
+        ..Document::default()
+    })
+}
+
+/// Whether a ConfigMap may have a key.
+fn is_key(key: &str) -> bool {
+    let is_char = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
+    !key.is_empty() && key.len() <= 253 && key != "." && !key.starts_with("..") && key.chars().all(is_char)
 }

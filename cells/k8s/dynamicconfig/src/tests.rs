@@ -110,6 +110,21 @@ async fn the_value_of_the_last_source_counts() {
     hive::testing::stop(running).await;
 }
 
+/// As the chart runs the agent in a namespace of its own: the ConfigMap does not name it, the environment does.
+#[tokio::test(start_paused = true)]
+async fn the_default_source_is_in_the_namespace_of_the_agents() {
+    let client = client();
+    create(&client, "cilium-config", json!({ "debug": "1" })).await;
+    let hive = hive_of(client.clone());
+    let env = [("CILIUM_K8S_NAMESPACE".to_owned(), "cilium".to_owned())];
+    let settings = Settings::new().env_prefix("CILIUM").env(env);
+    let running = hive::testing::start_with(hive, settings).await;
+
+    let text = "ok: 0 entries of 1 sources: ";
+    wait(|| (health(&running) == text).then_some(()).ok_or(health(&running))).await;
+    hive::testing::stop(running).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_read_counts_while_the_server_is_gone() {
     let client = client();

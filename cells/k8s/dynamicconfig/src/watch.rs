@@ -3,7 +3,8 @@
 //! Sources → rows.
 //!
 //! Each source is watched on its own; what one says counts until it says something else, also while it cannot be reached.
-//! CiliumNodeConfigs are judged by the labels of the node: without a node, only those for all nodes count.
+//! A source with a name is one object, whatever it selects. CiliumNodeConfigs without a name are judged by the labels of the
+//! node: without a node, only those for all nodes count.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +13,13 @@ use futures::StreamExt;
 use futures::stream::{BoxStream, SelectAll};
 use hive::Health;
 use skep_k8s_client::{Api, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
-use skep_k8s_types::selector::FieldSelector;
+use skep_k8s_types::Resource;
+use skep_k8s_types::selector::{FieldSelector, SelectorError};
 use skep_k8s_types::slim::{Labels, Node};
 use statedb::{Db, InitGuard, RwTable};
 
 use crate::config::{Config, Overrides, Source, SourceKind};
-use crate::object::{ConfigMap, Configuration, Document, NodeConfig};
+use crate::object::{ConfigMap, Document, NodeConfig, node_document};
 use crate::row::ConfigEntry;
 
 /// Sources that cannot be read.
@@ -115,18 +117,26 @@ pub(crate) struct Watch {
     news: SelectAll<BoxStream<'static, (usize, News)>>,
 }
 
-fn stream<T: Configuration>(index: usize, api: Api<T>) -> BoxStream<'static, (usize, News)> {
+/// What an object of a kind says.
+type Read<T> = fn(&T) -> Result<Document, SelectorError>;
+
+/// The priority of what a source says, as Cilium numbers it: the last source is the strongest, but weaker than the first for
+/// keys that it may not set.
+fn priority(sources: usize, index: usize, is_permitted: bool) -> usize {
+    match index {
+        0 => sources,
+        _ if is_permitted => sources - index,
+        _ => sources + index,
+    }
+}
+
+fn stream<T: Resource>(index: usize, api: Api<T>, read: Read<T>) -> BoxStream<'static, (usize, News)> {
     let events = watcher(Arc::new(api), Backoff::default());
-    events.map(move |event| (index, news(event))).boxed()
+    events.map(move |event| (index, news(event, read))).boxed()
 }
 
-fn document<T: Configuration>(object: &T) -> Result<Document, String> {
-    object
-        .document()
-        .map_err(|error| hive::error_chain(&error).to_string())
-}
-
-fn news<T: Configuration>(event: WatcherEvent<T>) -> News {
+fn news<T: Resource>(event: WatcherEvent<T>, read: Read<T>) -> News {
+    let document = |object: &T| read(object).map_err(|error| hive::error_chain(&error).to_string());
     match event {
         WatcherEvent::Replaced { items, invalid } => {
             let valid = items
@@ -165,7 +175,10 @@ impl Watch {
         // Validation has rejected invalid ones.
         let sources = config.sources().unwrap_or_default();
         let named = |name: &str| FieldSelector::equal("metadata.name", name);
-        let nodes = |index, name: &str| stream(index, Api::<Node>::all(client.clone()).fields(named(name)));
+        let nodes = |index, name: &str| {
+            let api = Api::<Node>::all(client.clone()).fields(named(name));
+            stream(index, api, node_document)
+        };
         let (mut states, mut streams) = (Vec::new(), SelectAll::new());
         for (index, source) in sources.iter().enumerate() {
             let Source {
@@ -176,14 +189,16 @@ impl Watch {
             let (text, stream) = match kind {
                 SourceKind::ConfigMap => {
                     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-                    ("config-map", stream(index, api.fields(named(name))))
+                    let api = api.fields(named(name));
+                    ("config-map", stream(index, api, ConfigMap::document))
                 }
                 SourceKind::CiliumNodeConfig => {
-                    let mut api = Api::<NodeConfig>::namespaced(client.clone(), namespace);
-                    if !name.is_empty() {
-                        api = api.fields(named(name));
-                    }
-                    ("cilium-node-config", stream(index, api))
+                    let api = Api::<NodeConfig>::namespaced(client.clone(), namespace);
+                    let stream = match name.as_str() {
+                        "" => stream(index, api, NodeConfig::selecting_document),
+                        name => stream(index, api.fields(named(name)), NodeConfig::document),
+                    };
+                    ("cilium-node-config", stream)
                 }
                 SourceKind::Node if name.is_empty() => ("node", nodes(index, node)),
                 SourceKind::Node => ("node", nodes(index, name)),
@@ -191,11 +206,11 @@ impl Watch {
             states.push(State::new(text, namespace, name));
             streams.push(stream);
         }
-        // Labels of this node matter only to CiliumNodeConfigs.
+        // Labels of this node matter only to CiliumNodeConfigs that are not named.
         let mut own = State::new("node", "", node);
         if sources
             .iter()
-            .any(|source| source.kind == SourceKind::CiliumNodeConfig)
+            .any(|source| source.kind == SourceKind::CiliumNodeConfig && source.name.is_empty())
         {
             streams.push(nodes(sources.len(), node));
         } else {
@@ -236,21 +251,22 @@ impl Watch {
             None => true,
             Some(selector) => own.is_listed && selector.matches(&labels),
         };
-        let mut rows = BTreeMap::new();
-        // The last source has the highest priority, and its row replaces one of the same name.
+        let mut rows: BTreeMap<String, ConfigEntry> = BTreeMap::new();
         for (index, state) in sources.iter().enumerate() {
             for (source, document) in state.documents.iter().filter(|(_, document)| selects(document)) {
                 for (name, value) in &document.entries {
-                    if index > 0 && !self.overrides.permits(name) {
-                        continue;
-                    }
+                    let is_permitted = self.overrides.permits(name);
                     let row = ConfigEntry {
                         name: name.clone(),
                         source: source.clone(),
-                        priority: sources.len() - 1 - index,
+                        priority: priority(sources.len(), index, is_permitted),
                         value: value.clone(),
                     };
-                    rows.insert(row.id(), row);
+                    // Objects of two sources may have the same name.
+                    let stronger = rows.get(&row.id()).filter(|other| other.priority <= row.priority);
+                    if stronger.is_none() {
+                        rows.insert(row.id(), row);
+                    }
                 }
             }
         }

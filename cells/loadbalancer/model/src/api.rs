@@ -9,7 +9,7 @@ use skep_api_types::{BackendAddress, FrontendAddress, Service, ServiceSpec, Serv
 use statedb::{Db, Obj, Table};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{Backend, Frontend, L3n4Addr, Scope, types::TrafficPolicy};
+use crate::{Backend, BackendState, Frontend, L3n4Addr, Scope, types::TrafficPolicy};
 
 hive::catalogue!(cell);
 
@@ -55,7 +55,7 @@ fn spec(frontend: &Frontend) -> ServiceSpec {
     let mut backend_addresses: Vec<BackendAddress> = frontend
         .backends
         .iter()
-        .map(|backend| backend_address(backend))
+        .map(|backend| backend_address(backend, frontend.is_quarantined(backend)))
         .collect();
     if let Some(redirect) = service.proxy_redirect(frontend.params.service_port) {
         let local = if address.is_ipv4() { "127.0.0.1" } else { "::1" };
@@ -100,10 +100,10 @@ pub fn frontend_address(address: &L3n4Addr) -> FrontendAddress {
     }
 }
 
-fn backend_address(backend: &Backend) -> BackendAddress {
+fn backend_address(backend: &Backend, is_quarantined: bool) -> BackendAddress {
     let params = &backend.params;
-    let state = if backend.unhealthy {
-        "quarantined"
+    let state = if is_quarantined {
+        BackendState::Quarantined.as_str()
     } else {
         params.state.as_str()
     };
@@ -136,8 +136,8 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use crate::{
-        BackendParams, BackendSet, BackendState, FrontendKind, FrontendParams, L4Proto,
-        Service as ServiceObject, ServiceName, Source, Tables, Writer, WriterSettings,
+        BackendParams, BackendSet, FrontendKind, FrontendParams, L4Proto, Service as ServiceObject,
+        ServiceName, Source, Tables, Writer, WriterSettings,
     };
     use http_body_util::BodyExt;
     use serde_json::{Value, json};
@@ -197,6 +197,35 @@ mod tests {
             json!({"type": "ClusterIP", "trafficPolicy": "Local", "extTrafficPolicy": "Cluster",
                 "intTrafficPolicy": "Local", "name": "dns", "namespace": "kube-system"})
         );
+    }
+
+    /// What the datapath takes for quarantined is not shown as active.
+    #[test]
+    fn a_backend_that_an_earlier_run_quarantined_is_shown_so() {
+        let service = ServiceObject::new(ServiceName::new("shop", "web"), Source::Kubernetes);
+        let params = FrontendParams {
+            address: "10.96.0.1:80/TCP".parse().unwrap(),
+            kind: FrontendKind::ClusterIp,
+            port_name: "".into(),
+            service_port: 80,
+        };
+        let backend = |address: &str| {
+            let params = BackendParams::new(address.parse().unwrap(), Source::Kubernetes);
+            row(Backend::new(ServiceName::new("shop", "web"), params))
+        };
+        let mut frontend = Frontend::new(params, row(service));
+        frontend.backends =
+            BackendSet::from_sorted(vec![backend("10.0.0.1:80/TCP"), backend("10.0.0.2:80/TCP")]);
+        frontend.quarantined = Some(["10.0.0.1:80/TCP".parse().unwrap()].into());
+
+        let spec = spec(&frontend);
+        let states: Vec<&str> = spec
+            .backend_addresses
+            .iter()
+            .map(|backend| backend.state.as_str())
+            .collect();
+        assert_eq!(states, ["quarantined", "active"]);
+        assert_eq!(frontend.selectable_backends().count(), 1);
     }
 
     const SERVICES: u32 = 10_000;

@@ -9,10 +9,16 @@ use crate::types::{
     TrafficDistribution, TrafficPolicy,
 };
 
+/// What is asked of a backend.
+type Question = fn(&Backend) -> bool;
+
 /// Selects among the backends that policies, zones and health left.
 pub trait BackendFilter: Send + Sync {
-    /// Keeps the selected ones.
-    fn filter(&self, service: &Service, rows: &mut Vec<BackendRow>);
+    /// Which backends a service uses at all; `None`: every one.
+    fn used(&self, service: &Service) -> Option<Question>;
+
+    /// Which of the backends that a service uses get its new connections; `None`: every one.
+    fn preferred(&self, service: &Service, rows: &[BackendRow]) -> Option<Question>;
 }
 
 /// Selects all.
@@ -20,34 +26,64 @@ pub trait BackendFilter: Send + Sync {
 pub struct AllBackends;
 
 impl BackendFilter for AllBackends {
-    fn filter(&self, _service: &Service, _rows: &mut Vec<BackendRow>) {}
+    fn used(&self, _service: &Service) -> Option<Question> {
+        None
+    }
+
+    fn preferred(&self, _service: &Service, _rows: &[BackendRow]) -> Option<Question> {
+        None
+    }
 }
 
 /// Selects between the clusters of a mesh, by the annotations of the service.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClusterAffinity;
 
+fn is_remote(row: &Backend) -> bool {
+    row.params.source == Source::ClusterMesh
+}
+
+fn is_of_this_cluster(row: &Backend) -> bool {
+    !is_remote(row)
+}
+
 impl BackendFilter for ClusterAffinity {
-    fn filter(&self, service: &Service, rows: &mut Vec<BackendRow>) {
-        let is_remote = |row: &Backend| row.params.source == Source::ClusterMesh;
-        if !annotation::is_global(&service.annotations) {
-            return rows.retain(|row| !is_remote(row));
-        }
-        let alive = |remote: bool| rows.iter().any(|row| is_remote(row) == remote && row.is_alive());
-        match annotation::affinity(&service.annotations) {
-            ServiceAffinity::None => {}
-            ServiceAffinity::Local => {
-                let has_local = rows.iter().any(|row| !is_remote(row) && row.is_active_healthy());
-                if has_local || !alive(true) {
-                    rows.retain(|row| !is_remote(row));
-                }
+    fn used(&self, service: &Service) -> Option<Question> {
+        (!annotation::is_global(&service.annotations)).then_some(is_of_this_cluster)
+    }
+
+    fn preferred(&self, service: &Service, rows: &[BackendRow]) -> Option<Question> {
+        let (first, second): (Question, Question) = match annotation::affinity(&service.annotations) {
+            ServiceAffinity::None => return None,
+            ServiceAffinity::Local => (is_of_this_cluster, is_remote),
+            ServiceAffinity::Remote => (is_remote, is_of_this_cluster),
+        };
+        let has_active = rows.iter().any(|row| first(row) && row.is_active_healthy());
+        let is_refuge = rows.iter().any(|row| second(row) && row.is_alive());
+        (has_active || !is_refuge).then_some(first)
+    }
+}
+
+/// The backends of a frontend.
+pub(crate) struct Selection {
+    /// Those for new connections, as far as their states allow, and for those that they have.
+    pub(crate) backends: Vec<BackendRow>,
+    /// Others, which new connections do not get, and whose connections stay.
+    pub(crate) kept: Vec<BackendRow>,
+    /// Those a health checker has to look at, if they are others than the first.
+    pub(crate) to_check: Option<Vec<BackendRow>>,
+}
+
+impl Selection {
+    fn prefer(&mut self, is_preferred: impl Fn(&Backend) -> bool) {
+        let kept = &mut self.kept;
+        self.backends.retain(|row| {
+            let is_preferred = is_preferred(row);
+            if !is_preferred {
+                kept.push(row.clone());
             }
-            ServiceAffinity::Remote => {
-                if alive(true) || !alive(false) {
-                    rows.retain(|row| is_remote(row));
-                }
-            }
-        }
+            is_preferred
+        });
     }
 }
 
@@ -108,29 +144,35 @@ impl Selector<'_> {
             && (policy != Some(TrafficPolicy::Local) || row.is_on_node(&self.node.name))
     }
 
-    /// Filters the matching backends; returns those a health checker has to look at, if they are others.
-    pub(crate) fn filter(
+    /// Selects among the matching backends. Whether new connections may go to one, whether it counts for a preference, and
+    /// whether its connections stay are three questions: the last is answered by the backend being there.
+    pub(crate) fn select(
         &self,
         service: &Service,
         is_redirected: bool,
-        rows: &mut Vec<BackendRow>,
-    ) -> Option<Vec<BackendRow>> {
+        mut rows: Vec<BackendRow>,
+    ) -> Selection {
         let to_check = self.is_health_checked.then(|| rows.clone());
-        let was_checked = |row: &Backend| row.unhealthy_updated_at.is_some();
-        if self.is_health_checked {
-            rows.retain(|row| row.params.state != BackendState::Active || was_checked(row));
+        if let Some(is_used) = self.filter.used(service) {
+            rows.retain(|row| is_used(row));
         }
-        // Whose place counts: those that may take new connections.
-        let counts = |row: &Backend| match row.params.state {
-            BackendState::Terminating | BackendState::TerminatingNotServing => false,
-            _ if self.is_health_checked => row.is_active_healthy() && was_checked(row),
-            _ => true,
+        let mut selection = Selection {
+            backends: rows,
+            kept: Vec::new(),
+            to_check,
         };
+        let was_checked = |row: &Backend| !self.is_health_checked || row.unhealthy_updated_at.is_some();
+        if self.is_health_checked {
+            selection.prefer(|row| row.params.state != BackendState::Active || was_checked(row));
+        }
         if self.has_topology {
+            // Whose place counts: those that take new connections.
+            let counts = |row: &Backend| row.is_active_healthy() && was_checked(row);
             let is_local = |row: &Backend| counts(row) && row.is_on_node(&self.node.name);
+            let rows = &selection.backends;
             if service.traffic_distribution == TrafficDistribution::PreferSameNode {
                 if rows.iter().any(|row| is_local(row)) {
-                    rows.retain(|row| is_local(row));
+                    selection.prefer(is_local);
                 }
             } else if service.prefers_zone()
                 && !is_redirected
@@ -149,11 +191,14 @@ impl Selector<'_> {
                     .filter(|row| counts(row))
                     .all(|row| hints(row).is_some());
                 if is_hinted && rows.iter().any(|row| counts(row) && is_ours(row)) {
-                    rows.retain(|row| is_ours(row));
+                    selection.prefer(is_ours);
                 }
             }
         }
-        self.filter.filter(service, rows);
-        to_check
+        if let Some(is_preferred) = self.filter.preferred(service, &selection.backends) {
+            selection.prefer(is_preferred);
+        }
+        selection.kept.sort_by_key(|row| row.params.address);
+        selection
     }
 }

@@ -171,7 +171,8 @@ impl Ops {
     }
 
     fn wait(&mut self, frontend: &Frontend, need: Capacity) {
-        let addresses = frontend.backends.iter().map(|row| row.params.address);
+        let rows = frontend.backends.iter().chain(&frontend.kept_backends);
+        let addresses = rows.map(|row| row.params.address);
         let backends: Box<[L3n4Addr]> = addresses
             .filter(|address| !self.backends.contains_key(address))
             .collect();
@@ -227,6 +228,7 @@ impl Ops {
 
     // Entries that the maps do not have and that the frontend needs.
     fn need(&self, frontend: &Frontend) -> Capacity {
+        let frontend = &*frontend.with_kept_backends();
         let mut need = Capacity::default();
         let address = *frontend.address();
         let ipv6 = address.is_ipv6();
@@ -236,10 +238,10 @@ impl Ops {
             if !self.backends.contains_key(&row.params.address) {
                 add(need.backends.of_mut(row.params.address.is_ipv6()), 1);
             }
-            if row.params.state != BackendState::Maintenance {
+            if row.params.state != BackendState::Maintenance && !row.is_kept {
                 classes[usize::from(u8::from(row.unhealthy) * 5 + row.params.state as u8)] += 1;
             }
-            active += u32::from(row.params.state == BackendState::Active);
+            active += u32::from(row.keeps_clients());
         }
         let slots = counts(&classes);
         let len = u32::from(slots.count) + u32::from(slots.qcount);
@@ -255,11 +257,10 @@ impl Ops {
             if frontend.service.session_affinity {
                 let set = entry.filter(|entry| entry.has_affinity).map(|entry| &entry.set);
                 let had = set.map_or(0, |set| {
-                    let is_active = |state| state == BackendState::Active;
-                    let rows = frontend.backends.iter().filter(|row| is_active(row.params.state));
+                    let rows = frontend.backends.iter().filter(|row| row.keeps_clients());
                     let had = rows.filter(|row| {
                         set.get(&row.params.address)
-                            .is_some_and(|row| is_active(row.params.state))
+                            .is_some_and(|row| row.keeps_clients())
                     });
                     had.count() as u32
                 });

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
 use skep_datapath_config::{AddressFamilies, BalancingConfig, ForwardingConfig, ServiceIpamConfig};
+use skep_datapath_maps::PressureTrigger;
 use skep_loadbalancer_model::{Config, Writer};
 use skep_maglev::Maglev;
 use skep_metrics::ReconcilerMetricSet;
@@ -30,6 +31,7 @@ fn reconciler_cell() -> Cell {
         .provide(init_wait)
         .provide(command::commands)
         .run(start)
+        .run(count_first_state)
 }
 
 fn ops(
@@ -86,6 +88,21 @@ fn start(reconciler: Arc<FrontendReconciler>, jobs: Jobs) -> Result<(), SpawnErr
     jobs.spawn(Job::once("refresh", move |cx: JobCtx| {
         let reconciler = reconciler.clone();
         async move { reconciler.refresh(&cx.token, &cx.health).await }
+    }))
+}
+
+/// How full maps are is counted every few minutes; the services of the start are written after the first time.
+fn count_first_state(wait: InitWait, count: Option<PressureTrigger>, jobs: Jobs) -> Result<(), SpawnError> {
+    let Some(count) = count else {
+        return Ok(());
+    };
+    jobs.spawn(Job::once("count-first-state", move |cx: JobCtx| {
+        let (wait, count) = (wait.clone(), count.clone());
+        async move {
+            if cx.until_cancelled(wait.wait()).await.is_some() {
+                count.trigger();
+            }
+        }
     }))
 }
 

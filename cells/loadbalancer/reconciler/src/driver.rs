@@ -126,12 +126,12 @@ impl BatchOps<Frontend> for FrontendOps {
         });
         let mut results = ops.finish();
         retry_refused(&mut ops, &steps, updates, &mut results);
-        drop(ops);
         for (step, result) in steps.into_iter().zip(results) {
             match step {
                 Step::Delete(at) => deletes[at].result = result.map(drop).map_err(Into::into),
                 Step::Update(at) => {
                     let update = &mut updates[at];
+                    update.object.quarantined = ops.quarantined(update.object.address());
                     update.result = result.map(|id| update.object.id = id).map_err(Into::into);
                 }
             }

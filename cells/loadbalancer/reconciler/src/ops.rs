@@ -184,6 +184,14 @@ impl Ops {
         }
     }
 
+    /// Backends of a frontend that an earlier run quarantined and no health checker has looked at since.
+    pub fn quarantined(&self, frontend: &L3n4Addr) -> Option<Box<[L3n4Addr]>> {
+        let quarantined = self.quarantines.get(frontend)?;
+        let mut addresses: Box<[L3n4Addr]> = quarantined.iter().copied().collect();
+        addresses.sort_unstable();
+        Some(addresses)
+    }
+
     /// Frontends in the maps that are not known.
     pub fn unknown_frontends(&self, is_known: impl Fn(&L3n4Addr) -> bool) -> Vec<L3n4Addr> {
         let own = self

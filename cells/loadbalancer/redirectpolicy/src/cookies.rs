@@ -100,10 +100,11 @@ impl CookieSource {
             },
         };
         row.cookie = cookie;
-        if cookie.is_none() && row.frontends.is_empty() {
-            table.delete(&mut txn, &row)?;
-        } else {
-            table.insert(&mut txn, row.unwritten())?;
+        match (cookie, row.frontends.is_empty()) {
+            (None, true) => drop(table.delete(&mut txn, &row)?),
+            // The controller asks something of the maps when it sets redirects.
+            (Some(_), true) => drop(table.insert(&mut txn, row)?),
+            (_, false) => drop(table.insert(&mut txn, row.unwritten())?),
         }
         txn.commit();
         Ok(())

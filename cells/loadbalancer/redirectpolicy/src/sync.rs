@@ -110,7 +110,7 @@ impl Sync {
     fn report(&self, rows: &[Obj<SkipRedirects>], failures: &BTreeMap<compact_str::CompactString, String>) {
         let now = Timestamp::now();
         let status = |row: &SkipRedirects| match failures.get(&row.pod) {
-            None if row.status.kind == StatusKind::Done => None,
+            None if matches!(row.status.kind, StatusKind::Done | StatusKind::Unset) => None,
             None => Some(row.status.clone().into_done(now)),
             Some(error) if row.status.error_text() == error => None,
             Some(error) => Some(row.status.clone().into_error(now, error.as_str())),

@@ -120,17 +120,18 @@ pub struct SkipRedirects {
     pub frontends: BTreeSet<L3n4Addr>,
     /// Cookie of the pod's network namespace.
     pub cookie: Option<u64>,
-    /// Whether the maps follow.
+    /// Whether the maps follow; unset: nothing is asked of them.
     pub status: Status,
 }
 
 impl SkipRedirects {
-    /// The row with the status of one that was just made. Without a cookie there is nothing to write.
+    /// The row with the status of one that the maps do not follow yet. Without a cookie there is nothing to follow, which
+    /// an unset status says.
     pub(crate) fn unwritten(mut self) -> Self {
-        self.status = Status::pending();
-        if self.cookie.is_none() {
-            self.status = self.status.into_done(Timestamp::now());
-        }
+        self.status = match self.cookie {
+            Some(_) => Status::pending(),
+            None => Status::default(),
+        };
         self
     }
 }

@@ -15,6 +15,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use endpoints::distinct;
 pub use endpoints::{SliceBackends, endpoint_slice};
 pub use exposure::{is_exposed_on, names_a_node};
 pub use hostport::{HOST_PORT_MARK, HostPortService, host_port_services};

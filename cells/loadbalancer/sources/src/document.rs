@@ -2,7 +2,7 @@
 
 //! The state file: services and endpoint slices in YAML or JSON.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,9 +50,9 @@ pub enum DocumentError {
     /// No object at all. Write lists `services` and `endpoints`.
     #[error("a state file is an object with lists `services` and `endpoints`, not {0}")]
     NotObject(&'static str),
-    /// A key that means nothing in a state file, such as a misspelt one.
-    #[error("unknown key `{0}`, a state file has `services` and `endpoints`")]
-    UnknownKey(String),
+    /// None of the keys that a state file may have: it is something else, or they are misspelt.
+    #[error("neither `services` nor `endpoints` among the keys: {0}")]
+    NoKnownKey(String),
     /// A key with something else than a list.
     #[error("`{key}` is {found}, expected a list")]
     NotList {
@@ -64,9 +64,14 @@ pub enum DocumentError {
     /// An object that is not what the list holds.
     #[error(transparent)]
     Decode(Box<DecodeError>),
+}
+
+/// Why an object of a state file is left out. The others are in force.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Skipped {
     /// A service that can't be served.
     #[error(transparent)]
-    Convert(#[from] ConvertError),
+    Service(ConvertError),
     /// An endpoint slice without namespace or without the label that names its service.
     #[error("endpoint slice `{0}` belongs to no service")]
     Orphan(String),
@@ -76,10 +81,12 @@ pub enum DocumentError {
 struct Lists {
     services: Vec<Value>,
     endpoints: Vec<Value>,
+    unknown: BTreeSet<String>,
 }
 
 impl Lists {
-    /// The lists of a document; what has no value is as good as absent.
+    /// The lists of a document; what has no value is as good as absent. Other versions may know more keys, and keys match
+    /// in upper and lower case, as in Cilium.
     fn of(document: Value) -> Result<Self, DocumentError> {
         let mut lists = Self::default();
         let keys = match document {
@@ -87,12 +94,17 @@ impl Lists {
             Value::Object(keys) => keys,
             other => return Err(DocumentError::NotObject(kind(&other))),
         };
-        for (key, value) in keys {
-            let (key, list) = match key.as_str() {
+        let mut is_known = keys.is_empty();
+        for (name, value) in keys {
+            let (key, list) = match name.to_ascii_lowercase().as_str() {
                 "services" => ("services", &mut lists.services),
                 "endpoints" => ("endpoints", &mut lists.endpoints),
-                _ => return Err(DocumentError::UnknownKey(key)),
+                _ => {
+                    lists.unknown.insert(name);
+                    continue;
+                }
             };
+            is_known = true;
             match value {
                 Value::Null => {}
                 Value::Array(values) => *list = values,
@@ -104,8 +116,17 @@ impl Lists {
                 }
             }
         }
-        Ok(lists)
+        match is_known {
+            true => Ok(lists),
+            false => Err(DocumentError::NoKnownKey(names(&lists.unknown))),
+        }
     }
+}
+
+/// Keys, for people.
+pub(crate) fn names(keys: &BTreeSet<String>) -> String {
+    let quoted: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+    quoted.join(", ")
 }
 
 /// What a value is, for people.
@@ -131,8 +152,12 @@ impl From<DecodeError> for DocumentError {
 pub struct Document {
     /// Services, in the order of the file.
     pub services: Vec<ServiceFrontends>,
-    /// Backends by service; of several with one address the last one counts.
+    /// Backends by service, sorted by address; of several with one address the best state counts.
     pub backends: BTreeMap<ServiceName, Vec<BackendParams>>,
+    /// Keys that mean nothing in a state file.
+    pub unknown_keys: BTreeSet<String>,
+    /// What is left out.
+    pub skipped: Vec<Skipped>,
 }
 
 impl Document {
@@ -143,16 +168,25 @@ impl Document {
             Format::Json => serde_json::from_str(text)?,
             Format::Yaml => serde_norway::from_str(text)?,
         })?;
-        let mut document = Self::default();
+        let mut document = Self {
+            unknown_keys: lists.unknown,
+            ..Self::default()
+        };
         for value in lists.services {
             let service = RawObject::from_value(Arc::new(value)).decode::<Service>()?;
-            document.services.push(convert::service(&service, rules)?);
+            match convert::service(&service, rules) {
+                Ok(service) => document.services.push(service),
+                Err(error) => document.skipped.push(Skipped::Service(error)),
+            }
         }
         let mut interner = Interner::default();
         for value in lists.endpoints {
             let slice = RawObject::from_value(Arc::new(value)).decode::<EndpointSlice>()?;
-            let converted = convert::endpoint_slice(&slice, rules, &mut interner)
-                .ok_or_else(|| DocumentError::Orphan(slice.metadata.name.to_string()))?;
+            let Some(converted) = convert::endpoint_slice(&slice, rules, &mut interner) else {
+                let orphan = Skipped::Orphan(slice.metadata.name.to_string());
+                document.skipped.push(orphan);
+                continue;
+            };
             document
                 .backends
                 .entry(converted.service)
@@ -160,9 +194,7 @@ impl Document {
                 .extend(converted.backends);
         }
         for backends in document.backends.values_mut() {
-            backends.reverse();
-            backends.sort_by_key(|backend| backend.address);
-            backends.dedup_by_key(|backend| backend.address);
+            *backends = convert::distinct(std::mem::take(backends));
         }
         Ok(document)
     }
@@ -242,8 +274,8 @@ endpoints:
             "`endpoints` is an object, expected a list"
         );
         assert_eq!(
-            fault("service: []"),
-            "unknown key `service`, a state file has `services` and `endpoints`"
+            fault("service: []\nnote: x"),
+            "neither `services` nor `endpoints` among the keys: `note`, `service`"
         );
         assert_eq!(
             fault("[]"),
@@ -253,15 +285,42 @@ endpoints:
             fault("services: [{metadata: {namespace: a, name: b}, spec: {ports: [{port: x}]}}]"),
             r#"Service a/b: spec.ports[0].port: invalid type: string "x", expected i32"#
         );
+    }
+
+    #[test]
+    fn keys_of_other_versions_are_ignored_and_match_in_any_case() {
+        let strange = YAML.replace("services:", "Services:");
+        let document = parse(&format!("note: x\n{strange}"), Format::Yaml).unwrap();
+        assert_eq!(names(&document.unknown_keys), "`note`");
+        let expected = parse(YAML, Format::Yaml).unwrap();
         assert_eq!(
-            fault(
-                "services: [{metadata: {namespace: a, name: b}, spec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}}]"
-            ),
-            "service a/b: invalid L4 protocol \"\": unknown protocol ''"
+            (document.services, document.backends),
+            (expected.services, expected.backends)
         );
+
+        let endpoints = YAML.replace("endpoints:\n  - meta", "endpoint:\n  - meta");
+        let document = parse(&endpoints, Format::Yaml).unwrap();
+        assert_eq!((document.services.len(), document.backends.len()), (1, 0));
+    }
+
+    #[test]
+    fn an_object_of_no_use_leaves_the_others_in_force() {
+        let text = YAML
+            .replace(
+                "services:",
+                "services:\n  - {metadata: {namespace: a, name: b}, spec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}}",
+            )
+            .replace("endpoints:\n", "endpoints:\n  - {metadata: {namespace: a, name: b}}\n");
+        let document = parse(&text, Format::Yaml).unwrap();
+
+        assert_eq!((document.services.len(), document.backends.len()), (1, 1));
+        let skipped: Vec<String> = document.skipped.iter().map(ToString::to_string).collect();
         assert_eq!(
-            fault("endpoints: [{metadata: {namespace: a, name: b}}]"),
-            "endpoint slice `b` belongs to no service"
+            skipped,
+            [
+                "service a/b: invalid L4 protocol \"\": unknown protocol ''",
+                "endpoint slice `b` belongs to no service"
+            ]
         );
     }
 }

@@ -22,7 +22,7 @@ use statedb::InitGuard;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::document::{Document, DocumentError, Format};
+use super::document::{Document, DocumentError, Format, Skipped, names};
 use crate::convert::Rules;
 
 /// Longest wait for a writer to close the file.
@@ -67,6 +67,15 @@ pub enum FileError {
         #[source]
         cause: WriterError,
     },
+    /// An object makes no service or backends; the rest of the file is in force.
+    #[error("{}", path.display())]
+    Skipped {
+        /// The state file.
+        path: PathBuf,
+        /// What is left out.
+        #[source]
+        cause: Skipped,
+    },
 }
 
 /// Keeps the tables in step with a state file.
@@ -88,6 +97,8 @@ pub(super) struct FileState {
     held: BTreeSet<ServiceName>,
     /// Services, of whatever source, that the file has backends of.
     given: BTreeSet<ServiceName>,
+    /// Keys of the file that mean nothing.
+    unknown_keys: BTreeSet<String>,
     initialized: bool,
 }
 
@@ -140,9 +151,7 @@ impl FileSource {
         }
         loop {
             match self.read() {
-                Ok(Some(services)) => cx
-                    .health
-                    .ok(format!("{services} services from {}", self.path.display())),
+                Ok(Some(services)) => cx.health.ok(self.summary(services)),
                 Ok(None) => cx.health.ok(format!("Waiting for {}", self.path.display())),
                 Err(error) => cx.health.degraded("Cannot use the state file", &error),
             }
@@ -154,6 +163,15 @@ impl FileSource {
                 return Ok(());
             }
         }
+    }
+
+    fn summary(&self, services: usize) -> String {
+        let keys = &self.state.lock().unknown_keys;
+        let ignored = match keys.is_empty() {
+            true => String::new(),
+            false => format!(", ignored keys: {}", names(keys)),
+        };
+        format!("{services} services from {}{ignored}", self.path.display())
     }
 
     /// Waits until nothing has changed for a while and the file is not being written; `false`: the job ends.
@@ -234,13 +252,28 @@ impl FileSource {
         if state.text.as_ref() == Some(&text) {
             return Ok(Some(state.held.len()));
         }
-        let document =
+        let mut document =
             Document::parse(&text, self.format, &self.rules).map_err(|cause| FileError::Document {
                 path: self.path.clone(),
                 cause,
             })?;
         let services = document.services.len();
+        let unknown_keys = std::mem::take(&mut document.unknown_keys);
+        for key in unknown_keys.difference(&state.unknown_keys) {
+            tracing::warn!(path = %self.path.display(), key, "Ignoring an unknown key of the state file");
+        }
+        state.unknown_keys = unknown_keys;
+        let mut skipped = std::mem::take(&mut document.skipped).into_iter();
+        for error in skipped.as_slice() {
+            tracing::warn!(path = %self.path.display(), %error, "Skipping an object of the state file");
+        }
         self.deliver(&mut state, Some(document))?;
+        if let Some(cause) = skipped.next() {
+            return Err(FileError::Skipped {
+                path: self.path.clone(),
+                cause,
+            });
+        }
         state.text = Some(text);
         Ok(Some(services))
     }

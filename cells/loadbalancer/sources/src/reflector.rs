@@ -20,7 +20,7 @@ use statedb::{InitGuard, WriteTxn};
 
 use super::batch::{Batch, Event};
 use super::metrics::SourceMetrics;
-use super::slices::Slices;
+use super::slices::{Dropped, Slices};
 use crate::convert::{self, Interner, Rules, ServiceFrontends, SliceBackends};
 
 /// Stands in names of pseudo-services, which no Kubernetes name can contain.
@@ -232,14 +232,23 @@ impl ServiceReflector {
         for key in &plan.withdrawn {
             self.remove_service(&mut txn, key);
         }
-        for (service, addresses) in &mut plan.dropped {
-            addresses.retain(|address| !self.slices.has(service, address));
-            if !addresses.is_empty() {
-                let source = self.rules.source;
-                self.writer.release_backends(&mut txn, service, source, addresses);
-            }
+        // What another slice has as well stays until that has its claim: what is known of its health would be lost.
+        let mut shared = Vec::new();
+        for dropped in &mut plan.dropped {
+            let Dropped {
+                service, claimant, ..
+            } = dropped;
+            let has_other = |address: &mut L3n4Addr| self.slices.has(service, address);
+            let addresses = dropped.addresses.extract_if(.., has_other).collect();
+            shared.push(Dropped {
+                service: service.clone(),
+                claimant: *claimant,
+                addresses,
+            });
         }
-        let spent = self.upsert(&mut txn, plan.in_order());
+        self.release(&mut txn, &plan.dropped);
+        let spent = self.upsert(&mut txn, in_order(plan.updates));
+        self.release(&mut txn, &shared);
         if let Some(guard) = done
             && let Err(error) = txn.initialized(guard)
         {
@@ -247,6 +256,14 @@ impl ServiceReflector {
         }
         txn.commit();
         drop(spent);
+    }
+
+    fn release(&self, txn: &mut WriteTxn, all: &[Dropped]) {
+        for dropped in all.iter().filter(|dropped| !dropped.addresses.is_empty()) {
+            let claimant = (self.rules.source, dropped.claimant);
+            self.writer
+                .release_claims(txn, &dropped.service, claimant, &dropped.addresses);
+        }
     }
 
     /// Converts a service if it is for this node; withdraws it if not.
@@ -373,9 +390,15 @@ impl ServiceReflector {
         }
         let dropped = match convert::endpoint_slice(slice, &self.rules, &mut self.interner) {
             None => self.slices.remove(&key),
-            Some(SliceBackends { service, backends }) => {
+            Some(SliceBackends {
+                service,
+                mut backends,
+            }) => {
                 let addresses = backends.iter().map(|backend| backend.address).collect();
-                let dropped = self.slices.put(key, &service, addresses);
+                let (claimant, dropped) = self.slices.put(key, &service, addresses);
+                backends
+                    .iter_mut()
+                    .for_each(|backend| backend.claimant = claimant);
                 plan.add_backends(place, &service, backends);
                 dropped
             }
@@ -389,7 +412,7 @@ struct Plan {
     /// Services that go.
     withdrawn: Vec<ObjectKey>,
     /// Addresses that a slice of a service has no more.
-    dropped: Vec<(ServiceName, Vec<L3n4Addr>)>,
+    dropped: Vec<Dropped>,
     updates: Vec<Update>,
     /// Indexes of the updates.
     by_name: HashMap<ServiceName, usize>,
@@ -473,16 +496,16 @@ impl Plan {
             false => update.backends.extend(backends),
         }
     }
+}
 
-    /// Updates in the order in which they are written.
-    fn in_order(mut self) -> Vec<Update> {
-        let place = |update: &Update| match &update.service {
-            Some(wanted) if update.is_contested => wanted.place,
-            _ => update.place,
-        };
-        self.updates.sort_by_key(place);
-        self.updates
-    }
+/// Updates in the order in which they are written.
+fn in_order(mut updates: Vec<Update>) -> Vec<Update> {
+    let place = |update: &Update| match &update.service {
+        Some(wanted) if update.is_contested => wanted.place,
+        _ => update.place,
+    };
+    updates.sort_by_key(place);
+    updates
 }
 
 fn is_terminating(endpoint: &slim::Endpoint) -> bool {

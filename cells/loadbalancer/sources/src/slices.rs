@@ -19,6 +19,8 @@ struct Slice {
     /// The name of the service begins with the namespace of both.
     service: ServiceName,
     namespace_len: u32,
+    /// Stands for the slice in its claims to addresses; no other slice had it before.
+    claimant: u32,
     // Sorted.
     addresses: Box<[L3n4Addr]>,
     /// Next slice of the service.
@@ -60,6 +62,16 @@ pub(super) struct Slices {
     /// First slice of each service.
     by_service: HashTable<Hashed>,
     hasher: RandomState,
+    last_claimant: u32,
+}
+
+/// What a slice has no more.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Dropped {
+    pub(super) service: ServiceName,
+    /// The slice that had it.
+    pub(super) claimant: u32,
+    pub(super) addresses: Vec<L3n4Addr>,
 }
 
 fn at(slices: &[Option<Slice>], slot: Slot) -> Option<&Slice> {
@@ -77,13 +89,13 @@ impl Slices {
         self.by_service.find(spread(hash), is_same).map(|(_, slot)| *slot)
     }
 
-    /// Stores the backends of a slice; returns its former service and the addresses that it has no more.
+    /// Stores the backends of a slice; returns what stands for it, and what it has no more.
     pub(super) fn put(
         &mut self,
         key: ObjectKey,
         service: &ServiceName,
         addresses: Box<[L3n4Addr]>,
-    ) -> Option<(ServiceName, Vec<L3n4Addr>)> {
+    ) -> (u32, Option<Dropped>) {
         let hash = self.hash_of_key(&key);
         let slot = self.find(hash, &key);
         let dropped = match slot.and_then(|slot| at_mut(&mut self.slices, slot)) {
@@ -95,7 +107,13 @@ impl Slices {
                     new.peek() != Some(&address)
                 };
                 let gone: Vec<L3n4Addr> = old.into_iter().filter(is_gone).collect();
-                return (!gone.is_empty()).then(|| (service.clone(), gone));
+                let claimant = slice.claimant;
+                let dropped = (!gone.is_empty()).then(|| Dropped {
+                    service: service.clone(),
+                    claimant,
+                    addresses: gone,
+                });
+                return (claimant, dropped);
             }
             // It moved to another service.
             Some(_) => self.remove(&key),
@@ -109,17 +127,21 @@ impl Slices {
                 .expect("fewer than four billion slices fit into memory")
         });
         let next = self.link(service, slot);
+        // 0 stands for sources with one object.
+        let claimant = self.last_claimant.checked_add(1).unwrap_or(1);
+        self.last_claimant = claimant;
         if let Some(place) = self.slices.get_mut(slot.get() as usize - 1) {
             *place = Some(Slice {
                 namespace_len: key.namespace.len() as u32,
                 name: key.name,
                 service: service.clone(),
+                claimant,
                 addresses,
                 next,
             });
         }
         self.by_name.insert_unique(spread(hash), (hash, slot), hash_of);
-        dropped
+        (claimant, dropped)
     }
 
     /// Makes a slice the first one of its service; returns the one that was.
@@ -163,8 +185,8 @@ impl Slices {
         }
     }
 
-    /// Removes a slice; returns its service and the addresses that it had.
-    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<(ServiceName, Vec<L3n4Addr>)> {
+    /// Removes a slice; returns what it had.
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Dropped> {
         let hash = self.hash_of_key(key);
         let slices = &self.slices;
         let is_it = |other: &Hashed| is_slice(slices, *other, hash, key);
@@ -173,7 +195,11 @@ impl Slices {
         let slice = self.slices.get_mut(slot.get() as usize - 1)?.take()?;
         self.unlink(&slice.service, slot, slice.next);
         self.free.push(slot);
-        Some((slice.service, slice.addresses.into_vec()))
+        Some(Dropped {
+            service: slice.service,
+            claimant: slice.claimant,
+            addresses: slice.addresses.into_vec(),
+        })
     }
 
     /// Whether any slice has this backend of the service.
@@ -240,19 +266,22 @@ mod tests {
         ServiceName::new("shop", "web")
     }
 
+    fn dropped(service: ServiceName, claimant: u32, numbers: &[u8]) -> Option<Dropped> {
+        Some(Dropped {
+            service,
+            claimant,
+            addresses: addresses(numbers).into_vec(),
+        })
+    }
+
     #[test]
     fn returns_what_a_slice_has_no_more() {
         let mut slices = Slices::default();
-        assert_eq!(slices.put(key("a"), &web(), addresses(&[1, 2, 3])), None);
-        assert_eq!(
-            slices.put(key("a"), &web(), addresses(&[2, 4])),
-            Some((web(), addresses(&[1, 3]).into_vec()))
-        );
-        assert_eq!(slices.put(key("a"), &web(), addresses(&[2, 4, 5])), None);
-        assert_eq!(
-            slices.remove(&key("a")),
-            Some((web(), addresses(&[2, 4, 5]).into_vec()))
-        );
+        let mut put = |numbers| slices.put(key("a"), &web(), addresses(numbers));
+        assert_eq!(put(&[1, 2, 3]), (1, None));
+        assert_eq!(put(&[2, 4]), (1, dropped(web(), 1, &[1, 3])));
+        assert_eq!(put(&[2, 4, 5]), (1, None));
+        assert_eq!(slices.remove(&key("a")), dropped(web(), 1, &[2, 4, 5]));
         assert_eq!(slices.remove(&key("a")), None);
     }
 
@@ -276,7 +305,7 @@ mod tests {
                 slices.put(key(name), &web(), addresses(&[number]));
             }
             for name in gone {
-                let (_, had) = slices.remove(&key(name)).unwrap();
+                let had = slices.remove(&key(name)).unwrap().addresses;
                 assert!(!slices.has(&web(), &had[0]), "{name} of {gone:?}");
                 let left: usize = (1..=3)
                     .filter(|n| slices.has(&web(), &addresses(&[*n])[0]))
@@ -295,10 +324,7 @@ mod tests {
         slices.put(key("x"), &strange, addresses(&[1]));
 
         assert_eq!(slices.keys().collect::<Vec<_>>(), [key("x")]);
-        assert_eq!(
-            slices.remove(&key("x")),
-            Some((strange, addresses(&[1]).into_vec()))
-        );
+        assert_eq!(slices.remove(&key("x")), dropped(strange, 1, &[1]));
     }
 
     #[test]
@@ -309,7 +335,7 @@ mod tests {
 
         assert_eq!(
             slices.put(key("a"), &other, addresses(&[1])),
-            Some((web(), addresses(&[1]).into_vec()))
+            (2, dropped(web(), 1, &[1]))
         );
         assert!(slices.has(&other, &addresses(&[1])[0]));
         assert!(!slices.has(&web(), &addresses(&[1])[0]));

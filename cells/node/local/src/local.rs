@@ -22,6 +22,8 @@ pub struct LocalNode {
     pub cluster: Str,
     /// Whether the cluster has a Node for it, which the addresses are from.
     pub registered: bool,
+    /// Whether the cluster is about to remove it: its Node is being deleted, or has the taint of the cluster autoscaler.
+    pub is_leaving: bool,
     /// Addresses and their types.
     pub addresses: Vec<(NodeAddressType, IpAddr)>,
     /// Labels of the Kubernetes Node.

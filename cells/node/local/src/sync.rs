@@ -18,6 +18,10 @@ use crate::reflector::RegisterError;
 use crate::store::LocalNodeStore;
 use skep_datapath_config::NodeName;
 
+/// Taint of a node that the cluster autoscaler is about to delete: load balancers should drain it, as kube-proxy tells them
+/// (KEP-3836).
+const DELETION_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+
 #[derive(Params)]
 pub(crate) struct SyncParams {
     db: Db,
@@ -158,6 +162,8 @@ fn apply_node(local: &mut LocalNode, node: &Node) {
     addresses.extend(local.addresses.drain(..).filter(|(kind, _)| *kind == own));
     local.addresses = addresses;
     local.registered = true;
+    local.is_leaving = node.metadata.deletion_timestamp.is_some()
+        || node.spec.taints.iter().any(|taint| taint.key == DELETION_TAINT);
     local.labels = node.metadata.labels.clone();
     local.annotations = node.metadata.annotations.clone();
     local.uid = node.metadata.uid.clone();

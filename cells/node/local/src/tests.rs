@@ -77,7 +77,7 @@ impl Bench {
             cells::local_node(),
             cells::local_node_sync(),
         ];
-        let hive = Hive::new(cells.into_iter().chain(extra));
+        let hive = Hive::new(cells.into_iter().chain(extra)).root::<LocalNodeStore>();
         let hive = hive::testing::start_with(hive, settings).await;
         Self { db, hive }
     }
@@ -674,6 +674,27 @@ fn kubernetes_node_names_addresses_labels_and_the_device() {
         tokio::time::timeout(SOON, changed.closed()).await.unwrap();
         let json = table.rows(&bench.db.read()).remove(0).json().unwrap();
         assert_eq!(json["Labels"], json!({"zone": "b"}));
+        let store: LocalNodeStore = bench.hive.get().unwrap();
+        for (field, value, is_leaving) in [
+            (
+                "/spec/taints",
+                json!([{"key": "ToBeDeletedByClusterAutoscaler"}]),
+                true,
+            ),
+            ("/spec/taints", json!([{"key": "other"}]), false),
+            ("/metadata/deletionTimestamp", json!("2026-01-02T03:04:05Z"), true),
+        ] {
+            let mut changed = node(json!({}));
+            let (object, name) = field[1..].split_once('/').unwrap();
+            changed[object][name] = value;
+            sender.send(changed).unwrap();
+            let wait = async {
+                while store.get().unwrap().is_leaving != is_leaving {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            tokio::time::timeout(SOON, wait).await.expect(field);
+        }
         assert_eq!(bench.pending("local-node"), Vec::<String>::new());
     });
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `GET /v1/node/ids`: ids of other nodes, in the form of Cilium's agent API.
+//! `GET /v1/node/ids` and `GET /v1/cluster/nodes`: nodes and ids of other nodes, in the form of Cilium's agent API.
+
+mod nodes;
 
 use std::collections::BTreeMap;
 
@@ -16,10 +18,13 @@ use crate::NodeId;
 
 hive::catalogue!(cell);
 
-/// Ids of nodes, for the agent's API.
+/// Nodes and their ids, for the agent's API.
 #[must_use]
 pub fn cell() -> Cell {
-    Cell::module("node-ids-api", "Ids of nodes in the API of the agent").provide(api)
+    Cell::group([
+        Cell::module("node-ids-api", "Ids of nodes in the API of the agent").provide(api),
+        Cell::module("nodes-api", "Nodes in the API of the agent").provide(nodes::api),
+    ])
 }
 
 fn api(db: Db, table: Table<NodeId>) -> Member<Routes> {

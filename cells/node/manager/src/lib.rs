@@ -17,7 +17,7 @@
 //! - table `node-ids` and map `cilium_node_map_v2`: a number for each other node (`ids.rs`).
 //!
 //! Claimed here as well are the addresses of this node's devices and the rest of the world (`host.rs`), and those of the API
-//! server (`apiserver.rs`). Feature `api`: `GET /v1/node/ids`.
+//! server (`apiserver.rs`). Feature `api`: `GET /v1/node/ids`, `GET /v1/cluster/nodes`.
 
 #[cfg(feature = "api")]
 pub mod api;

@@ -103,3 +103,21 @@ fn direct_return_tells_of_packets_that_do_not_grow_as_well() {
         Ok(())
     });
 }
+
+/// Those of BIG TCP are too large for the field.
+#[test]
+fn packets_without_a_length_in_their_header_are_not_broken() {
+    let done = with_node(&facts(), |node| {
+        for family in [V4, V6] {
+            let mut frame = request(family, TCP).bytes();
+            let length = if family == V4 { 16..18 } else { 18..20 };
+            frame[length].fill(0);
+            for (program, sent_on) in [(TC, REDIRECT), (XDP, XDP_TX)] {
+                let ran = node.run(program, &frame, &at(ETH0_IFINDEX))?;
+                assert_eq!(ran.verdict, sent_on, "{program} {:?}", drops(node)?);
+            }
+        }
+        Ok(())
+    });
+    done.unwrap();
+}

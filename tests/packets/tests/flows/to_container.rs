@@ -84,7 +84,7 @@ fn with_program(test: impl Fn(&PacketNode) -> Result<(), Error> + Send) {
 }
 
 /// The policy of the second pod for what it receives: nothing is allowed yet.
-fn closed(node: &PacketNode) -> Result<KernelMap, Error> {
+pub(crate) fn closed(node: &PacketNode) -> Result<KernelMap, Error> {
     let sizes = MapSizes::default();
     let inner = KernelMap::create(&POLICIES.inner_spec("cilium_policy_v2", &sizes).unwrap())?;
     let descriptor = inner.fd().unwrap().as_raw_fd();
@@ -113,7 +113,7 @@ fn run(node: &PacketNode, frame: &Frame, context: &SkBuff) -> Result<Called, Err
 }
 
 /// Kinds, subtypes and source identities of the events since the last call. That of a verdict is the other side.
-fn events(node: &PacketNode) -> Result<Vec<(u8, u8, u32)>, Error> {
+pub(crate) fn events(node: &PacketNode) -> Result<Vec<(u8, u8, u32)>, Error> {
     let events = node.take_events()?;
     let read = |event: &Vec<u8>| {
         let identity = u32::from_ne_bytes(event[16..20].try_into().unwrap());

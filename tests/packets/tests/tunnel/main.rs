@@ -14,6 +14,7 @@ mod legacy;
 mod mtu;
 mod network;
 mod node;
+mod pings;
 mod traffic;
 mod vlan;
 mod ways;

@@ -2,7 +2,7 @@
 
 //! `cilium_host`, `cilium_net`, their addresses and routes, settings of the kernel, and nodes with little.
 
-use rustix::mount::{MountFlags, mount_bind, mount_remount};
+use rustix::mount::{MountFlags, UnmountFlags, mount_bind, mount_remount, unmount};
 use skep_bpf_maps::{
     conntrack::{CT_TCP4, CtEntry, CtKey4},
     endpoint::{DEVICES, Device},
@@ -164,6 +164,31 @@ fn programs_are_attached_with_read_only_settings_and_health_names_them() {
             "{error}"
         );
         agent.stop().await
+    });
+}
+
+/// As Cilium's chart runs an agent that is not privileged.
+#[test]
+fn settings_of_the_kernel_are_written_where_procfs_says() {
+    run("procfs", async |world: World| {
+        std::fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1")?;
+        let host = tempfile::tempdir()?;
+        let sysctl = host.path().join("sys/net");
+        std::fs::create_dir_all(&sysctl)?;
+        mount_bind("/proc/sys/net", &sysctl)?;
+        mount_bind("/proc/sys", "/proc/sys")?;
+        mount_remount("/proc/sys", MountFlags::BIND | MountFlags::RDONLY, "")?;
+
+        let agent = world
+            .attached(&[&format!("--procfs={}", host.path().display())])
+            .await?;
+
+        assert_eq!(agent.health().1, None);
+        let filter = std::fs::read_to_string("/proc/sys/net/ipv4/conf/all/rp_filter")?;
+        assert_eq!(filter, "0\n");
+        agent.stop().await?;
+        unmount(&sysctl, UnmountFlags::DETACH)?;
+        Ok(())
     });
 }
 

@@ -216,6 +216,7 @@ pub(super) fn backend(text: &str) -> Result<Backend, BoxError> {
         zone: zone.map(Arc::new),
         cluster_id: text.clusterid,
         source: source(&text.source),
+        claimant: 0,
         state: BackendState::from_number(text.state).ok_or_else(|| format!("bad state {}", text.state))?,
     };
     let mut backend = Backend::new(name(&text.servicename)?, params);

@@ -61,14 +61,27 @@ pub fn is_shared(annotations: &StringMap) -> bool {
         && get(annotations, SHARED, SHARED_ALIAS).is_none_or(|value| value.eq_ignore_ascii_case("true"))
 }
 
-/// Affinity of a global service; none for others and for unknown values.
+/// Affinity of a global service, in upper or lower case; none for others and for unknown values.
 pub fn affinity(annotations: &StringMap) -> ServiceAffinity {
     if !is_global(annotations) {
         return ServiceAffinity::None;
     }
-    match get(annotations, AFFINITY, AFFINITY_ALIAS) {
-        Some("local") => ServiceAffinity::Local,
-        Some("remote") => ServiceAffinity::Remote,
-        _ => ServiceAffinity::None,
-    }
+    let text = get(annotations, AFFINITY, AFFINITY_ALIAS).unwrap_or_default();
+    known_affinity(text).unwrap_or_default()
+}
+
+/// The value of an affinity annotation that is none.
+pub fn unknown_affinity(annotations: &StringMap) -> Option<&str> {
+    get(annotations, AFFINITY, AFFINITY_ALIAS).filter(|text| known_affinity(text).is_none())
+}
+
+fn known_affinity(text: &str) -> Option<ServiceAffinity> {
+    let words = [
+        ("", ServiceAffinity::None),
+        ("none", ServiceAffinity::None),
+        ("local", ServiceAffinity::Local),
+        ("remote", ServiceAffinity::Remote),
+    ];
+    let mut known = words.into_iter();
+    known.find_map(|(word, affinity)| text.eq_ignore_ascii_case(word).then_some(affinity))
 }

@@ -2,6 +2,8 @@
 
 //! The backend: one address that serves one service, as one source describes it.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -52,12 +54,13 @@ impl BackendState {
         })
     }
 
-    /// Flag byte in the backend map: 0 active, 1 terminating (both kinds), 2 quarantined, 3 maintenance.
+    /// Flag byte in the backend map: 0 active, 1 terminating, 2 quarantined, 3 maintenance. From 2 on, flows that end
+    /// with no packet of their own, those of UDP, are balanced anew: so a terminating backend that does not serve is 2.
     pub const fn map_flags(self) -> u8 {
         match self {
             Self::Active => 0,
-            Self::Terminating | Self::TerminatingNotServing => 1,
-            Self::Quarantined => 2,
+            Self::Terminating => 1,
+            Self::TerminatingNotServing | Self::Quarantined => 2,
             Self::Maintenance => 3,
         }
     }
@@ -86,6 +89,8 @@ pub struct BackendParams {
     pub cluster_id: u32,
     /// Who says so.
     pub source: Source,
+    /// Which object of the source says so, if several may name one address, as endpoint slices do; else 0.
+    pub claimant: u32,
     /// State.
     pub state: BackendState,
 }
@@ -101,8 +106,41 @@ impl BackendParams {
             zone: None,
             cluster_id: 0,
             source,
+            claimant: 0,
             state: BackendState::Active,
         }
+    }
+
+    /// Whether two claims come from one object: the later one replaces the other.
+    pub(crate) fn is_same_claimant(&self, other: &Self) -> bool {
+        (self.source, self.cluster_id, self.claimant) == (other.source, other.cluster_id, other.claimant)
+    }
+
+    /// What several claims to one address come to, in whatever order they are: the one in the best state counts, with
+    /// the port names of all in that state. `None` if there is none.
+    pub fn of_claims(claims: &[Self]) -> Option<Self> {
+        // Of equal ones it does not matter which; it must be the same one each time.
+        let order = |claim: &&Self| {
+            let zone = claim.zone.as_deref();
+            (
+                claim.state,
+                Reverse(claim.node_name.clone()),
+                Reverse(zone.map(|zone| (zone.zone.clone(), zone.for_zones.as_slice().to_vec()))),
+                Reverse(claim.weight),
+                (claim.source, claim.cluster_id),
+            )
+        };
+        let mut best = claims.iter().min_by_key(order)?.clone();
+        let equal = || claims.iter().filter(|claim| claim.state == best.state);
+        if equal().any(|claim| claim.port_names != best.port_names) {
+            let is_every_port = equal().any(|claim| claim.port_names.is_empty());
+            let names: BTreeSet<&str> = equal().flat_map(|claim| claim.port_names.iter()).collect();
+            best.port_names = match is_every_port {
+                true => Names::ABSENT,
+                false => names.into_iter().collect(),
+            };
+        }
+        Some(best)
     }
 }
 
@@ -119,6 +157,10 @@ pub struct Backend {
     pub unhealthy_updated_at: Option<Box<SystemTime>>,
     /// Priority of the source; the smallest wins.
     pub source_priority: u8,
+    /// Every claim to the address, if there are several; [`params`](Self::params) is what they come to.
+    pub claims: Option<Box<[BackendParams]>>,
+    /// In a set of one frontend, never in the table: it is there for the connections that it has, and gets no new ones.
+    pub is_kept: bool,
 }
 
 impl Backend {
@@ -131,12 +173,44 @@ impl Backend {
             unhealthy: false,
             unhealthy_updated_at: None,
             source_priority,
+            claims: None,
+            is_kept: false,
         }
+    }
+
+    /// Every claim to the address.
+    pub fn claims(&self) -> &[BackendParams] {
+        match &self.claims {
+            Some(claims) => claims,
+            None => std::slice::from_ref(&self.params),
+        }
+    }
+
+    /// The row with these claims; `None` if they say what the row says already, or there is none.
+    pub(crate) fn with_claims(&self, mut claims: Vec<BackendParams>) -> Option<Self> {
+        if *claims == *self.claims() {
+            return None;
+        }
+        let (params, claims) = match claims.len() {
+            0 => return None,
+            1 => (claims.remove(0), None),
+            _ => (BackendParams::of_claims(&claims)?, Some(claims.into())),
+        };
+        Some(Self {
+            params,
+            claims,
+            ..self.clone()
+        })
     }
 
     /// Whether it may take new connections as one of the first choice.
     pub fn is_active_healthy(&self) -> bool {
         self.params.state == BackendState::Active && !self.unhealthy
+    }
+
+    /// Whether clients with session affinity stay with it.
+    pub fn keeps_clients(&self) -> bool {
+        self.is_active_healthy() && !self.is_kept
     }
 
     /// Whether it may take connections: active or terminating, and healthy.

@@ -2,6 +2,7 @@
 
 //! The frontend: an address at which a service is reachable.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use compact_str::CompactString;
 use statedb::Revision;
 use statedb::reconciler::Status;
 
-use super::{BackendRow, BackendSet, L3n4Addr, Scope, Service, ServiceName, TrafficPolicy};
+use super::{Backend, BackendRow, BackendSet, L3n4Addr, Scope, Service, ServiceName, TrafficPolicy};
 
 /// A service as the table holds it: shared.
 pub type ServiceRow = statedb::Obj<Service>;
@@ -92,6 +93,9 @@ pub struct Frontend {
     /// Backends that are selected for it, in every state. [`selectable_backends`](Self::selectable_backends) are those
     /// to send traffic to.
     pub backends: BackendSet,
+    /// Backends of the service that it could use and that are not selected, since others are preferred or a health checker
+    /// has not looked at them yet. They have no slot; their entries stay in the maps for the connections that they have.
+    pub kept_backends: BackendSet,
     /// Backends a health checker has to look at: those selected and those not checked yet.
     pub health_check_backends: BackendSet,
     /// Service whose backends are used instead (local redirect).
@@ -103,6 +107,8 @@ pub struct Frontend {
     pub is_node_address: bool,
     /// Numeric id allocated by the reconciler; 0: none yet.
     pub id: u16,
+    /// Backends that an earlier run quarantined and no health checker has looked at since; the reconciler notes them.
+    pub quarantined: Option<Box<[L3n4Addr]>>,
     /// Position in the order in which ids are allocated: the revision of the last change of what is desired. The writer
     /// stamps it. What only makes the frontend pending again, such as an address of the node, leaves it as it is.
     pub sequence: Revision,
@@ -117,11 +123,13 @@ impl Frontend {
             params,
             service,
             backends: BackendSet::default(),
+            kept_backends: BackendSet::default(),
             health_check_backends: BackendSet::default(),
             redirect_to: None,
             node_addresses: None,
             is_node_address: false,
             id: 0,
+            quarantined: None,
             sequence: 0,
             status: Status::pending(),
         }
@@ -146,6 +154,24 @@ impl Frontend {
         }
     }
 
+    /// The frontend with those that it keeps among its backends, as the maps have them.
+    pub fn with_kept_backends(&self) -> Cow<'_, Self> {
+        if self.kept_backends.is_empty() {
+            return Cow::Borrowed(self);
+        }
+        let kept = self.kept_backends.iter().map(|row| {
+            row.with_object(Backend {
+                is_kept: true,
+                ..Backend::clone(row)
+            })
+        });
+        Cow::Owned(Self {
+            backends: self.backends.iter().cloned().chain(kept).collect(),
+            kept_backends: BackendSet::default(),
+            ..self.clone()
+        })
+    }
+
     /// Kind in the maps: redirected frontends count as [`FrontendKind::LocalRedirect`].
     pub fn effective_kind(&self) -> FrontendKind {
         if self.redirect_to.is_some() {
@@ -158,11 +184,18 @@ impl Frontend {
     /// Backends that may get a new connection now: the healthy active ones, or the healthy terminating ones if none is
     /// active. The others in [`backends`](Self::backends) serve connections that they have, or wait to be ready.
     pub fn selectable_backends(&self) -> impl Iterator<Item = &BackendRow> {
-        let has_active = self.backends.iter().any(|row| row.is_active_healthy());
-        self.backends.iter().filter(move |row| match has_active {
+        let rows = || self.backends.iter().filter(|row| !self.is_quarantined(row));
+        let has_active = rows().any(|row| row.is_active_healthy());
+        rows().filter(move |row| match has_active {
             true => row.is_active_healthy(),
             false => row.is_alive(),
         })
+    }
+
+    /// Whether a health checker took one of its backends out, in this run or an earlier one.
+    pub fn is_quarantined(&self, backend: &Backend) -> bool {
+        let quarantined = self.quarantined.as_deref().unwrap_or_default();
+        backend.unhealthy || quarantined.contains(&backend.params.address)
     }
 
     /// Policy that decides about backends on other nodes, by kind and scope; `None`: no policy applies.
@@ -170,6 +203,8 @@ impl Frontend {
         let service = &self.service;
         match (self.params.kind, self.params.address.scope()) {
             (FrontendKind::HostPort | FrontendKind::LocalRedirect, _) => None,
+            // Calls from within the cluster, whatever the internal policy, which is about cluster IPs.
+            (FrontendKind::ExternalIps, Scope::Internal) => Some(TrafficPolicy::Cluster),
             (_, Scope::Internal) | (FrontendKind::ClusterIp, _) => Some(service.int_traffic_policy),
             _ => Some(service.ext_traffic_policy),
         }

@@ -4,7 +4,6 @@
 
 use std::time::SystemTime;
 
-use smallvec::SmallVec;
 use statedb::WriteTxn;
 
 use super::{Writer, WriterError, log_error};
@@ -39,13 +38,10 @@ impl Writer {
                 .binary_search_by(|params| params.address.cmp(address))
                 .is_ok()
         };
-        let gone = rows.filter(|row| {
-            row.params.source == source
-                && row.params.cluster_id == cluster_id
-                && !is_kept(&row.params.address)
-        });
+        let is_ours = |claim: &BackendParams| claim.source == source && claim.cluster_id == cluster_id;
+        let gone = rows.filter(|row| row.claims().iter().any(is_ours) && !is_kept(&row.params.address));
         let gone: Vec<L3n4Addr> = gone.map(|row| row.params.address).collect();
-        let mut changed = self.drop_backends(txn, service, source, &gone);
+        let mut changed = self.drop_backends(txn, service, source, &gone, is_ours);
         changed.extend(self.put_backends(txn, service, backends));
         self.refresh(txn, service, &changed);
     }
@@ -58,18 +54,29 @@ impl Writer {
         source: Source,
         gone: &[L3n4Addr],
     ) {
-        let changed = self.drop_backends(txn, service, source, gone);
+        let is_ours = |claim: &BackendParams| claim.source == source;
+        let changed = self.drop_backends(txn, service, source, gone, is_ours);
+        self.refresh(txn, service, &changed);
+    }
+
+    /// Removes backends of a service that one object of a source does not name any more. What other objects say of them
+    /// counts from then on.
+    pub fn release_claims(
+        &self,
+        txn: &mut WriteTxn,
+        service: &ServiceName,
+        (source, claimant): (Source, u32),
+        gone: &[L3n4Addr],
+    ) {
+        let is_ours = |claim: &BackendParams| (claim.source, claim.claimant) == (source, claimant);
+        let changed = self.drop_backends(txn, service, source, gone, is_ours);
         self.refresh(txn, service, &changed);
     }
 
     /// Removes all backends of a source, of all services.
     pub fn release_source(&self, txn: &mut WriteTxn, source: Source) {
-        let rows = self
-            .0
-            .tables
-            .backends
-            .all(txn)
-            .filter(|row| row.params.source == source);
+        let rows = self.0.tables.backends.all(txn);
+        let rows = rows.filter(|row| row.claims().iter().any(|claim| claim.source == source));
         let rows: Vec<(ServiceName, L3n4Addr)> = rows
             .map(|row| (row.service.clone(), row.params.address))
             .collect();
@@ -110,8 +117,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Adds or changes backends; of those with one address and priority the last counts. Returns the addresses of what
-    /// changed.
+    /// Adds or changes backends; of those with one address that one object names the last counts. Returns the addresses
+    /// of what changed.
     fn put_backends(
         &self,
         txn: &mut WriteTxn,
@@ -120,37 +127,19 @@ impl Writer {
     ) -> Vec<L3n4Addr> {
         let table = &self.0.tables.backends;
         let place = |params: &BackendParams| (params.address, self.priority(params.source));
-        let changed_row = |params: BackendParams, old: Option<&Backend>, priority: u8| match old {
-            Some(old) if old.params == params => None,
-            Some(old) => Some(Backend {
-                params,
-                ..old.clone()
-            }),
-            None => {
-                let mut row = Backend::new(service.clone(), params);
-                row.source_priority = priority;
-                Some(row)
-            }
-        };
         let mut wanted: Vec<Backend> = Vec::new();
+        // Stable: of claims to one place the last one stays the last.
+        backends.sort_by_key(place);
+        let by_place = backends.chunk_by(|a, b| place(a) == place(b));
         if backends.len() < WALK_FROM {
-            let places: SmallVec<[_; WALK_FROM]> = backends.iter().map(place).collect();
-            let mut seen = 0;
-            backends.retain(|params| {
-                seen += 1;
-                !places[seen..].contains(&place(params))
-            });
             wanted.reserve_exact(backends.len());
-            for params in backends {
-                let priority = self.priority(params.source);
-                let key = BackendKey::new(service, &params.address, priority);
+            for claims in by_place {
+                let (address, priority) = place(&claims[0]);
+                let key = BackendKey::new(service, &address, priority);
                 let old = table.get(txn, BACKENDS_BY_KEY.key(&key));
-                wanted.extend(changed_row(params, old.map(|row| &**row), priority));
+                wanted.extend(changed_row(service, priority, claims, old.map(|row| &**row)));
             }
         } else {
-            backends.reverse();
-            backends.sort_by_key(place);
-            backends.dedup_by_key(|params| place(params));
             let first = BackendKey::of_address(service, &backends[0].address);
             let of_service = BACKENDS_BY_KEY.key(&first);
             let mut rows = table
@@ -161,12 +150,12 @@ impl Writer {
             if rows.peek().is_none() {
                 wanted.reserve_exact(backends.len());
             }
-            for params in backends {
-                let place = place(&params);
+            for claims in by_place {
+                let place = place(&claims[0]);
                 let at = |row: &Backend| (row.params.address, row.source_priority);
                 while rows.next_if(|row| at(row) < place).is_some() {}
                 let old = rows.peek().filter(|row| at(row) == place);
-                wanted.extend(changed_row(params, old.map(|row| &***row), place.1));
+                wanted.extend(changed_row(service, place.1, claims, old.map(|row| &***row)));
             }
         }
         let mut changed = Vec::with_capacity(wanted.len());
@@ -177,25 +166,33 @@ impl Writer {
         changed
     }
 
+    /// Removes the claims of a source to backends that `is_gone` matches, and backends that nobody claims then.
     fn drop_backends(
         &self,
         txn: &mut WriteTxn,
         service: &ServiceName,
         source: Source,
         gone: &[L3n4Addr],
+        is_gone: impl Fn(&BackendParams) -> bool,
     ) -> Vec<L3n4Addr> {
         let table = &self.0.tables.backends;
         let priority = self.priority(source);
         let mut changed = Vec::new();
         for address in gone {
             let key = BACKENDS_BY_KEY.key(&BackendKey::new(service, address, priority));
-            match table.get(txn, key).cloned() {
-                Some(row) if row.params.source == source => {
-                    log_error(table.delete(txn, &row));
-                    changed.push(*address);
-                }
-                _ => {}
+            let Some(row) = table.get(txn, key).cloned() else {
+                continue;
+            };
+            let left = row.claims().iter().filter(|claim| !is_gone(claim));
+            let left: Vec<BackendParams> = left.cloned().collect();
+            if left.is_empty() {
+                log_error(table.delete(txn, &row));
+            } else if let Some(row) = row.with_claims(left) {
+                log_error(table.insert(txn, row));
+            } else {
+                continue;
             }
+            changed.push(*address);
         }
         changed
     }
@@ -203,6 +200,41 @@ impl Writer {
     fn refresh(&self, txn: &mut WriteTxn, service: &ServiceName, changed: &[L3n4Addr]) {
         if !changed.is_empty() {
             log_error(self.refresh_frontends(txn, service));
+        }
+    }
+}
+
+/// The row of an address with new claims to it, the last of each object; `None` if they say nothing new.
+fn changed_row(
+    service: &ServiceName,
+    priority: u8,
+    new: &[BackendParams],
+    old: Option<&Backend>,
+) -> Option<Backend> {
+    match (old, new) {
+        (Some(old), [only]) if old.claims.is_none() && old.params == *only => return None,
+        (None, [only]) => {
+            let row = Backend::new(service.clone(), only.clone());
+            return Some(Backend {
+                source_priority: priority,
+                ..row
+            });
+        }
+        _ => {}
+    }
+    let mut claims: Vec<BackendParams> = old.map_or_else(Vec::new, |old| old.claims().to_vec());
+    for claim in new {
+        match claims.iter_mut().find(|known| known.is_same_claimant(claim)) {
+            Some(known) => *known = claim.clone(),
+            None => claims.push(claim.clone()),
+        }
+    }
+    match old {
+        Some(old) => old.with_claims(claims),
+        None => {
+            let mut row = Backend::new(service.clone(), new.first()?.clone());
+            row.source_priority = priority;
+            Some(row.with_claims(claims).unwrap_or(row))
         }
     }
 }

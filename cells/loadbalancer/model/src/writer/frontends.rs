@@ -270,8 +270,8 @@ impl Writer {
         mut frontend: Frontend,
         selections: &mut Selections,
     ) -> Result<(), WriterError> {
-        if let Some((backends, to_check)) = self.select(txn, &frontend, selections) {
-            (frontend.backends, frontend.health_check_backends) = (backends, to_check);
+        if let Some(selected) = self.select(txn, &frontend, selections) {
+            selected.put_into(&mut frontend);
         }
         self.put_frontend(txn, frontend)
     }

@@ -10,8 +10,28 @@ use crate::node::{AddressUse, NodeFacts};
 use crate::types::{BackendRow, BackendSet, Frontend, FrontendKind, L4Proto, ServiceName, TrafficPolicy};
 use crate::{FRONTENDS_BY_SERVICE, SERVICES_BY_NAME};
 
-/// Backends of a frontend, and those that a health checker looks at.
-type Selected = (BackendSet, BackendSet);
+/// Backends of a frontend.
+#[derive(Clone)]
+pub(super) struct Selected {
+    backends: BackendSet,
+    kept: BackendSet,
+    to_check: BackendSet,
+}
+
+impl Selected {
+    fn is_of(&self, frontend: &Frontend) -> bool {
+        self.backends.has_same_rows(&frontend.backends)
+            && self.kept.has_same_rows(&frontend.kept_backends)
+            && self.to_check.has_same_rows(&frontend.health_check_backends)
+    }
+
+    /// Makes them the backends of a frontend.
+    pub(super) fn put_into(self, frontend: &mut Frontend) {
+        frontend.backends = self.backends;
+        frontend.kept_backends = self.kept;
+        frontend.health_check_backends = self.to_check;
+    }
+}
 
 /// Selections made for frontends of one service in a row. Most frontends of a service have the same backends, and share
 /// the set: in memory, and for lookup tables that are made of it.
@@ -52,31 +72,26 @@ impl Writer {
         let mut is_any_changed = false;
         let mut selected = Vec::with_capacity(frontends.len());
         for frontend in frontends {
-            let is_new = |(backends, to_check): &Selected| {
-                !backends.has_same_rows(&frontend.backends)
-                    || !to_check.has_same_rows(&frontend.health_check_backends)
-            };
-            let selection = self.select(txn, &frontend, &mut selections).filter(is_new);
+            let selection = self.select(txn, &frontend, &mut selections);
+            let selection = selection.filter(|selected| !selected.is_of(&frontend));
             is_any_changed |= selection.is_some();
             selected.push((frontend, selection));
         }
         for (frontend, selection) in selected {
-            let changed = match selection {
-                Some((backends, health_check_backends)) => Frontend {
-                    backends,
-                    health_check_backends,
-                    ..Frontend::clone(&frontend)
-                },
-                // Those without an id stay together, in their order.
-                None if is_any_changed && frontend.id == 0 => Frontend::clone(&frontend),
-                None => continue,
-            };
+            // Those without an id stay together, in their order.
+            if selection.is_none() && !(is_any_changed && frontend.id == 0) {
+                continue;
+            }
+            let mut changed = Frontend::clone(&frontend);
+            if let Some(selected) = selection {
+                selected.put_into(&mut changed);
+            }
             self.put_frontend(txn, changed)?;
         }
         Ok(())
     }
 
-    /// Backends of a frontend, and those to be checked; `None`: keep what it has.
+    /// Backends of a frontend; `None`: keep what it has.
     pub(super) fn select(
         &self,
         txn: &WriteTxn,
@@ -106,10 +121,14 @@ impl Writer {
             let mut rows: Vec<BackendRow> = self.preferred_backends(txn, name);
             let is_ipv4 = selector.uses_ipv4(frontend, &rows);
             rows.retain(|row| selector.matches(&frontend.params, policy, is_ipv4, row));
-            let to_check = selector.filter(&frontend.service, is_redirected, &mut rows);
-            let backends = BackendSet::from_sorted(rows);
-            let to_check = to_check.map_or_else(|| backends.clone(), BackendSet::from_sorted);
-            (backends, to_check)
+            let selection = selector.select(&frontend.service, is_redirected, rows);
+            let backends = BackendSet::from_sorted(selection.backends);
+            let to_check = selection.to_check;
+            Selected {
+                kept: BackendSet::from_sorted(selection.kept),
+                to_check: to_check.map_or_else(|| backends.clone(), BackendSet::from_sorted),
+                backends,
+            }
         });
         selections.0.push((criteria, selected.clone()));
         Some(selected)
@@ -129,8 +148,8 @@ impl Writer {
                 let mut selections = Selections::default();
                 for frontend in of_service {
                     let mut changed = Frontend::clone(frontend);
-                    if let Some((backends, to_check)) = self.select(txn, frontend, &mut selections) {
-                        (changed.backends, changed.health_check_backends) = (backends, to_check);
+                    if let Some(selected) = self.select(txn, frontend, &mut selections) {
+                        selected.put_into(&mut changed);
                     }
                     log_error(self.put_again(txn, changed));
                 }

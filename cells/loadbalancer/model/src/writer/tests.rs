@@ -2,6 +2,7 @@
 
 //! Rules between the tables.
 
+mod answers;
 mod expansion;
 mod model;
 mod selection;

@@ -21,8 +21,8 @@ pub fn dump(maps: &LoadBalancerMaps) -> Result<String, MapError> {
     maps.each_backend(|id, value| {
         let state = match value.state {
             0 => "active",
-            1 => "terminating",
-            2 => "quarantined",
+            // As Cilium prints both. Quarantine is of one service, and shows in its slots.
+            1 | 2 => "terminating",
             3 => "maintenance",
             _ => "invalid",
         };

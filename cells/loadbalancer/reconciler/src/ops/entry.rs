@@ -8,9 +8,7 @@ use ipnet::IpNet;
 use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
 use skep_datapath_maps::transaction::Stage as _;
 use skep_loadbalancer_model::hash::HashMap;
-use skep_loadbalancer_model::types::{
-    Backend, BackendRow, BackendSet, BackendState, Change, Frontend, L3n4Addr,
-};
+use skep_loadbalancer_model::types::{BackendRow, BackendSet, Change, Frontend, L3n4Addr};
 use skep_maglev::Maglev;
 use smallvec::SmallVec;
 
@@ -203,7 +201,7 @@ impl EntryPlan<'_> {
                 let Some(known) = backends.get(&row.params.address) else {
                     continue;
                 };
-                if is_active(row) {
+                if row.keeps_clients() {
                     affinity.push(owner, (key::affinity(id, known.id), 0));
                 } else if !entry.is_fresh {
                     stale.push(known.id);
@@ -211,14 +209,14 @@ impl EntryPlan<'_> {
             }
         }
         if !wants_affinity {
-            let rows = old_set.iter().filter(|row| is_active(row));
+            let rows = old_set.iter().filter(|row| row.keeps_clients());
             stale.extend(rows.filter_map(|row| Some(backends.get(&row.params.address)?.id)));
         } else if entry.has_affinity {
             for change in changes {
                 let (row, wanted, had) = match *change {
-                    Change::Added(row) => (row, is_active(row), false),
-                    Change::Removed(row) => (row, false, is_active(row)),
-                    Change::Updated { old, new } => (new, is_active(new), is_active(old)),
+                    Change::Added(row) => (row, row.keeps_clients(), false),
+                    Change::Removed(row) => (row, false, row.keeps_clients()),
+                    Change::Updated { old, new } => (new, new.keeps_clients(), old.keeps_clients()),
                 };
                 let Some(known) = backends.get(&row.params.address) else {
                     continue;
@@ -306,7 +304,7 @@ impl EntryPlan<'_> {
                 known.is_some_and(|known| known.id == backend)
             };
             let mut rows = frontend.backends.iter();
-            service.session_affinity && rows.any(|row| is_active(row) && has_id(row))
+            service.session_affinity && rows.any(|row| row.keeps_clients() && has_id(row))
         };
         pending_deletes.affinity.retain(|backend| !is_matched(*backend));
         let ranges = service.source_ranges.as_deref().unwrap_or_default();
@@ -383,8 +381,4 @@ pub(super) fn release_pending(
     {
         release_hold(owner, address, backends, round);
     }
-}
-
-fn is_active(row: &Backend) -> bool {
-    row.params.state == BackendState::Active
 }

@@ -13,7 +13,7 @@ use skep_bpf_maps::lb::{AffinityMatchKey, MaglevKey};
 use skep_datapath_maps::IpEither;
 use skep_datapath_maps::transaction::{Phase, Stage as _};
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
-use skep_loadbalancer_model::types::{BackendState, Change, L3n4Addr};
+use skep_loadbalancer_model::types::{Change, L3n4Addr};
 
 use super::super::ReconcileError;
 use super::super::ids::Ids;
@@ -287,7 +287,7 @@ impl Ops {
         let mut matched: HashSet<(Owner, u32)> = HashSet::default();
         for (owner, served) in served {
             let rows = served.set.iter().filter(|_| served.has_affinity);
-            let rows = rows.filter(|row| row.params.state == BackendState::Active);
+            let rows = rows.filter(|row| row.keeps_clients());
             let ids = rows.filter_map(|row| self.backends.get(&row.params.address));
             matched.extend(ids.map(|known| (*owner, known.id)));
             matched.extend(served.restored.iter().map(|id| (*owner, *id)));

@@ -30,7 +30,7 @@ pub struct SliceBackends {
     pub backends: Vec<BackendParams>,
 }
 
-/// Converts a slice; `None` if it belongs to no service. Of backends with one address the last one counts.
+/// Converts a slice; `None` if it belongs to no service. Of endpoints with one address the best state counts.
 pub fn endpoint_slice(
     slice: &slim::EndpointSlice,
     rules: &Rules,
@@ -46,12 +46,23 @@ pub fn endpoint_slice(
             add(&mut backends, endpoint, &ports, weight, rules, interner);
         }
     }
-    if !backends.is_sorted_by(|a, b| a.address < b.address) {
-        backends.reverse();
-        backends.sort_by_key(|backend| backend.address);
-        backends.dedup_by_key(|backend| backend.address);
+    Some(SliceBackends {
+        service,
+        backends: distinct(backends),
+    })
+}
+
+/// Sorts backends by address; several claims to one become one, in whatever order they are.
+pub(crate) fn distinct(mut backends: Vec<BackendParams>) -> Vec<BackendParams> {
+    if backends.is_sorted_by(|a, b| a.address < b.address) {
+        return backends;
     }
-    Some(SliceBackends { service, backends })
+    backends.sort_by_key(|backend| backend.address);
+    if backends.is_sorted_by(|a, b| a.address < b.address) {
+        return backends;
+    }
+    let claims = backends.chunk_by(|a, b| a.address == b.address);
+    claims.filter_map(BackendParams::of_claims).collect()
 }
 
 /// A port with all of its names.

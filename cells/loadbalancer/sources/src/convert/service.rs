@@ -10,7 +10,7 @@ use std::time::Duration;
 use compact_str::CompactString;
 use ipnet::IpNet;
 use skep_k8s_types::slim;
-use skep_loadbalancer_model::types::annotation::{FORWARDING_MODE, TYPE};
+use skep_loadbalancer_model::types::annotation::{AFFINITY, FORWARDING_MODE, TYPE, unknown_affinity};
 use skep_loadbalancer_model::types::{
     ForwardingMode, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Scope, Service, ServiceName, StringMap,
     TrafficDistribution, TrafficPolicy,
@@ -66,6 +66,10 @@ fn row(object: &slim::Service, rules: &Rules) -> Result<Service, Fault> {
     service.selector = present(&spec.selector);
     service.ext_traffic_policy = traffic_policy(&spec.external_traffic_policy);
     service.int_traffic_policy = traffic_policy(&spec.internal_traffic_policy);
+    if let Some(text) = unknown_affinity(&service.annotations) {
+        tracing::warn!(service = %service.name, annotation = AFFINITY, value = text,
+            "Unknown affinity, backends of all clusters are used alike");
+    }
     if rules.forwarding_mode_annotation {
         service.forwarding_mode = forwarding_mode(&service);
     }
@@ -182,7 +186,7 @@ impl Collector<'_> {
         if !self.rules.allows(ip) {
             return;
         }
-        let scoped = self.two_scopes && matches!(kind, FrontendKind::NodePort | FrontendKind::LoadBalancer);
+        let scoped = self.two_scopes && kind != FrontendKind::ClusterIp;
         let scopes = if scoped {
             &[Scope::External, Scope::Internal][..]
         } else {

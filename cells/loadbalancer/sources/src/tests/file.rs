@@ -75,6 +75,13 @@ impl Fixture {
             .expect("in time");
     }
 
+    /// Whether health says that the file is refused, and why.
+    fn reports(&self, text: &str) -> bool {
+        let entry = self.health.get("file-reflector.job-sync");
+        let error = entry.and_then(|entry| entry.error);
+        self.is_degraded() && error.is_some_and(|error| error.contains(text))
+    }
+
     fn is_degraded(&self) -> bool {
         self.health
             .get("file-reflector.job-sync")
@@ -213,20 +220,16 @@ async fn keeps_the_last_good_state() {
     let fixture = follow(&path).await;
     fixture.wait_for(&["shop/a"]).await;
 
-    let refused = |key: &'static str| {
-        move |fixture: &Fixture| {
-            let entry = fixture.health.get("file-reflector.job-sync");
-            let error = entry.and_then(|entry| entry.error);
-            fixture.is_degraded() && error.is_some_and(|error| error.contains(key))
-        }
-    };
     for (text, error) in [
         ("services: [unclosed", "not a YAML document"),
-        ("service: []", "unknown key `service`"),
+        (
+            "service: []",
+            "neither `services` nor `endpoints` among the keys: `service`",
+        ),
         ("services: none", "`services` is a string"),
     ] {
         put(&path, text);
-        fixture.wait_until(refused(error)).await;
+        fixture.wait_until(|fixture| fixture.reports(error)).await;
         assert_eq!(services(&fixture.writer), ["shop/a"]);
     }
 
@@ -236,6 +239,44 @@ async fn keeps_the_last_good_state() {
 
     put(&path, state(&["b"]));
     fixture.wait_for(&["shop/b"]).await;
+}
+
+#[tokio::test]
+async fn unknown_keys_and_objects_of_no_use_leave_the_rest_in_force_and_are_in_the_health() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.json");
+    let file = |services: &[&str], key: &str| {
+        let mut value: serde_json::Value = serde_json::from_str(&state(services)).unwrap();
+        value[key] = serde_json::json!("x");
+        value
+    };
+    put(&path, file(&["a"], "note").to_string());
+    let fixture = follow(&path).await;
+    fixture.wait_for(&["shop/a"]).await;
+    let says = |text: &'static str| {
+        move |fixture: &Fixture| {
+            let entry = fixture.health.get("file-reflector.job-sync");
+            entry.is_some_and(|entry| entry.message.contains(text))
+        }
+    };
+    fixture.wait_until(says("ignored keys: `note`")).await;
+    assert!(!fixture.is_degraded());
+
+    let mut with_orphan = file(&["b"], "note");
+    let slices = with_orphan["endpoints"].as_array_mut().unwrap();
+    slices.push(serde_json::json!({"metadata": {"namespace": "shop", "name": "orphan"}}));
+    put(&path, with_orphan.to_string());
+    fixture.wait_for(&["shop/b"]).await;
+    fixture.wait_until(Fixture::is_degraded).await;
+
+    put(&path, file(&["b"], "services").to_string());
+    fixture
+        .wait_until(|fixture| fixture.reports("`services` is a string"))
+        .await;
+    assert_eq!(services(&fixture.writer), ["shop/b"]);
+
+    put(&path, "");
+    fixture.wait_for(&[]).await;
 }
 
 #[tokio::test]

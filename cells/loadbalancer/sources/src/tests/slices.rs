@@ -2,7 +2,7 @@
 
 //! Slices that change in any way: the tables hold what their slices have.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use skep_k8s_types::slim::{
     Protocol,
 };
 use skep_loadbalancer_model::types::annotation::WEIGHT;
-use skep_loadbalancer_model::types::{BackendParams, L3n4Addr};
+use skep_loadbalancer_model::types::{BackendParams, BackendState, L3n4Addr};
 use skep_loadbalancer_model::{ServiceName, Writer};
 
 use super::{frontends, object, service_json, web_slice, writer};
@@ -54,8 +54,16 @@ fn rows(writer: &Writer) -> Vec<(ServiceName, BackendParams)> {
     let snapshot = writer.db().read();
     let rows = writer.backends();
     rows.all(&snapshot)
-        .map(|row| (row.service.clone(), row.params.clone()))
+        .map(|row| (row.service.clone(), unclaimed(&row.params)))
         .collect()
+}
+
+/// What a backend is, whichever slice says so.
+fn unclaimed(params: &BackendParams) -> BackendParams {
+    BackendParams {
+        claimant: 0,
+        ..params.clone()
+    }
 }
 
 /// A change of a slice.
@@ -170,66 +178,138 @@ impl Edit {
     }
 }
 
-/// What the tables are to hold: every event counts for all that its slice has.
-#[derive(Default)]
-struct Model {
-    given: BTreeMap<String, (ServiceName, BTreeSet<L3n4Addr>)>,
-    rows: BTreeMap<(ServiceName, L3n4Addr), BackendParams>,
-}
-
-impl Model {
-    fn forget(&mut self, name: &str) {
-        self.given.remove(name);
-        let given = &self.given;
-        self.rows.retain(|(service, address), _| {
-            let mut slices = given.values();
-            slices.any(|(other, addresses)| other == service && addresses.contains(address))
-        });
-    }
-
-    fn put(&mut self, slice: &EndpointSlice) {
+/// What the tables are to hold: what the slices that are left say, in whatever order they came to say it.
+fn expected(slices: &BTreeMap<String, EndpointSlice>) -> Vec<(ServiceName, BackendParams)> {
+    let mut claims: BTreeMap<(String, L3n4Addr), Vec<BackendParams>> = BTreeMap::new();
+    for slice in slices.values().rev() {
         let converted = convert::endpoint_slice(slice, &Rules::default(), &mut Interner::default()).unwrap();
-        let addresses = converted.backends.iter().map(|backend| backend.address).collect();
-        let name = slice.metadata.name.to_string();
-        self.given.insert(name, (converted.service.clone(), addresses));
-        self.forget("");
         for params in converted.backends {
-            self.rows
-                .insert((converted.service.clone(), params.address), params);
+            let key = (converted.service.as_str().to_owned(), params.address);
+            claims.entry(key).or_default().push(params);
         }
     }
+    let merged = claims.into_iter().map(|((service, _), claims)| {
+        let name = service.split_once('/').unwrap();
+        let params = BackendParams::of_claims(&claims).unwrap();
+        (ServiceName::new(name.0, name.1), params)
+    });
+    merged.collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn backends_are_those_of_the_slices_after_any_change(edits in prop::collection::vec((0usize..8, edit()), 1..80)) {
+    fn backends_are_those_of_the_slices_after_any_change(
+        edits in prop::collection::vec((0usize..8, edit(), any::<bool>()), 1..80),
+    ) {
         let writer = writer();
         let mut reflector = ServiceReflector::new(writer.clone(), Rules::default());
-        let mut slices = [slice("a", 0..40), slice("b", 40..80), slice("c", 30..34)];
-        let mut model = Model::default();
+        let mut slices = [slice("a", 0..40), slice("b", 35..80), slice("c", 30..44)];
+        let mut left = BTreeMap::new();
+        let mut batch = Batch::default();
         for slice in &slices {
-            write(&mut reflector, upserted(slice));
-            model.put(slice);
+            batch.push(upserted(slice));
+            left.insert(slice.metadata.name.to_string(), slice.clone());
         }
-        for (which, edit) in edits {
+        for (which, edit, is_batch_done) in edits {
             // Most edits are of the large ones.
             let slice = &mut slices[[0, 0, 0, 0, 1, 1, 1, 2][which]];
             if let Edit::Delete = edit {
-                write(&mut reflector, Event::Slice(ObjectEvent::Deleted(ObjectKey::of(slice), None)));
-                model.forget(&slice.metadata.name);
+                batch.push(Event::Slice(ObjectEvent::Deleted(ObjectKey::of(slice), None)));
+                left.remove(slice.metadata.name.as_str());
             } else {
                 edit.apply(slice);
-                write(&mut reflector, upserted(slice));
-                model.put(slice);
+                batch.push(upserted(slice));
+                left.insert(slice.metadata.name.to_string(), slice.clone());
             }
-            let mut want: Vec<(ServiceName, BackendParams)> =
-                model.rows.iter().map(|((service, _), params)| (service.clone(), params.clone())).collect();
-            want.sort_by(|a, b| (a.0.as_str(), a.1.address).cmp(&(b.0.as_str(), b.1.address)));
-            prop_assert_eq!(rows(&writer), want);
+            if is_batch_done {
+                reflector.write(&mut batch);
+                prop_assert_eq!(rows(&writer), expected(&left));
+            }
         }
     }
+}
+
+/// The kinds of endpoints that may claim one address, the best one first.
+const STATES: [[bool; 3]; 4] = [
+    // Ready, serving, terminating.
+    [true, true, false],
+    [false, true, true],
+    [false, false, true],
+    [false, false, false],
+];
+
+fn in_state([ready, serving, terminating]: [bool; 3]) -> Endpoint {
+    Endpoint {
+        conditions: EndpointConditions {
+            ready: Some(ready),
+            serving: Some(serving),
+            terminating: Some(terminating),
+        },
+        ..endpoint(1)
+    }
+}
+
+// Consumers read all slices of a service and remove duplicates: the ready one counts, then the serving one.
+#[test]
+fn of_several_claims_to_an_address_the_best_counts_in_every_order_until_it_goes() {
+    let states = |writer: &Writer| -> Vec<BackendState> {
+        let rows = rows(writer);
+        rows.iter().map(|(_, params)| params.state).collect()
+    };
+    let expected = [
+        BackendState::Active,
+        BackendState::Terminating,
+        BackendState::TerminatingNotServing,
+        BackendState::Maintenance,
+    ];
+    let slice_in = |at: usize| {
+        web_slice(
+            &format!("s{at}"),
+            [in_state(STATES[at])].into_iter(),
+            port("http", 8080),
+        )
+    };
+    for order in permutations() {
+        for is_one_batch in [false, true] {
+            let writer = writer();
+            let mut reflector = ServiceReflector::new(writer.clone(), Rules::default());
+            let mut batch = Batch::default();
+            for at in order {
+                batch.push(upserted(&slice_in(at)));
+                if !is_one_batch {
+                    reflector.write(&mut batch);
+                }
+            }
+            reflector.write(&mut batch);
+            assert_eq!(states(&writer), [expected[0]], "{order:?}");
+
+            // Something that changes nothing is said again, then the best goes.
+            for best in 0..4 {
+                let mut annotated = slice_in(3);
+                annotated.metadata.annotations = [("note", "x")].into_iter().collect();
+                write(&mut reflector, upserted(&annotated));
+                assert_eq!(states(&writer), [expected[best]], "{order:?} without {best}");
+                let gone = ObjectKey::of(&slice_in(best));
+                write(&mut reflector, Event::Slice(ObjectEvent::Deleted(gone, None)));
+            }
+            assert_eq!(states(&writer), []);
+        }
+        let endpoints = order.map(|at| in_state(STATES[at]));
+        let writer = writer();
+        let mut reflector = ServiceReflector::new(writer.clone(), Rules::default());
+        write(
+            &mut reflector,
+            upserted(&web_slice("one", endpoints.into_iter(), port("http", 8080))),
+        );
+        assert_eq!(states(&writer), [expected[0]], "{order:?} in one slice");
+    }
+}
+
+fn permutations() -> impl Iterator<Item = [usize; 4]> {
+    let all = (0..256usize).map(|n| [n & 3, n >> 2 & 3, n >> 4 & 3, n >> 6]);
+    all.filter(|order| (0..4).all(|at| order.contains(&at)))
 }
 
 #[test]

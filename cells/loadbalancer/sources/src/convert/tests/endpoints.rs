@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use skep_k8s_types::slim::EndpointSlice;
-use skep_loadbalancer_model::types::{BackendState, Names};
+use skep_loadbalancer_model::types::{BackendParams, BackendState, Names, Source};
 
 use super::{object, rules};
 use crate::convert::{Interner, Rules, SliceBackends, endpoint_slice};
@@ -190,14 +190,19 @@ fn disabled_families_have_no_backends() {
 }
 
 #[test]
-fn the_last_of_equal_addresses_counts() {
-    let endpoints = json!([
-        {"addresses": ["10.1.0.1"], "nodeName": "n1"},
-        {"addresses": ["10.1.0.1"], "nodeName": "n2"},
-    ]);
-    let converted = convert(json!({"endpoints": endpoints}));
-    assert_eq!(converted.backends.len(), 1);
-    assert_eq!(converted.backends[0].node_name.as_deref(), Some("n2"));
+fn ports_of_an_address_that_is_claimed_twice_have_the_names_of_both() {
+    let both = |first: &[&str], second: &[&str]| {
+        let claims = [first, second].map(|names| BackendParams {
+            port_names: names.iter().copied().collect(),
+            ..BackendParams::new("10.1.0.1:8080/TCP".parse().unwrap(), Source::Kubernetes)
+        });
+        let merged = BackendParams::of_claims(&claims).unwrap();
+        merged.port_names.iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(both(&["web"], &["http", "web"]), ["http", "web"]);
+    assert_eq!(both(&["web"], &["web"]), ["web"]);
+    // One without a name serves every port.
+    assert!(both(&["web"], &[]).is_empty());
 }
 
 #[test]

@@ -83,6 +83,7 @@ fn mixed_policies_double_what_is_reached_from_outside() {
             "LoadBalancer 192.0.2.1:80/TCP",
             "LoadBalancer 192.0.2.1:80/TCP/i",
             "ExternalIPs 198.51.100.1:80/TCP",
+            "ExternalIPs 198.51.100.1:80/TCP/i",
             "LoadBalancer [2001:db8::1]:80/TCP",
             "LoadBalancer [2001:db8::1]:80/TCP/i",
             "ClusterIP [fd00::10]:80/TCP",
