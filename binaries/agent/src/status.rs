@@ -29,8 +29,7 @@ use skep_datapath_config::{
 use skep_datapath_loader::PacketDatapath;
 use skep_datapath_maps::Maps;
 use skep_healthserver::NodeHealth;
-
-use skep_node::NodeAddress;
+use skep_node::{LocalNodeStore, NodeAddress};
 use skep_socketlb::SocketDatapath;
 use statedb::{Db, Table};
 
@@ -294,19 +293,52 @@ impl StatusProbe for MapTable {
     }
 }
 
-struct Ready(Readiness);
+struct Ready {
+    readiness: Readiness,
+    local: LocalNodeStore,
+}
 
 impl NodeHealth for Ready {
     fn agent_is_healthy(&self) -> bool {
-        self.0.is_ready()
+        self.readiness.is_ready()
     }
 
+    /// By the Node as it was read last: an API server that is away changes nothing.
     fn is_leaving(&self) -> bool {
-        false
+        self.local.get().is_some_and(|node| node.is_leaving)
     }
 }
 
-/// What kube-proxy's health answer goes by: whether everything the agent waits for at start has come.
-fn node_health(readiness: Readiness) -> Arc<dyn NodeHealth> {
-    Arc::new(Ready(readiness))
+/// What kube-proxy's health answer goes by: whether everything the agent waits for at start has come, and whether the node
+/// stays.
+fn node_health(readiness: Readiness, local: LocalNodeStore) -> Arc<dyn NodeHealth> {
+    Arc::new(Ready { readiness, local })
+}
+
+#[cfg(test)]
+mod tests {
+    use hive::Hive;
+    use skep_datapath_config::NodeName;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_node_that_is_removed_is_leaving() {
+        let node = Cell::module("node", "Node")
+            .provide(Db::new)
+            .provide(|| NodeName::new("n1"))
+            .provide(node_health);
+        let hive = Hive::new([node, skep_node::cells::local_node()])
+            .root::<Arc<dyn NodeHealth>>()
+            .root::<LocalNodeStore>();
+        let running = hive::testing::start(hive).await;
+        let health: Arc<dyn NodeHealth> = running.get().unwrap();
+        let local: LocalNodeStore = running.get().unwrap();
+        assert!(!health.is_leaving());
+
+        local.update(|node| node.is_leaving = true).unwrap();
+
+        assert!(health.is_leaving());
+        running.stop().await.unwrap();
+    }
 }

@@ -11,7 +11,6 @@ use skep_clustermesh_suites as _;
 use skep_dynamic_config as _;
 use skep_health as _;
 use skep_k8s_apiserver as _;
-use skep_kvstore as _;
 use skep_loadbalancer_suites as _;
 use skep_mcsapi_coredns as _;
 use skep_metrics as _;

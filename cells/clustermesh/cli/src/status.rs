@@ -112,7 +112,9 @@ pub fn run(options: &Options, server: Server<'_>) -> Result<String, StatusError>
         host: server.host.to_owned(),
         cause,
     };
-    let clusters: Vec<RemoteClusterStatus> = serde_json::from_str(&body).map_err(model)?;
+    // Go writes an empty list as null.
+    let clusters: Option<Vec<RemoteClusterStatus>> = serde_json::from_str(&body).map_err(model)?;
+    let clusters = clusters.unwrap_or_default();
     let document = serde_json::from_str::<Value>(&body).map_err(model)?;
     match &options.output {
         None => Ok(text(server.title, &clusters, options.verbose, Timestamp::now())),

@@ -6,7 +6,7 @@
 //! - [`cell()`]: changes the ConfigMap of CoreDNS when the program starts, and restarts its Deployment;
 //! - [`exit_cell`]: ends the program after that.
 //!
-//! A Corefile that has what it needs is not changed, and nothing is restarted.
+//! A Corefile that names the zone of the cluster set is not changed, and nothing is restarted.
 
 mod cell;
 mod config;
@@ -18,7 +18,7 @@ mod update;
 
 pub use cell::{cell, exit_cell};
 pub use config::Config;
-pub use deployment::VersionError;
+pub use deployment::DeploymentError;
 pub use update::{CoreDns, Outcome, UpdateError};
 
 hive::catalogue!(cell);

@@ -13,12 +13,16 @@ use tokio::time::sleep;
 
 use crate::config::Config;
 use crate::corefile::{CorefileError, add_clusterset};
-use crate::deployment::{VersionError, check_version};
+use crate::deployment::{DeploymentError, check_running, check_version};
 
 const DEPLOYMENT: Kind = Kind::new("apps", "v1", "Deployment", "deployments", true);
 
 /// When the Corefile was changed, on the pods of CoreDNS: another value restarts them.
 const PATCHED_AT: &str = "clustermesh.cilium.io/autoPatchedAt";
+/// Who owns it.
+const FIELD_MANAGER: &str = "mcsapi-coredns-autocfg";
+/// The Corefile before the change, in the ConfigMap.
+const BACKUP: &str = "Corefile.cilium.bak";
 
 /// Attempts while others write the ConfigMap.
 const ATTEMPTS: u32 = 5;
@@ -39,14 +43,14 @@ pub enum UpdateError {
         #[source]
         cause: ApiError,
     },
-    /// The version of CoreDNS is not supported.
+    /// CoreDNS must be another version, or its Deployment must be resumed.
     #[error("Deployment `{name}`")]
-    Version {
+    Unsupported {
         /// Namespace and name.
         name: String,
         /// Cause.
         #[source]
-        cause: VersionError,
+        cause: DeploymentError,
     },
     /// The ConfigMap cannot be read. Check its name and the role of the service account.
     #[error("cannot read ConfigMap `{name}`")]
@@ -123,12 +127,15 @@ impl CoreDns {
         if !self.client.is_enabled() {
             return Err(UpdateError::Disabled);
         }
-        self.check_version().await?;
         let mut attempt = 1;
         loop {
-            let Some(patch) = self.plan().await? else {
+            let config_map = self.config_map().await?;
+            let deployment = self.deployment().await?;
+            self.supported(check_version(&deployment))?;
+            let Some(patch) = self.plan(&config_map)? else {
                 return Ok(Outcome::Unchanged);
             };
+            self.supported(check_running(&deployment))?;
             // A second run finds nothing to change: what a restart requires is checked before the change.
             self.restart(true).await?;
             match self.update(patch).await {
@@ -171,25 +178,34 @@ impl CoreDns {
         Ok(object.to_value()?)
     }
 
-    async fn check_version(&self) -> Result<(), UpdateError> {
-        let name = self.deployment_name();
-        let deployment = match self.read(&DEPLOYMENT, &self.config.coredns_deployment_name).await {
-            Ok(deployment) => deployment,
-            Err(cause) => return Err(UpdateError::Deployment { name, cause }),
-        };
-        check_version(&deployment).map_err(|cause| UpdateError::Version { name, cause })
+    async fn config_map(&self) -> Result<Arc<Value>, UpdateError> {
+        let config_map = self
+            .read(&Kind::CONFIG_MAP, &self.config.coredns_configmap_name)
+            .await;
+        config_map.map_err(|cause| UpdateError::ConfigMap {
+            name: self.config_map_name(),
+            cause,
+        })
+    }
+
+    async fn deployment(&self) -> Result<Arc<Value>, UpdateError> {
+        let deployment = self.read(&DEPLOYMENT, &self.config.coredns_deployment_name).await;
+        deployment.map_err(|cause| UpdateError::Deployment {
+            name: self.deployment_name(),
+            cause,
+        })
+    }
+
+    fn supported(&self, checked: Result<(), DeploymentError>) -> Result<(), UpdateError> {
+        checked.map_err(|cause| UpdateError::Unsupported {
+            name: self.deployment_name(),
+            cause,
+        })
     }
 
     /// The change of the ConfigMap, if it needs one. It fails when the ConfigMap is changed meanwhile.
-    async fn plan(&self) -> Result<Option<Value>, UpdateError> {
+    fn plan(&self, config_map: &Value) -> Result<Option<Value>, UpdateError> {
         let name = self.config_map_name();
-        let config_map = match self
-            .read(&Kind::CONFIG_MAP, &self.config.coredns_configmap_name)
-            .await
-        {
-            Ok(config_map) => config_map,
-            Err(cause) => return Err(UpdateError::ConfigMap { name, cause }),
-        };
         let Some(corefile) = config_map["data"]["Corefile"].as_str() else {
             return Err(UpdateError::NoCorefile { name });
         };
@@ -199,9 +215,9 @@ impl CoreDns {
             &self.config.coredns_clusterset_domain,
         );
         match changed {
-            Ok(Some(corefile)) => Ok(Some(json!({
+            Ok(Some(changed)) => Ok(Some(json!({
                 "metadata": { "resourceVersion": config_map["metadata"]["resourceVersion"] },
-                "data": { "Corefile": corefile },
+                "data": { "Corefile": changed, BACKUP: corefile },
             }))),
             Ok(None) => Ok(None),
             Err(cause) => Err(UpdateError::Corefile { name, cause }),
@@ -244,17 +260,23 @@ impl CoreDns {
 
     async fn restart(&self, dry_run: bool) -> Result<(), UpdateError> {
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let patch = json!({ "spec": { "template": { "metadata": { "annotations": { PATCHED_AT: now } } } } });
-        let options = WriteOptions {
-            dry_run,
-            ..WriteOptions::default()
-        };
         let Config {
             coredns_namespace: namespace,
             coredns_deployment_name: name,
             ..
         } = &self.config;
-        let patch = Patch::Merge(patch);
+        let patch = Patch::Apply(json!({
+            "apiVersion": DEPLOYMENT.api_version(),
+            "kind": DEPLOYMENT.kind,
+            "metadata": { "namespace": namespace, "name": name },
+            "spec": { "template": { "metadata": { "annotations": { PATCHED_AT: now } } } },
+        }));
+        let options = WriteOptions {
+            field_manager: FIELD_MANAGER.to_owned(),
+            force: true,
+            dry_run,
+            ..WriteOptions::default()
+        };
         let patched = self
             .client
             .patch(&DEPLOYMENT, namespace, name, Subresource::None, &patch, &options)

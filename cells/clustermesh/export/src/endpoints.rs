@@ -4,12 +4,12 @@
 //! Requires: clients of Kubernetes and of the key-value store, the tables of this crate. Provides: an [`Exported`].
 //!
 //! For a moment two endpoints may claim one address: a pod was replaced, and the address used again. The one that claimed
-//! it last is published, by resource versions. When it is gone the other one is, so that the order in which their events
-//! arrive decides nothing.
+//! it first is published, by resource versions, as Cilium does. When it is gone, or leaves the address, the next one is. The
+//! order in which their events arrive decides nothing.
 
 mod row;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use statedb::{Db, Obj, Snapshot, Table, WatchSet};
 
 use crate::exporter::{Exported, Exporter, ExporterParams};
 use crate::namespaces::{NamespaceRow, Namespaces};
+use crate::parts::Faults;
 use crate::settings::ExportSettings;
 use crate::source::{Dirty, Followed, Source};
 
@@ -66,7 +67,7 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
             namespaces: Namespaces::new(&namespaces, db, &settings),
             endpoints: Followed::new(&endpoints, db),
             claimed: HashMap::new(),
-            faults: BTreeMap::new(),
+            faults: Faults::default(),
         })
     })
 }
@@ -77,8 +78,7 @@ struct Endpoints {
     endpoints: Followed<EndpointRow>,
     /// The addresses that an endpoint claimed when it was last looked at.
     claimed: HashMap<Str, Box<[IpAddr]>>,
-    /// Entries of slices that are invalid.
-    faults: BTreeMap<Str, String>,
+    faults: Faults,
 }
 
 fn text(ip: IpAddr) -> Str {
@@ -86,13 +86,17 @@ fn text(ip: IpAddr) -> Str {
 }
 
 impl Endpoints {
-    /// Who owns an address: of those in shared namespaces the one that claimed it last.
+    /// Who owns an address: of those in shared namespaces the one that claimed it first.
     fn owner<'a>(&'a self, snapshot: &'a Snapshot, ip: IpAddr) -> Option<&'a Obj<EndpointRow>> {
-        let endpoints = &self.endpoints.table;
-        endpoints
-            .list(snapshot, EndpointRow::BY_ADDRESS.key(&ip))
-            .filter(|row| self.namespaces.is_shared(&row.namespace))
-            .max_by(|a, b| (a.claimed(ip), &a.name).cmp(&(b.claimed(ip), &b.name)))
+        let rows = self
+            .endpoints
+            .table
+            .list(snapshot, EndpointRow::BY_ADDRESS.key(&ip));
+        let claims = rows.filter_map(|row| {
+            let shared = self.namespaces.shared_since(&row.namespace)?;
+            Some(((shared, row.claimed(ip), &row.name), row))
+        });
+        claims.min_by(|(a, _), (b, _)| a.cmp(b)).map(|(_, row)| row)
     }
 }
 
@@ -111,14 +115,10 @@ impl Source for Endpoints {
             ..
         } = self;
         endpoints.changed(snapshot, dirty, |dirty, row, is_deleted| {
+            faults.note(&row.name, row.fault.as_deref().filter(|_| !is_deleted));
             let before = if is_deleted {
-                faults.remove(&row.name);
                 claimed.remove(&row.name)
             } else {
-                match &row.fault {
-                    Some(fault) => faults.insert(row.name.clone(), format!("`{}`: {fault}", row.name)),
-                    None => faults.remove(&row.name),
-                };
                 claimed.insert(row.name.clone(), row.addresses().collect())
             };
             dirty.names.extend(before.into_iter().flatten().map(text));
@@ -129,11 +129,10 @@ impl Source for Endpoints {
             *claimed = rows()
                 .map(|row| (row.name.clone(), row.addresses().collect()))
                 .collect();
-            let invalid = rows().filter_map(|row| {
-                let fault = row.fault.as_ref()?;
-                Some((row.name.clone(), format!("`{}`: {fault}", row.name)))
-            });
-            *faults = invalid.collect();
+            faults.clear();
+            for row in rows() {
+                faults.note(&row.name, row.fault.as_deref());
+            }
         }
     }
 
@@ -160,6 +159,6 @@ impl Source for Endpoints {
     }
 
     fn faults(&self) -> Vec<String> {
-        self.faults.values().cloned().collect()
+        self.faults.texts()
     }
 }

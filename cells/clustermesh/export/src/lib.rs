@@ -27,6 +27,7 @@ pub mod identities;
 mod namespaces;
 pub mod nodes;
 mod objects;
+mod parts;
 pub mod service_exports;
 pub mod services;
 mod settings;

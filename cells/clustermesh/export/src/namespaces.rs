@@ -46,8 +46,13 @@ impl Row for NamespaceRow {
 pub(crate) struct Namespaces {
     rows: Followed<NamespaceRow>,
     default: bool,
-    shared: HashMap<Str, bool>,
+    /// By name: since which turn a namespace is shared; `None`: it is not.
+    shared: HashMap<Str, Option<Turn>>,
+    turns: Turn,
 }
+
+/// How often namespaces had become shared before; 0 for those that have been since they are known.
+pub(crate) type Turn = u64;
 
 impl Namespaces {
     pub(crate) fn new(table: &Table<NamespaceRow>, db: &Db, settings: &ExportSettings) -> Self {
@@ -55,6 +60,7 @@ impl Namespaces {
             rows: Followed::new(table, db),
             default: settings.clustermesh_default_global_namespace,
             shared: HashMap::new(),
+            turns: 0,
         }
     }
 
@@ -65,36 +71,37 @@ impl Namespaces {
             rows,
             default,
             shared,
+            turns,
         } = self;
         rows.changed(snapshot, dirty, |_, row, is_deleted| {
-            let before = if is_deleted {
-                shared.remove(&row.name)
+            let before = shared.get(&row.name).copied();
+            if is_deleted {
+                shared.remove(&row.name);
             } else {
-                let is_shared = is_global_namespace(row.global.as_deref(), *default);
-                let before = shared.insert(row.name.clone(), is_shared);
-                if before == Some(is_shared) {
-                    return;
-                }
-                before
-            };
-            if !is_deleted || before.is_some() {
+                shared.insert(row.name.clone(), turn(before, row, *default, turns));
+            }
+            let is_shared = |turn: Option<Option<Turn>>| turn.map(|turn| turn.is_some());
+            if is_shared(before) != is_shared(shared.get(&row.name).copied()) {
                 changed.insert(row.name.clone());
             }
         });
         if dirty.all {
-            shared.clear();
+            let before = std::mem::take(shared);
             for row in rows.table.all(snapshot) {
-                shared.insert(
-                    row.name.clone(),
-                    is_global_namespace(row.global.as_deref(), *default),
-                );
+                let before = before.get(&row.name).copied();
+                shared.insert(row.name.clone(), turn(before, row, *default, turns));
             }
         }
         changed
     }
 
     pub(crate) fn is_shared(&self, namespace: &str) -> bool {
-        self.shared.get(namespace).copied().unwrap_or_default()
+        self.shared_since(namespace).is_some()
+    }
+
+    /// Since which turn a namespace is shared: what is in it is published as if it had been made then.
+    pub(crate) fn shared_since(&self, namespace: &str) -> Option<Turn> {
+        self.shared.get(namespace).copied().flatten()
     }
 
     pub(crate) fn watch(&self, snapshot: &Snapshot, watches: &mut WatchSet) {
@@ -104,4 +111,19 @@ impl Namespaces {
     pub(crate) fn is_complete(&self, snapshot: &Snapshot) -> bool {
         self.rows.is_complete(snapshot)
     }
+}
+
+/// The turn of a namespace, by what it was before.
+fn turn(before: Option<Option<Turn>>, row: &NamespaceRow, default: bool, turns: &mut Turn) -> Option<Turn> {
+    if !is_global_namespace(row.global.as_deref(), default) {
+        return None;
+    }
+    Some(match before {
+        None => 0,
+        Some(Some(turn)) => turn,
+        Some(None) => {
+            *turns += 1;
+            *turns
+        }
+    })
 }

@@ -14,6 +14,7 @@ use skep_k8s_types::slim::Str;
 use statedb::{Db, Snapshot, Table, WatchSet};
 
 use crate::exporter::{Exported, Exporter, ExporterParams};
+use crate::parts::Faults;
 use crate::source::{Dirty, Followed, Source};
 
 pub(crate) use row::NodeRow;
@@ -40,35 +41,57 @@ fn start(exporter: Arc<NodeExporter>, nodes: Table<NodeRow>) -> Result<(), Spawn
     exporter.0.start(move |db| Some(Nodes::new(&nodes, db)))
 }
 
-struct Nodes(Followed<NodeRow>);
+struct Nodes {
+    nodes: Followed<NodeRow>,
+    faults: Faults,
+}
 
 impl Nodes {
     fn new(nodes: &Table<NodeRow>, db: &Db) -> Self {
-        Self(Followed::new(nodes, db))
+        Self {
+            nodes: Followed::new(nodes, db),
+            faults: Faults::default(),
+        }
     }
 }
 
 impl Source for Nodes {
     fn changed(&mut self, snapshot: &Snapshot, dirty: &mut Dirty) {
-        self.0.changed(snapshot, dirty, |dirty, row, _| {
+        let Self { nodes, faults } = self;
+        nodes.changed(snapshot, dirty, |dirty, row, is_deleted| {
+            faults.note(&row.name, row.fault.as_deref().filter(|_| !is_deleted));
             dirty.names.insert(row.name.clone());
         });
+        if dirty.all {
+            faults.clear();
+            for row in nodes.table.all(snapshot) {
+                faults.note(&row.name, row.fault.as_deref());
+            }
+        }
     }
 
     fn watch(&self, snapshot: &Snapshot, watches: &mut WatchSet) {
-        self.0.watch(snapshot, watches);
+        self.nodes.watch(snapshot, watches);
     }
 
     fn is_complete(&self, snapshot: &Snapshot) -> bool {
-        self.0.is_complete(snapshot)
+        self.nodes.is_complete(snapshot)
     }
 
     fn names(&self, snapshot: &Snapshot) -> BTreeSet<Str> {
-        self.0.table.all(snapshot).map(|row| row.name.clone()).collect()
+        self.nodes
+            .table
+            .all(snapshot)
+            .map(|row| row.name.clone())
+            .collect()
     }
 
     fn value(&self, snapshot: &Snapshot, name: &str) -> Result<Option<Vec<u8>>, ValueError> {
-        let row = self.0.table.get(snapshot, NodeRow::BY_NAME.key(name));
+        let row = self.nodes.table.get(snapshot, NodeRow::BY_NAME.key(name));
         row.map(|row| row.value.encode()).transpose()
+    }
+
+    fn faults(&self) -> Vec<String> {
+        self.faults.texts()
     }
 }

@@ -17,6 +17,7 @@ use skep_k8s_types::slim::Str;
 use statedb::{Db, Snapshot, WatchSet};
 
 use crate::exporter::{Exported, Exporter, ExporterParams};
+use crate::parts::Faults;
 use crate::settings::ExportSettings;
 use crate::source::{Dirty, Source};
 
@@ -72,6 +73,8 @@ struct Services {
     inputs: ServiceInputs,
     /// Services of slices as they were last looked at.
     services_of: HashMap<Str, Str>,
+    /// Of services and of slices: a service and a slice may have the same name.
+    faults: [Faults; 2],
 }
 
 impl Services {
@@ -80,6 +83,7 @@ impl Services {
             cluster,
             inputs: ServiceInputs::new(tables, db, settings),
             services_of: HashMap::new(),
+            faults: Default::default(),
         }
     }
 }
@@ -87,7 +91,10 @@ impl Services {
 impl Source for Services {
     fn changed(&mut self, snapshot: &Snapshot, dirty: &mut Dirty) {
         let Self {
-            inputs, services_of, ..
+            inputs,
+            services_of,
+            faults: [of_services, of_slices],
+            ..
         } = self;
         let ServiceInputs {
             namespaces,
@@ -100,10 +107,12 @@ impl Source for Services {
                 .list(snapshot, ServiceRow::BY_NAMESPACE.key(&namespace));
             dirty.names.extend(rows.map(|row| row.name.clone()));
         }
-        services.changed(snapshot, dirty, |dirty, row, _| {
+        services.changed(snapshot, dirty, |dirty, row, is_deleted| {
+            of_services.note(&row.name, row.fault.as_deref().filter(|_| !is_deleted));
             dirty.names.insert(row.name.clone());
         });
         slices.changed(snapshot, dirty, |dirty, row, is_deleted| {
+            of_slices.note(&row.name, row.fault.as_deref().filter(|_| !is_deleted));
             let before = if is_deleted {
                 services_of.remove(&row.name)
             } else {
@@ -113,8 +122,18 @@ impl Source for Services {
             dirty.names.insert(row.service.clone());
         });
         if dirty.all {
-            let rows = slices.table.all(snapshot);
-            *services_of = rows.map(|row| (row.name.clone(), row.service.clone())).collect();
+            let rows = || slices.table.all(snapshot);
+            *services_of = rows()
+                .map(|row| (row.name.clone(), row.service.clone()))
+                .collect();
+            of_services.clear();
+            for row in services.table.all(snapshot) {
+                of_services.note(&row.name, row.fault.as_deref());
+            }
+            of_slices.clear();
+            for row in rows() {
+                of_slices.note(&row.name, row.fault.as_deref());
+            }
         }
     }
 
@@ -148,5 +167,9 @@ impl Source for Services {
             slice.add_backends(&mut service)?;
         }
         service.encode().map(Some)
+    }
+
+    fn faults(&self) -> Vec<String> {
+        self.faults.iter().flat_map(Faults::texts).collect()
     }
 }

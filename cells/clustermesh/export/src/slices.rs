@@ -13,6 +13,7 @@ use skep_k8s_types::slim::Str;
 use statedb::{Db, Snapshot, WatchSet};
 
 use crate::exporter::{Exported, Exporter, ExporterParams};
+use crate::parts::Faults;
 use crate::services::{ServiceInputs, ServiceRow, ServiceTables, SliceRow};
 use crate::settings::ExportSettings;
 use crate::source::{Dirty, Source};
@@ -66,6 +67,7 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
 struct Slices {
     cluster: ClusterInfo,
     inputs: ServiceInputs,
+    faults: Faults,
 }
 
 impl Slices {
@@ -73,6 +75,7 @@ impl Slices {
         Self {
             cluster,
             inputs: ServiceInputs::new(tables, db, settings),
+            faults: Faults::default(),
         }
     }
 }
@@ -84,6 +87,7 @@ impl Source for Slices {
             services,
             slices,
         } = &mut self.inputs;
+        let faults = &mut self.faults;
         let table = &slices.table;
         let slices_of = |service: &str| {
             let rows = table.list(snapshot, SliceRow::BY_SERVICE.key(service));
@@ -100,9 +104,16 @@ impl Source for Slices {
         services.changed(snapshot, dirty, |dirty, row, _| {
             dirty.names.extend(slices_of(&row.name));
         });
-        slices.changed(snapshot, dirty, |dirty, row, _| {
+        slices.changed(snapshot, dirty, |dirty, row, is_deleted| {
+            faults.note(&row.name, row.fault.as_deref().filter(|_| !is_deleted));
             dirty.names.insert(row.name.clone());
         });
+        if dirty.all {
+            faults.clear();
+            for row in slices.table.all(snapshot) {
+                faults.note(&row.name, row.fault.as_deref());
+            }
+        }
     }
 
     fn watch(&self, snapshot: &Snapshot, watches: &mut WatchSet) {
@@ -140,5 +151,9 @@ impl Source for Slices {
         slice.cluster = Some(self.cluster.name.to_string());
         slice.cluster_id = Some(self.cluster.id);
         Ok(Some(slice.encode_value()))
+    }
+
+    fn faults(&self) -> Vec<String> {
+        self.faults.texts()
     }
 }

@@ -109,8 +109,8 @@ fn services(
         .build(&params.db)?;
     let (cluster, has_exports) = (cluster.info(), crds.clustermesh_enable_mcs_api);
     let source = Arc::new(params.all::<Service>().labels(settings.services()?));
-    let reflector = Reflector::fallible(REFLECTOR, table.clone(), source, move |service: &Arc<Service>| {
-        ServiceRow::new(&cluster, has_exports, service).map(Some)
+    let reflector = Reflector::new(REFLECTOR, table.clone(), source, move |service: &Arc<Service>| {
+        Some(ServiceRow::new(&cluster, has_exports, service))
     });
     params.follow(&table, reflector)
 }
@@ -121,7 +121,7 @@ fn slices(params: TableParams, settings: Cfg<ExportSettings>) -> Result<Table<Sl
         .index(SliceRow::BY_SERVICE)
         .build(&params.db)?;
     let source = Arc::new(params.all::<EndpointSlice>().labels(settings.slices()?));
-    let reflector = Reflector::fallible(REFLECTOR, table.clone(), source, SliceRow::new);
+    let reflector = Reflector::new(REFLECTOR, table.clone(), source, SliceRow::new);
     params.follow(&table, reflector)
 }
 
@@ -131,8 +131,8 @@ fn nodes(params: TableParams, cluster: Cfg<ClusterSettings>) -> Result<Table<Nod
         .build(&params.db)?;
     let cluster = cluster.info();
     let source = Arc::new(params.all::<CiliumNode>());
-    let reflector = Reflector::fallible(REFLECTOR, table.clone(), source, move |node: &Arc<CiliumNode>| {
-        NodeRow::new(&cluster, node).map(Some)
+    let reflector = Reflector::new(REFLECTOR, table.clone(), source, move |node: &Arc<CiliumNode>| {
+        Some(NodeRow::new(&cluster, node))
     })
     .skip_same(NodeRow::same);
     params.follow(&table, reflector)

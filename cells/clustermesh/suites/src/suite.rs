@@ -39,10 +39,8 @@ fn assemble_suite(setup: Setup) -> Assembling {
 fn hive(choices: &Choices) -> Hive {
     load_balancer(choices)
         .with(clusters::cell())
-        .with(skep_kvstore::command::cell())
-        .with(skep_kvstore::command::write_commands())
+        .with(skep_clustermesh_types::command::suite_commands())
         .with(skep_kvstore::table::cell("__all__"))
-        .with(skep_clustermesh_types::command::cell())
         .with(skep_datapath_config::cluster::cell())
         .with(skep_clustermesh::cell())
         .with(skep_clustermesh::services::cell())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The scripts of this crate's suite, each a test.
+//! The scripts of this crate's suites, each a test.
 
 use skep_clustermesh_suites as _;
 

@@ -17,6 +17,15 @@ pub fn cell() -> Cell {
     Cell::module("endpointslice-form", "Endpoint slices as JSON").provide(form)
 }
 
+/// All commands on the key-value store, for suites of scripts: in each of them endpoint slices are JSON.
+pub fn suite_commands() -> Cell {
+    Cell::group([
+        skep_kvstore::command::cell(),
+        skep_kvstore::command::write_commands(),
+        cell(),
+    ])
+}
+
 fn form() -> Member<Arc<dyn ValueForm>> {
     Member(Arc::new(Slices))
 }

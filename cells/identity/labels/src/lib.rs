@@ -27,6 +27,8 @@ mod filter;
 mod pattern;
 mod prefix_file;
 
+use std::collections::BTreeMap;
+
 use skep_identity::{Label, LabelSource, Labels};
 
 #[cfg(feature = "hive")]
@@ -39,6 +41,54 @@ pub use prefix_file::PrefixFileError;
 const NAMESPACE_LABELS: &str = "io.cilium.k8s.namespace.labels.";
 /// Key of the label whose value is the service account.
 const SERVICE_ACCOUNT: &str = "io.cilium.k8s.policy.serviceaccount";
+
+/// Key of the label whose value are the named ports of a pod, and the longest value.
+const NAMED_PORTS: &str = "io.cilium.k8s.named-ports";
+const LONGEST_VALUE: usize = 63;
+
+/// The labels for the named ports of the containers of a pod: name, protocol (TCP if empty), number. Agents of Cilium 1.20 give
+/// identities with them to new pods, whatever the filter of labels says. Init containers do not count.
+///
+/// ```
+/// let labels = skep_identity_labels::named_port_labels([("http", "", 8080), ("dns", "UDP", 53)]);
+///
+/// assert_eq!(labels[0].to_string(), "gen:io.cilium.k8s.named-ports=dns.UDP.53_http.TCP.8080");
+/// ```
+pub fn named_port_labels<'a>(ports: impl IntoIterator<Item = (&'a str, &'a str, i32)>) -> Vec<Label> {
+    let named = ports.into_iter().filter(|(name, _, port)| {
+        let is_number = (1..=i32::from(u16::MAX)).contains(port);
+        !name.is_empty() && is_number
+    });
+    // Names are unique; of two ports with one name the last counts.
+    let named: BTreeMap<String, String> = named
+        .map(|(name, protocol, port)| {
+            let protocol = match protocol {
+                "" => "TCP".to_owned(),
+                protocol => protocol.to_uppercase(),
+            };
+            let name = name.to_lowercase();
+            (name.clone(), format!("{name}.{protocol}.{port}"))
+        })
+        .collect();
+    let mut values: Vec<String> = Vec::new();
+    for port in named.into_values() {
+        match values.last_mut() {
+            Some(value) if value.len() + 1 + port.len() <= LONGEST_VALUE => {
+                value.push('_');
+                value.push_str(&port);
+            }
+            _ => values.push(port),
+        }
+    }
+    let label = |(index, value): (usize, &String)| {
+        let key = match index {
+            0 => NAMED_PORTS.to_owned(),
+            index => format!("{NAMED_PORTS}-{index}"),
+        };
+        Label::new("gen".into(), &key, value).ok()
+    };
+    values.iter().enumerate().filter_map(label).collect()
+}
 
 /// What the labels of a pod's identity are made of.
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +153,35 @@ mod tests {
             pod.identity(&LabelFilter::default()).to_string(),
             "k8s:io.cilium.k8s.policy.cluster=alder;k8s:io.cilium.k8s.policy.serviceaccount=cart;\
              k8s:io.kubernetes.pod.namespace=shop;"
+        );
+    }
+
+    #[test]
+    fn named_ports_are_sorted_and_continued_in_further_labels() {
+        let texts = |ports: &[(&str, &str, i32)]| {
+            let labels = named_port_labels(ports.iter().copied());
+            labels.iter().map(Label::to_string).collect::<Vec<_>>()
+        };
+        let unnamed = [("", "TCP", 80), ("zero", "TCP", 0)];
+        assert_eq!(texts(&unnamed), [""; 0]);
+
+        // 63 characters fit, 64 do not.
+        let three = [
+            ("metrics-of-abcd", "TCP", 1234),
+            ("b", "sctp", 65535),
+            ("admin-interface", "UDP", 10001),
+        ];
+        let mut four = three.to_vec();
+        four.push(("z", "TCP", 1));
+        assert_eq!(
+            texts(&three),
+            ["gen:io.cilium.k8s.named-ports=admin-interface.UDP.10001_b.SCTP.65535_metrics-of-abcd.TCP.1234"]
+        );
+        assert_eq!(texts(&four)[1], "gen:io.cilium.k8s.named-ports-1=z.TCP.1");
+        four[0].0 = "metrics-of-abcde";
+        assert_eq!(
+            texts(&four)[1],
+            "gen:io.cilium.k8s.named-ports-1=metrics-of-abcde.TCP.1234_z.TCP.1"
         );
     }
 

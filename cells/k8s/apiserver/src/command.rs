@@ -197,6 +197,8 @@ fn shows(inv: &Invocation, field: &str) -> bool {
 fn redacted(object: &Value, inv: &Invocation) -> Value {
     let mut copy = sorted(object);
     let metadata = object::metadata_mut(&mut copy);
+    // They have the times of changes.
+    metadata.shift_remove("managedFields");
     for (key, name) in [("uid", "uid"), ("resourceVersion", "resource-version")] {
         if !shows(inv, name) {
             metadata.shift_remove(key);

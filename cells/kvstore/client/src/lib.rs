@@ -9,7 +9,7 @@
 //!
 //! Feature `hive` adds `cell` (cells around a client), the writer of the heartbeat and metrics; feature `api` adds `probe`,
 //! the part of the agent's status; feature `script` adds `command`, commands of scripts and of the shell, and `table`, the
-//! keys of a store as a table; `suites` adds the script suite `kvstore`. Feature `testing` adds `testing`: the suite that every store passes, and a store that fails on purpose.
+//! keys of a store as a table. Feature `testing` adds `testing`: the suite that every store passes, and a store that fails on purpose.
 
 mod backend;
 mod backoff;
@@ -30,8 +30,6 @@ mod operation;
 mod options;
 #[cfg(feature = "api")]
 pub mod probe;
-#[cfg(feature = "suites")]
-mod suite;
 #[cfg(feature = "script")]
 pub mod table;
 #[cfg(any(test, feature = "testing"))]

@@ -10,7 +10,8 @@ mod watched;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use skep_identity_labels::{LabelFilter, PodLabels};
+use skep_identity::Label;
+use skep_identity_labels::{LabelFilter, PodLabels, named_port_labels};
 use skep_k8s_crds::endpoint::CoreCiliumEndpoint;
 use skep_k8s_crds::shared::{AddressPair, EncryptionSpec, EndpointNetworking, Integer, NamedPort};
 use skep_k8s_types::ObjectKey;
@@ -27,8 +28,10 @@ struct Known {
     service_account: Str,
     node: Str,
     entry: CoreCiliumEndpoint,
-    /// The text of the labels of its identity.
-    set: Option<String>,
+    named_ports: Vec<Label>,
+    /// The texts of the labels that its identity may have, the likeliest first: with its named ports, as agents of Cilium 1.20
+    /// have it, and without them.
+    sets: Vec<String>,
 }
 
 /// What a node has of its endpoints.
@@ -85,7 +88,8 @@ impl Pods {
     pub(crate) fn entry(&self, key: &ObjectKey) -> Option<CoreCiliumEndpoint> {
         let pod = self.pods.get(key)?;
         let node = self.nodes.get(&pod.node)?;
-        let id = *self.ids.get(pod.set.as_ref()?)?.first()?;
+        let mut ids = pod.sets.iter().filter_map(|set| self.ids.get(set)?.first());
+        let id = *ids.next()?;
         let mut entry = pod.entry.clone();
         entry.id = Some(id);
         entry.encryption = Some(EncryptionSpec {
@@ -104,9 +108,10 @@ impl Pods {
             service_account: pod.spec.service_account_name.clone(),
             node: pod.spec.node_name.clone(),
             entry,
-            set: None,
+            named_ports: named_port_labels(ports(pod)),
+            sets: Vec::new(),
         };
-        known.set = self.labels_of(&key, &known);
+        known.sets = self.labels_of(&key, &known);
         self.changed.insert(key.clone());
         self.pods.insert(key, known);
     }
@@ -128,9 +133,9 @@ impl Pods {
             .cloned()
             .collect();
         for key in keys {
-            let set = self.pods.get(&key).and_then(|pod| self.labels_of(&key, pod));
+            let sets = self.pods.get(&key).map(|pod| self.labels_of(&key, pod));
             if let Some(pod) = self.pods.get_mut(&key) {
-                pod.set = set;
+                pod.sets = sets.unwrap_or_default();
                 self.changed.insert(key);
             }
         }
@@ -196,13 +201,16 @@ impl Pods {
         let with_set = self
             .pods
             .iter()
-            .filter(|(_, pod)| pod.set.as_deref() == Some(set));
+            .filter(|(_, pod)| pod.sets.iter().any(|own| own == set));
         self.changed.extend(with_set.map(|(key, _)| key.clone()));
     }
 
-    /// The labels of the identity of a pod; `None` as long as its namespace is not known.
-    fn labels_of(&self, key: &ObjectKey, pod: &Known) -> Option<String> {
-        let namespace: Vec<(&str, &str)> = self.namespaces.get(&key.namespace)?.iter().collect();
+    /// The labels of the identity of a pod; none as long as its namespace is not known.
+    fn labels_of(&self, key: &ObjectKey, pod: &Known) -> Vec<String> {
+        let Some(namespace) = self.namespaces.get(&key.namespace) else {
+            return Vec::new();
+        };
+        let namespace: Vec<(&str, &str)> = namespace.iter().collect();
         let own: Vec<(&str, &str)> = pod.labels.iter().collect();
         let labels = PodLabels {
             namespace: &key.namespace,
@@ -211,8 +219,20 @@ impl Pods {
             service_account: &pod.service_account,
             labels: &own,
         };
-        Some(labels.identity(&self.filter).to_string())
+        let labels = labels.identity(&self.filter);
+        let mut sets = vec![labels.to_string()];
+        if !pod.named_ports.is_empty() {
+            let with_ports: skep_identity::Labels = labels.iter().chain(&pod.named_ports).cloned().collect();
+            sets.insert(0, with_ports.to_string());
+        }
+        sets
     }
+}
+
+/// Name, protocol and number of the ports of the containers of a pod.
+fn ports(pod: &Pod) -> impl Iterator<Item = (&str, &str, i32)> {
+    let ports = pod.spec.containers.iter().flat_map(|container| &container.ports);
+    ports.map(|port| (port.name.as_str(), port.protocol.as_str(), port.container_port))
 }
 
 /// The part of an endpoint that its pod says; `None` for a pod that has none.

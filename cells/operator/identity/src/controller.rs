@@ -11,6 +11,7 @@ use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt, StreamExt};
 use hive::Health;
 use skep_identity::Labels;
+use skep_identity_labels::named_port_labels;
 use skep_k8s_client::{
     Api, ApiError, Backoff, Client, ListOptions, ObjectEvent, Subresource, WatchState, WatcherEvent,
     WriteOptions, watcher,
@@ -227,8 +228,9 @@ impl Controller {
     fn set_pod(&mut self, pod: &Pod) {
         let key = ObjectKey::of(pod);
         if pod.has_identity() {
+            let ports = named_port_labels(pod.ports());
             self.world
-                .set_pod(key, pod.metadata.labels.iter(), pod.service_account());
+                .set_pod(key, pod.metadata.labels.iter(), pod.service_account(), ports);
         } else {
             self.world.remove_pod(&key);
         }

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use skep_identity::{Label, Labels};
 use skep_k8s_types::resource;
-use skep_k8s_types::slim::{self, CiliumIdentity, Metadata, PodPhase, Str};
+use skep_k8s_types::slim::{self, CiliumIdentity, ContainerPort, Metadata, PodPhase, Str};
 use skep_operator_gc::HEARTBEAT;
 
 /// `v1/Pod`: its labels and its service account.
@@ -22,6 +22,13 @@ pub(crate) struct Pod {
 struct PodSpec {
     service_account_name: Option<Str>,
     host_network: Option<bool>,
+    containers: Option<Box<[Container]>>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Container {
+    ports: Option<Box<[ContainerPort]>>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -35,6 +42,13 @@ impl Pod {
     pub(crate) fn has_identity(&self) -> bool {
         let has_ended = matches!(self.status.phase, PodPhase::Succeeded | PodPhase::Failed);
         !has_ended && self.spec.host_network != Some(true)
+    }
+
+    /// Name, protocol and number of the ports of its containers.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (&str, &str, i32)> {
+        let containers = self.spec.containers.iter().flatten();
+        let ports = containers.flat_map(|container| container.ports.iter().flatten());
+        ports.map(|port| (port.name.as_str(), port.protocol.as_str(), port.container_port))
     }
 
     pub(crate) fn service_account(&self) -> &str {

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use skep_identity::{IdentityRange, Labels, NumericIdentity};
+use skep_identity::{IdentityRange, Label, Labels, NumericIdentity};
 use skep_identity_labels::{LabelFilter, PodLabels};
 use skep_k8s_types::ObjectKey;
 use tokio::time::Instant;
@@ -41,8 +41,10 @@ pub struct World {
 struct Pod {
     labels: Pairs,
     service_account: Box<str>,
-    /// Its label set; `None` as long as its namespace is not known.
-    set: Option<Arc<str>>,
+    named_ports: Box<[Label]>,
+    /// Its label sets: without and with its named ports, as agents use one or the other. None as long as its namespace is not
+    /// known.
+    sets: Vec<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -86,20 +88,22 @@ impl World {
         key: ObjectKey,
         labels: impl IntoIterator<Item = (&'a str, &'a str)>,
         service_account: &str,
+        named_ports: Vec<Label>,
     ) {
-        let old = self.pods.remove(&key).and_then(|pod| pod.set);
+        let old = self.pods.remove(&key).map(|pod| pod.sets);
         let mut pod = Pod {
             labels: pairs(labels),
             service_account: service_account.into(),
-            set: None,
+            named_ports: named_ports.into(),
+            sets: Vec::new(),
         };
         let wanted = self.labels_of(&key, &pod);
-        pod.set = wanted.map(|labels| self.want(labels));
+        pod.sets = wanted.into_iter().map(|labels| self.want(labels)).collect();
         let of_namespace = self.by_namespace.entry(Box::from(&*key.namespace));
         of_namespace.or_default().insert(key.clone());
         self.pods.insert(key, pod);
         // After the new one: that may be the same.
-        self.unwant(old);
+        self.unwant(old.unwrap_or_default());
     }
 
     /// A pod is gone, or needs no identity any longer.
@@ -113,7 +117,7 @@ impl World {
                 self.by_namespace.remove(&*key.namespace);
             }
         }
-        self.unwant(pod.set);
+        self.unwant(pod.sets);
     }
 
     /// A namespace is new, or has changed.
@@ -253,16 +257,18 @@ impl World {
         for key in pods.cloned().collect::<Vec<_>>() {
             let Some(pod) = self.pods.get(&key) else { continue };
             let labels = self.labels_of(&key, pod);
-            let set = labels.map(|labels| self.want(labels));
+            let sets = labels.into_iter().map(|labels| self.want(labels)).collect();
             if let Some(pod) = self.pods.get_mut(&key) {
-                let old = std::mem::replace(&mut pod.set, set);
+                let old = std::mem::replace(&mut pod.sets, sets);
                 self.unwant(old);
             }
         }
     }
 
-    fn labels_of(&self, key: &ObjectKey, pod: &Pod) -> Option<Labels> {
-        let namespace = self.namespaces.get(&*key.namespace)?;
+    fn labels_of(&self, key: &ObjectKey, pod: &Pod) -> Vec<Labels> {
+        let Some(namespace) = self.namespaces.get(&*key.namespace) else {
+            return Vec::new();
+        };
         let labels = PodLabels {
             namespace: &key.namespace,
             namespace_labels: &borrowed(namespace),
@@ -270,7 +276,11 @@ impl World {
             service_account: &pod.service_account,
             labels: &borrowed(&pod.labels),
         };
-        Some(labels.identity(&self.filter))
+        let labels = labels.identity(&self.filter);
+        let ports = &pod.named_ports;
+        let with_ports = || labels.iter().chain(ports).cloned().collect();
+        let with_ports = (!ports.is_empty()).then(with_ports);
+        std::iter::once(labels).chain(with_ports).collect()
     }
 
     fn want(&mut self, labels: Labels) -> Arc<str> {
@@ -293,13 +303,14 @@ impl World {
         set
     }
 
-    fn unwant(&mut self, set: Option<Arc<str>>) {
-        let Some(set) = set else { return };
-        if let Some(wanted) = self.wanted.get_mut(&set) {
-            wanted.pods -= 1;
-            if wanted.pods == 0 {
-                self.wanted.remove(&set);
-                self.missing.remove(&set);
+    fn unwant(&mut self, sets: Vec<Arc<str>>) {
+        for set in sets {
+            if let Some(wanted) = self.wanted.get_mut(&set) {
+                wanted.pods -= 1;
+                if wanted.pods == 0 {
+                    self.wanted.remove(&set);
+                    self.missing.remove(&set);
+                }
             }
         }
     }

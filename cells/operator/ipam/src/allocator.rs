@@ -116,6 +116,15 @@ pub enum OccupyError {
     },
 }
 
+impl OccupyError {
+    /// The prefix that cannot be occupied.
+    pub(crate) fn prefix(&self) -> IpNet {
+        match self {
+            Self::Outside { prefix } | Self::InUse { prefix, .. } => *prefix,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 struct Network {
     network: IpNet,
@@ -127,6 +136,8 @@ struct Network {
 struct Held {
     prefix: IpNet,
     owner: Arc<str>,
+    /// It is of another allocator, whose networks overlap those of this one.
+    is_blocked: bool,
 }
 
 /// Allocates prefixes of one length from a list of networks.
@@ -229,7 +240,8 @@ impl PrefixAllocator {
 
     /// Prefixes in use, by address, with their owners.
     pub fn held(&self) -> impl Iterator<Item = (&IpNet, &str)> {
-        self.held.values().map(|held| (&held.prefix, &*held.owner))
+        let own = self.held.values().filter(|held| !held.is_blocked);
+        own.map(|held| (&held.prefix, &*held.owner))
     }
 
     /// Whether networks or prefixes in use have changed since the last call; true for a new allocator.
@@ -280,20 +292,50 @@ impl PrefixAllocator {
     pub fn occupy(&mut self, prefix: IpNet, owner: &str) -> Result<(), OccupyError> {
         let prefix = prefix.trunc();
         if let Some(held) = self.overlapping(&prefix) {
-            if held.prefix == prefix && *held.owner == *owner {
+            if held.prefix == prefix && *held.owner == *owner && !held.is_blocked {
                 return Ok(());
             }
-            return Err(OccupyError::InUse {
-                prefix,
-                other: held.prefix,
-                owner: held.owner.clone(),
-            });
+        }
+        if let Some(conflict) = self.conflict(&prefix) {
+            return Err(conflict);
         }
         if !self.contains(&prefix) {
             return Err(OccupyError::Outside { prefix });
         }
-        self.hold(prefix, owner);
+        self.hold(prefix, owner, false);
         Ok(())
+    }
+
+    /// Why a prefix cannot be in use by anybody else.
+    pub(crate) fn conflict(&self, prefix: &IpNet) -> Option<OccupyError> {
+        let held = self.overlapping(prefix)?;
+        Some(OccupyError::InUse {
+            prefix: *prefix,
+            other: held.prefix,
+            owner: held.owner.clone(),
+        })
+    }
+
+    /// Whether a prefix is in use by `owner`.
+    pub(crate) fn is_held(&self, prefix: &IpNet, owner: &str) -> bool {
+        let held = self.held.get(&bounds(prefix).0);
+        held.is_some_and(|held| !held.is_blocked && held.prefix == *prefix && *held.owner == *owner)
+    }
+
+    /// A prefix is in use that another allocator has, so it is not allocated here.
+    pub(crate) fn block(&mut self, prefix: IpNet, owner: &str) {
+        let is_reached = self.networks().any(|network| overlaps(network, &prefix));
+        if is_reached && self.overlapping(&prefix).is_none() {
+            self.hold(prefix, owner, true);
+        }
+    }
+
+    /// A prefix that was blocked is not in use any more.
+    pub(crate) fn unblock(&mut self, prefix: &IpNet) {
+        let held = self.held.get(&bounds(prefix).0);
+        if held.is_some_and(|held| held.is_blocked && held.prefix == *prefix) {
+            self.free_up(prefix);
+        }
     }
 
     /// Restores a prefix as [`occupy`](Self::occupy) does, but also outside the networks: an orphan of a network that was
@@ -304,7 +346,7 @@ impl PrefixAllocator {
     pub fn adopt(&mut self, prefix: IpNet, owner: &str) -> Result<(), OccupyError> {
         match self.occupy(prefix, owner) {
             Err(OccupyError::Outside { prefix }) => {
-                self.hold(prefix, owner);
+                self.hold(prefix, owner, false);
                 Ok(())
             }
             result => result,
@@ -319,7 +361,7 @@ impl PrefixAllocator {
             self.networks[index].first_free = free;
             let Some(free) = free else { continue };
             let prefix = IpNet::new(self.family.address(free), self.mask_size).ok()?;
-            self.hold(prefix, owner);
+            self.hold(prefix, owner, false);
             return Some(prefix);
         }
         None
@@ -327,29 +369,33 @@ impl PrefixAllocator {
 
     /// Releases a prefix that `owner` holds. Returns whether it did.
     pub fn release(&mut self, prefix: &IpNet, owner: &str) -> bool {
-        let (start, _) = bounds(prefix);
-        let holds = |held: &Held| held.prefix == prefix.trunc() && *held.owner == *owner;
-        if !self.held.get(&start).is_some_and(holds) {
-            return false;
+        let prefix = prefix.trunc();
+        let is_held = self.is_held(&prefix, owner);
+        if is_held {
+            self.free_up(&prefix);
         }
-        self.held.remove(&start);
-        self.has_changed = true;
-        let mask = self.mask_size;
-        let bits = self.family.bits();
-        for network in &mut self.networks {
-            let (first, last) = bounds(&network.network);
-            if (first..=last).contains(&start) {
-                let free = start & !host_mask(bits, mask);
-                network.first_free = Some(network.first_free.map_or(free, |now| now.min(free)));
-            }
-        }
-        true
+        is_held
     }
 
-    fn hold(&mut self, prefix: IpNet, owner: &str) {
+    fn free_up(&mut self, prefix: &IpNet) {
+        let (start, _) = bounds(prefix);
+        self.held.remove(&start);
+        self.has_changed = true;
+        let host = host_mask(self.family.bits(), self.mask_size);
+        for Network { network, first_free } in &mut self.networks {
+            if overlaps(network, prefix) {
+                // It may have begun before the network.
+                let free = start.max(bounds(network).0) & !host;
+                *first_free = Some(first_free.map_or(free, |now| now.min(free)));
+            }
+        }
+    }
+
+    fn hold(&mut self, prefix: IpNet, owner: &str, is_blocked: bool) {
         let held = Held {
             prefix,
             owner: owner.into(),
+            is_blocked,
         };
         self.held.insert(bounds(&prefix).0, held);
         self.has_changed = true;

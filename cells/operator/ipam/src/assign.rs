@@ -93,7 +93,7 @@ impl ClusterPool {
     }
 
     /// Restores the pod CIDRs of a node's spec and allocates one for each family that has none. If the spec contains a pod
-    /// CIDR of no pool, it stays as it is.
+    /// CIDR of no pool, it stays as it is, but for duplicates.
     pub fn assign(&mut self, node: &str, spec: &[String]) -> Assignment {
         let Claim {
             kept,
@@ -101,8 +101,12 @@ impl ClusterPool {
             error,
         } = self.claim(node, spec);
         if error.is_some() {
+            let is_duplicate = |text: &&String| {
+                let prefix = text.parse::<IpNet>();
+                prefix.is_ok_and(|prefix| duplicates.iter().any(|other| other.prefix() == prefix.trunc()))
+            };
             return Assignment {
-                pod_cidrs: spec.to_vec(),
+                pod_cidrs: spec.iter().filter(|text| !is_duplicate(text)).cloned().collect(),
                 duplicates,
                 error,
             };
@@ -183,24 +187,28 @@ impl ClusterPool {
             self.release(&prefix, node);
         }
         for prefix in wanted.iter().copied() {
+            // In use is also what lies in networks that were removed from the pools.
             let pool = self.pools.get_mut(&Family::of(&prefix));
-            let result = pool.map_or(Err(OccupyError::Outside { prefix }), |pool| {
-                pool.occupy(prefix, node)
-            });
-            match result {
-                Ok(()) => claim.kept.push(prefix),
-                Err(OccupyError::Outside { prefix }) => {
-                    claim.error.get_or_insert(AssignError::Outside { prefix });
+            let is_inside = pool.as_ref().is_some_and(|pool| pool.contains(&prefix));
+            match pool.map_or(Ok(()), |pool| pool.adopt(prefix, node)) {
+                Ok(()) => {
+                    claim.kept.push(prefix);
+                    if !is_inside {
+                        claim.error.get_or_insert(AssignError::Outside { prefix });
+                    }
                 }
                 Err(duplicate) => claim.duplicates.push(duplicate),
             }
         }
-        // Reserved, and not in the spec: it waits to be written, unless the spec has another one of its family.
+        // Reserved, and not in the spec: it waits to be written, unless the spec has another one of its family. One outside the
+        // pools was never assigned here.
         still.retain(|prefix| !claim.kept.contains(prefix));
         let family = |prefix: &IpNet| Family::of(prefix);
-        let (stale, waiting): (Vec<IpNet>, Vec<IpNet>) = still
-            .into_iter()
-            .partition(|prefix| claim.kept.iter().any(|kept| family(kept) == family(prefix)));
+        let (stale, waiting): (Vec<IpNet>, Vec<IpNet>) = still.into_iter().partition(|prefix| {
+            let is_assigned = |pool: &PrefixAllocator| pool.contains(prefix);
+            !self.pools.get(&family(prefix)).is_some_and(is_assigned)
+                || claim.kept.iter().any(|kept| family(kept) == family(prefix))
+        });
         for prefix in stale {
             self.release(&prefix, node);
         }

@@ -47,7 +47,7 @@ impl NodeAllocator for ClusterPool {
             pool: POOL.to_owned(),
             family,
             free: pool.free(),
-            held: pool.held().count(),
+            held: pool.held().filter(|(prefix, _)| pool.contains(prefix)).count(),
         });
         pools.collect()
     }

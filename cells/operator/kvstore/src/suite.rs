@@ -13,8 +13,7 @@ fn hive() -> Hive {
     Hive::new(base_cells())
         .with(skep_k8s_apiserver::fake_client_cell())
         .with(skep_kvstore::cell::memory())
-        .with(skep_kvstore::command::cell())
-        .with(skep_kvstore::command::write_commands())
+        .with(skep_clustermesh_types::command::suite_commands())
         .with(skep_kvstore::table::cell("__local__"))
         .with(skep_datapath_config::cluster::cell())
 }

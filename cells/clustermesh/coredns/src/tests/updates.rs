@@ -17,7 +17,7 @@ use skep_k8s_types::{Kind, RawObject};
 
 use crate::{CoreDns, Outcome};
 
-const COREFILE: &str = ".:53 {\n    kubernetes cluster.local\n}\n";
+const COREFILE: &str = ".:53 {\n    kubernetes cluster.local {\n    }\n}\n";
 
 /// Called before an object is written: plural, and whether it is a dry run.
 type Interloper = Box<dyn FnMut(&str, bool) -> Result<(), ApiError> + Send>;
@@ -188,7 +188,7 @@ async fn a_change_of_another_writer_is_kept() {
     let (api, mut done) = (cluster.api.clone(), false);
     cluster.intercept(move |plural, _| {
         if plural == "configmaps" && !std::mem::replace(&mut done, true) {
-            let text = COREFILE.replace("cluster.local", "cluster.local {\n        ttl 7\n    }");
+            let text = COREFILE.replace("    }", "        ttl 7\n    }");
             let patch = skep_k8s_apiserver::Patch::Merge(json!({ "data": { "Corefile": text } }));
             let part = skep_k8s_apiserver::Subresource::None;
             api.patch(
@@ -231,6 +231,26 @@ async fn nothing_is_changed_if_coredns_cannot_be_restarted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_is_changed_while_the_deployment_is_paused() {
+    let cluster = Cluster::with_coredns(COREFILE, "coredns:latest");
+    let pause = |is_paused: bool| {
+        let patch = skep_k8s_apiserver::Patch::Merge(json!({ "spec": { "paused": is_paused } }));
+        let (part, options) = (skep_k8s_apiserver::Subresource::None, Default::default());
+        let api = &cluster.api;
+        api.patch(&deployments(), "kube-system", "coredns", part, &patch, &options)
+            .unwrap();
+    };
+    pause(true);
+
+    let error = cluster.configure().await.unwrap_err();
+
+    assert_eq!(error, "Deployment `kube-system/coredns`: it is paused");
+    assert_eq!(cluster.corefile(), COREFILE);
+    pause(false);
+    assert_eq!(cluster.configure().await, Ok(Outcome::Changed));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_restart_is_retried() {
     let cluster = Cluster::with_coredns(COREFILE, "coredns:1.12.2");
     let mut failures = 2;
@@ -262,7 +282,7 @@ async fn errors_name_what_is_wrong() {
     let error = Cluster::new().configure().await.unwrap_err();
     assert_eq!(
         error,
-        "cannot read Deployment `kube-system/coredns`: deployments.apps \"coredns\" not found"
+        "cannot read ConfigMap `kube-system/coredns`: configmaps \"coredns\" not found"
     );
 
     let error = Cluster::with_coredns(COREFILE, "coredns:1.11.3")
@@ -278,7 +298,7 @@ async fn errors_name_what_is_wrong() {
         .await;
     assert_eq!(
         error.unwrap_err(),
-        "ConfigMap `kube-system/coredns`: the Corefile has no plugin `kubernetes` for zone `cluster.local`"
+        "ConfigMap `kube-system/coredns`: the Corefile has no line `kubernetes … cluster.local … {`"
     );
 
     let cluster = Cluster::with_coredns(COREFILE, "coredns:1.12.2");

@@ -10,6 +10,8 @@ use skep_k8s_types::slim::{
 };
 use statedb::{Index, Row};
 
+use crate::parts::Parts;
+
 /// An endpoint, by itself or in a slice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct EndpointRow {
@@ -24,13 +26,15 @@ pub(crate) struct EndpointRow {
     identity: u32,
     encryption_key: u8,
     service_account: Str,
-    /// Sorted by name.
+    /// In the order of the object.
     named_ports: Box<[NamedPort]>,
-    /// Why it cannot be published as it is now.
+    /// Whether nothing of it can be published.
+    is_invalid: bool,
+    /// What of it is not published.
     pub(crate) fault: Option<Box<str>>,
 }
 
-/// Why an endpoint cannot be published. Fix the object; until then its last valid state stays.
+/// Why a part of an endpoint cannot be published. Fix the object. Without an identity its last valid state stays until then.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidEndpoint {
     /// An address is none.
@@ -104,7 +108,7 @@ impl EndpointRow {
         if old.uid != new.uid {
             return new;
         }
-        if new.fault.is_some() {
+        if new.is_invalid {
             return Self {
                 fault: new.fault,
                 ..old.clone()
@@ -164,34 +168,35 @@ impl Base<'_> {
         let Some(networking) = endpoint.networking else {
             return Ok(None);
         };
+        let identity = u32::try_from(identity).map_err(|_| InvalidEndpoint::Identity(identity))?;
+        let mut parts = Parts::default();
         let mut claims: Vec<(IpAddr, u64)> = Vec::new();
         for text in networking.addresses() {
-            if let Some(ip) = address(text)?
+            if let Some(ip) = parts.take(address(text)).flatten()
                 && claims.iter().all(|(claimed, _)| *claimed != ip)
             {
                 claims.push((ip, self.version));
             }
         }
         let key = endpoint.encryption_key;
-        let mut named_ports = endpoint
-            .named_ports
-            .iter()
-            .map(named_port)
-            .collect::<Result<Vec<_>, _>>()?;
-        named_ports.sort_by(|a, b| a.name.cmp(&b.name));
+        let in_range = u8::try_from(key).map_err(|_| InvalidEndpoint::Key(key));
+        let named_ports = endpoint.named_ports.iter().map(named_port);
         Ok(Some(EndpointRow {
             claims: claims.into(),
-            node: address(&networking.node)?,
-            identity: u32::try_from(identity).map_err(|_| InvalidEndpoint::Identity(identity))?,
-            encryption_key: u8::try_from(key).map_err(|_| InvalidEndpoint::Key(key))?,
+            node: parts.take(address(&networking.node)).flatten(),
+            identity,
+            // Cilium publishes the lowest byte.
+            encryption_key: parts.take(in_range).unwrap_or(key.to_le_bytes()[0]),
             service_account: endpoint.service_account.clone(),
-            named_ports: named_ports.into(),
+            named_ports: named_ports.filter_map(|port| parts.take(port)).collect(),
+            fault: parts.fault(),
             ..self.nothing()
         }))
     }
 
     fn invalid(&self, error: &InvalidEndpoint) -> EndpointRow {
         EndpointRow {
+            is_invalid: true,
             fault: Some(error.to_string().into_boxed_str()),
             ..self.nothing()
         }
@@ -209,6 +214,7 @@ impl Base<'_> {
             encryption_key: 0,
             service_account: Str::default(),
             named_ports: Box::default(),
+            is_invalid: false,
             fault: None,
         }
     }

@@ -11,18 +11,23 @@ use skep_clustermesh_types::{ClusterInfo, Node, NodeAddress};
 use skep_k8s_types::slim::{CiliumNode, CiliumNodeAddress, CiliumNodeSpec, Labels, NodeAddressType, Str};
 use statedb::{Index, Row};
 
+use crate::parts::Parts;
+
 /// What readers see of where a value comes from.
 const SOURCE: &str = "custom-resource";
-const WIREGUARD_KEY: &str = "network.cilium.io/wg-pub-key";
+/// Annotations with the public key of WireGuard: today's, and an older one.
+const WIREGUARD_KEYS: [&str; 2] = ["network.cilium.io/wg-pub-key", "io.cilium.network.wg-pub-key"];
 
 /// A node.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeRow {
     pub(crate) name: Str,
     pub(crate) value: Arc<Node>,
+    /// What of the object is not published.
+    pub(crate) fault: Option<Box<str>>,
 }
 
-/// Why a node cannot be published. Fix the object; until then its last valid state stays.
+/// Why a part of a node is not published. Fix the object.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidNode {
     /// A field holds no address.
@@ -44,15 +49,17 @@ pub(crate) enum InvalidNode {
 impl NodeRow {
     pub(crate) const BY_NAME: Index<Self, str> = Index::new("name", |row, keys| keys.add(&row.name));
 
-    pub(crate) fn new(cluster: &ClusterInfo, node: &CiliumNode) -> Result<Self, InvalidNode> {
-        Ok(Self {
+    pub(crate) fn new(cluster: &ClusterInfo, node: &CiliumNode) -> Self {
+        let mut parts = Parts::default();
+        Self {
             name: node.metadata.name.clone(),
-            value: Arc::new(value(cluster, node)?),
-        })
+            value: Arc::new(value(cluster, node, &mut parts)),
+            fault: parts.fault(),
+        }
     }
 
     pub(crate) fn same(&self, other: &Self) -> bool {
-        self.value == other.value
+        self.value == other.value && self.fault == other.fault
     }
 }
 
@@ -70,15 +77,19 @@ impl Row for NodeRow {
     }
 }
 
-fn value(cluster: &ClusterInfo, node: &CiliumNode) -> Result<Node, InvalidNode> {
+fn value(cluster: &ClusterInfo, node: &CiliumNode, parts: &mut Parts) -> Node {
     let (metadata, spec) = (&node.metadata, &node.spec);
-    let (ipv4, ipv6) = networks(spec)?;
+    let (ipv4, ipv6) = networks(spec, parts);
     let (ipv4_alloc_cidr, ipv4_secondary_alloc_cidrs) = first_and_others(ipv4);
     let (ipv6_alloc_cidr, ipv6_secondary_alloc_cidrs) = first_and_others(ipv6);
-    let addresses = spec.addresses.iter().map(address);
-    let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
+    let addresses = spec.addresses.iter();
+    let addresses: Vec<NodeAddress> = addresses.filter_map(|entry| address(entry, parts)).collect();
     let key = spec.encryption.key;
-    Ok(Node {
+    let in_range = u8::try_from(key).map_err(|_| InvalidNode::Key(key));
+    let wireguard = WIREGUARD_KEYS
+        .into_iter()
+        .find_map(|key| metadata.annotations.get(key));
+    Node {
         name: metadata.name.to_string(),
         cluster: cluster.name.to_string(),
         cluster_id: cluster.id,
@@ -87,21 +98,18 @@ fn value(cluster: &ClusterInfo, node: &CiliumNode) -> Result<Node, InvalidNode> 
         ipv4_secondary_alloc_cidrs,
         ipv6_alloc_cidr,
         ipv6_secondary_alloc_cidrs,
-        ipv4_health_ip: ip("spec.health.ipv4", &spec.health.ipv4)?,
-        ipv6_health_ip: ip("spec.health.ipv6", &spec.health.ipv6)?,
-        ipv4_ingress_ip: ip("spec.ingress.ipv4", &spec.ingress.ipv4)?,
-        ipv6_ingress_ip: ip("spec.ingress.ipv6", &spec.ingress.ipv6)?,
+        ipv4_health_ip: ip("spec.health.ipv4", &spec.health.ipv4, parts),
+        ipv6_health_ip: ip("spec.health.ipv6", &spec.health.ipv6, parts),
+        ipv4_ingress_ip: ip("spec.ingress.ipv4", &spec.ingress.ipv4, parts),
+        ipv6_ingress_ip: ip("spec.ingress.ipv6", &spec.ingress.ipv6, parts),
         source: SOURCE.to_owned(),
-        encryption_key: u8::try_from(key).map_err(|_| InvalidNode::Key(key))?,
+        // Cilium publishes the lowest byte.
+        encryption_key: parts.take(in_range).unwrap_or(key.to_le_bytes()[0]),
         labels: texts(&metadata.labels),
         annotations: texts(&metadata.annotations),
-        wireguard_pub_key: metadata
-            .annotations
-            .get(WIREGUARD_KEY)
-            .unwrap_or_default()
-            .to_owned(),
+        wireguard_pub_key: wireguard.unwrap_or_default().to_owned(),
         boot_id: spec.boot_id.to_string(),
-    })
+    }
 }
 
 fn texts(labels: &Labels) -> Option<BTreeMap<String, String>> {
@@ -111,45 +119,44 @@ fn texts(labels: &Labels) -> Option<BTreeMap<String, String>> {
     Some(texts.collect()).filter(|texts: &BTreeMap<_, _>| !texts.is_empty())
 }
 
-fn ip(field: &'static str, text: &Str) -> Result<Option<IpAddr>, InvalidNode> {
-    if text.is_empty() {
-        return Ok(None);
-    }
+fn parse(field: &'static str, text: &Str) -> Result<IpAddr, InvalidNode> {
     let ip: IpAddr = text.parse().map_err(|_| InvalidNode::Address {
         field,
         value: text.clone(),
     })?;
-    Ok(Some(ip.to_canonical()))
+    Ok(ip.to_canonical())
 }
 
-fn address(address: &CiliumNodeAddress) -> Result<NodeAddress, InvalidNode> {
-    let ip = match (&address.kind, ip("spec.addresses", &address.ip)) {
-        // These may be names, which have no place in the value.
-        (NodeAddressType::Hostname | NodeAddressType::InternalDns | NodeAddressType::ExternalDns, Err(_)) => {
-            None
+fn ip(field: &'static str, text: &Str, parts: &mut Parts) -> Option<IpAddr> {
+    if text.is_empty() {
+        return None;
+    }
+    parts.take(parse(field, text))
+}
+
+/// An address, if it is one: readers try to use whatever is published. Host names are none, and not invalid.
+fn address(address: &CiliumNodeAddress, parts: &mut Parts) -> Option<NodeAddress> {
+    let parsed = parse("spec.addresses", &address.ip);
+    let ip = match &address.kind {
+        NodeAddressType::Hostname | NodeAddressType::InternalDns | NodeAddressType::ExternalDns => {
+            parsed.ok()
         }
-        (_, ip) => ip?,
-    };
-    Ok(NodeAddress {
+        _ => parts.take(parsed),
+    }?;
+    Some(NodeAddress {
         kind: address.kind.to_string(),
-        ip,
+        ip: Some(ip),
     })
 }
 
 /// The networks of pods by family, those of the node itself before those of pools.
-fn networks(spec: &CiliumNodeSpec) -> Result<(Vec<IpNet>, Vec<IpNet>), InvalidNode> {
+fn networks(spec: &CiliumNodeSpec, parts: &mut Parts) -> (Vec<IpNet>, Vec<IpNet>) {
     let pools = spec.ipam.pools.allocated.iter().flat_map(|pool| &pool.cidrs);
-    let networks = spec
-        .ipam
-        .pod_cidrs
-        .iter()
-        .chain(pools)
-        .map(|cidr| match cidr.parse::<IpNet>() {
-            Ok(network) => Ok(network.trunc()),
-            Err(_) => Err(InvalidNode::Cidr(cidr.clone())),
-        })
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(networks.into_iter().partition(|network| network.addr().is_ipv4()))
+    let networks = spec.ipam.pod_cidrs.iter().chain(pools).filter_map(|cidr| {
+        let network = cidr.parse::<IpNet>().map(|network| network.trunc());
+        parts.take(network.map_err(|_| InvalidNode::Cidr(cidr.clone())))
+    });
+    networks.partition(|network| network.addr().is_ipv4())
 }
 
 fn first_and_others(networks: Vec<IpNet>) -> (Option<IpNet>, Option<Vec<IpNet>>) {

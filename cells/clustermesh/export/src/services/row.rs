@@ -13,6 +13,7 @@ use skep_k8s_types::slim::{Labels, Str};
 use statedb::{Index, Row};
 
 use crate::objects::{Service, ServicePort as WirePort};
+use crate::parts::Parts;
 
 const GLOBAL: [&str; 2] = ["service.cilium.io/global", "io.cilium/global-service"];
 const SHARED: [&str; 2] = ["service.cilium.io/shared", "io.cilium/shared-service"];
@@ -35,9 +36,11 @@ pub(crate) struct ServiceRow {
     /// What a ServiceExport of the same name publishes, without what that one adds; `None` if it cannot be exported, or
     /// nothing is.
     pub(crate) export: Option<Arc<ServiceExport>>,
+    /// What of it is not published.
+    pub(crate) fault: Option<Box<str>>,
 }
 
-/// Why a service cannot be published. Fix the object; until then its last valid state stays.
+/// Why a part of a service is not published. Fix the object.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidService {
     /// A cluster IP is no address.
@@ -73,21 +76,18 @@ impl ServiceRow {
         Index::new("namespace", |row, keys| keys.add(&row.namespace));
 
     /// The row of a service; with what exports publish, if this cluster has them.
-    pub(crate) fn new(
-        cluster: &ClusterInfo,
-        has_exports: bool,
-        service: &Service,
-    ) -> Result<Self, InvalidService> {
+    pub(crate) fn new(cluster: &ClusterInfo, has_exports: bool, service: &Service) -> Self {
+        let mut parts = Parts::default();
         let (metadata, spec) = (&service.metadata, &service.spec);
         let is_global = flag(&metadata.annotations, GLOBAL).unwrap_or_default();
         let is_shared = is_global && flag(&metadata.annotations, SHARED).unwrap_or(true);
         let (mut addresses_of, mut ports_of) = (Vec::new(), Ports::default());
         if !is_headless(service) {
-            ports_of = ports(spec.ports.as_deref().unwrap_or_default())?;
-            addresses_of = addresses(service)?;
+            ports_of = ports(spec.ports.as_deref().unwrap_or_default(), &mut parts);
+            addresses_of = addresses(service, &mut parts);
         }
         let is_exportable = has_exports && !is_external_name(service);
-        Ok(Self {
+        Self {
             name: Str::new(format!("{}/{}", metadata.namespace, metadata.name)),
             namespace: metadata.namespace.clone(),
             is_shared: is_shared && !is_external_name(service),
@@ -96,7 +96,8 @@ impl ServiceRow {
             addresses: addresses_of.into(),
             ports: ports_of,
             export: is_exportable.then(|| Arc::new(export(cluster, service))),
-        })
+            fault: parts.fault(),
+        }
     }
 
     /// What is published, without backends.
@@ -135,14 +136,15 @@ fn texts(labels: &Labels) -> std::collections::BTreeMap<String, String> {
         .collect()
 }
 
-fn ports(ports: &[WirePort]) -> Result<Ports, InvalidService> {
+fn ports(ports: &[WirePort], parts: &mut Parts) -> Ports {
     ports
         .iter()
-        .map(|port| {
-            let number = port_number(port.port).ok_or(InvalidService::Port(port.port))?;
+        .filter_map(|port| {
+            let number = port_number(port.port).ok_or(InvalidService::Port(port.port));
+            let number = parts.take(number)?;
             let name = port.name.clone().unwrap_or_default();
             let protocol = protocol(port.protocol.as_deref());
-            Ok((
+            Some((
                 name,
                 ServicePort {
                     protocol,
@@ -161,7 +163,7 @@ pub(super) fn protocol(protocol: Option<&str>) -> Str {
     }
 }
 
-fn addresses(service: &Service) -> Result<Vec<IpAddr>, InvalidService> {
+fn addresses(service: &Service, parts: &mut Parts) -> Vec<IpAddr> {
     let spec = &service.spec;
     let listed = spec.cluster_ips.as_deref().unwrap_or_default();
     let all = if listed.is_empty() {
@@ -171,9 +173,9 @@ fn addresses(service: &Service) -> Result<Vec<IpAddr>, InvalidService> {
     };
     all.iter()
         .filter(|ip| !ip.is_empty() && *ip != "None")
-        .map(|ip| {
-            let parsed: IpAddr = ip.parse().map_err(|_| InvalidService::Address(ip.clone()))?;
-            Ok(parsed.to_canonical())
+        .filter_map(|ip| {
+            let parsed = ip.parse().map(|ip: IpAddr| ip.to_canonical());
+            parts.take(parsed.map_err(|_| InvalidService::Address(ip.clone())))
         })
         .collect()
 }

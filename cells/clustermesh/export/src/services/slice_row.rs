@@ -14,6 +14,7 @@ use statedb::{Index, Row};
 
 use super::row::{port_number, protocol};
 use crate::objects::EndpointSlice;
+use crate::parts::Parts;
 
 /// A slice of the endpoints of a service.
 #[derive(Debug, Clone)]
@@ -28,18 +29,20 @@ pub(crate) struct SliceRow {
     /// The slice, without the cluster that it is of, encoded: as an object it is four times as large, and there are
     /// thousands.
     message: Box<[u8]>,
+    /// What of it is not published.
+    pub(crate) fault: Option<Box<str>>,
 }
 
-/// Why a slice cannot be published. Fix the object; until then its last valid state stays.
+/// Why a part of a slice is not published. Fix the object.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidSlice {
     /// An address is none, or of another family than the slice.
     #[error("`{address}` is not an address of type {kind}")]
     Address {
         /// The address.
-        address: Str,
+        address: String,
         /// Type of the slice.
-        kind: Str,
+        kind: &'static str,
     },
     /// A port does not exist.
     #[error("invalid port {0}: it must be from 1 to 65535")]
@@ -51,30 +54,29 @@ impl SliceRow {
     pub(crate) const BY_SERVICE: Index<Self, str> = Index::new("service", |row, keys| keys.add(&row.service));
 
     /// A slice of a service.
-    pub(crate) fn new(object: &Arc<EndpointSlice>) -> Result<Option<Self>, InvalidSlice> {
+    pub(crate) fn new(object: &Arc<EndpointSlice>) -> Option<Self> {
         let metadata = &object.metadata;
-        let Some(service) = metadata
+        let service = metadata
             .labels
             .get(SERVICE_NAME_LABEL)
-            .filter(|name| !name.is_empty())
-        else {
-            return Ok(None);
-        };
+            .filter(|name| !name.is_empty())?;
         let is_ipv4 = match object.address_type.as_str() {
             "IPv4" => Some(true),
             "IPv6" => Some(false),
             _ => None,
         };
+        let (mut message, mut parts) = (object.message(), Parts::default());
         if let Some(is_ipv4) = is_ipv4 {
-            check(object, is_ipv4)?;
+            leave_out_invalid(&mut message, is_ipv4, &mut parts);
         }
-        Ok(Some(Self {
+        Some(Self {
             name: Str::new(format!("{}/{}", metadata.namespace, metadata.name)),
             namespace: metadata.namespace.clone(),
             service: Str::new(format!("{}/{service}", metadata.namespace)),
             is_ipv4,
-            message: object.message().to_message().into(),
-        }))
+            message: message.to_message().into(),
+            fault: parts.fault(),
+        })
     }
 
     /// The slice as other clusters read it, but for the cluster that it is of.
@@ -115,21 +117,28 @@ impl SliceRow {
     }
 }
 
-fn check(slice: &EndpointSlice, is_ipv4: bool) -> Result<(), InvalidSlice> {
-    let endpoints = slice.endpoints.iter().flatten();
-    for address in endpoints.flat_map(|endpoint| &endpoint.addresses) {
+/// Addresses and ports that are none, and endpoints that have no other address.
+fn leave_out_invalid(slice: &mut ClusterEndpointSlice, is_ipv4: bool, parts: &mut Parts) {
+    let kind = if is_ipv4 { "IPv4" } else { "IPv6" };
+    let mut is_address = |address: &String| {
         let ip: Option<IpAddr> = address.parse().ok();
-        if ip.is_none_or(|ip| ip.is_ipv4() != is_ipv4) {
-            return Err(InvalidSlice::Address {
-                address: address.clone(),
-                kind: slice.address_type.clone(),
-            });
+        let valid = ip.filter(|ip| ip.is_ipv4() == is_ipv4);
+        let address = address.clone();
+        parts
+            .take(valid.ok_or(InvalidSlice::Address { address, kind }))
+            .is_some()
+    };
+    slice.endpoints.retain_mut(|endpoint| {
+        endpoint.addresses.retain(&mut is_address);
+        !endpoint.addresses.is_empty()
+    });
+    slice.ports.retain(|port| match port.port {
+        Some(number) => {
+            let valid = port_number(number).ok_or(InvalidSlice::Port(number));
+            parts.take(valid).is_some()
         }
-    }
-    for port in slice.ports.iter().flatten().filter_map(|port| port.port) {
-        port_number(port).ok_or(InvalidSlice::Port(port))?;
-    }
-    Ok(())
+        None => true,
+    });
 }
 
 fn ports(slice: &ClusterEndpointSlice) -> Ports {
@@ -144,11 +153,11 @@ fn ports(slice: &ClusterEndpointSlice) -> Ports {
     ports.collect()
 }
 
-/// Whether an endpoint is used as a backend: also while it terminates, as long as it serves. What is unknown counts as yes.
+/// Whether an endpoint is used as a backend: also while it terminates, as long as it serves. What is unknown counts as yes,
+/// as in slices of this cluster.
 fn is_usable(endpoint: &Endpoint) -> bool {
     let Conditions { ready, serving, .. } = endpoint.conditions.unwrap_or_default();
-    let ready = ready.unwrap_or(true);
-    ready || serving.unwrap_or(ready)
+    ready.unwrap_or(true) || serving.unwrap_or(true)
 }
 
 fn backend_zone(endpoint: &Endpoint) -> BackendZone {

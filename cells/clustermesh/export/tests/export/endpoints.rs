@@ -41,74 +41,91 @@ async fn former_addresses_of_an_endpoint_are_withdrawn() {
 }
 
 #[tokio::test]
-async fn a_late_deletion_does_not_withdraw_the_address_of_the_successor() {
+async fn the_first_claimant_owns_an_address_until_it_goes() {
     let world = World::new().await;
-    world
-        .apply(&ENDPOINTS, endpoint("old", 458_753, &["10.4.1.1"]))
-        .await;
+    // The order of names says nothing, and that of a list neither.
+    for (name, identity) in [("z", 458_753), ("m", 458_754), ("a", 458_755)] {
+        world
+            .apply(&ENDPOINTS, endpoint(name, identity, &["10.4.1.1"]))
+            .await;
+    }
     let program = start(&world, &[]).await;
+    assert_eq!(identity(&world, "10.4.1.1"), Some(458_753));
 
+    // What the owner becomes is published, what others become is not.
     world
-        .apply(&ENDPOINTS, endpoint("new", 458_754, &["10.4.1.1"]))
+        .apply(&ENDPOINTS, endpoint("z", 458_760, &["10.4.1.1"]))
         .await;
-    eventually("the successor owns it", || {
-        identity(&world, "10.4.1.1") == Some(458_754)
+    eventually("the owner has changed", || {
+        identity(&world, "10.4.1.1") == Some(458_760)
     })
     .await;
-    // The former owner is written once more while it goes away.
     world
-        .apply(&ENDPOINTS, endpoint("old", 458_755, &["10.4.1.1"]))
+        .apply(&ENDPOINTS, endpoint("m", 458_761, &["10.4.1.1"]))
         .await;
     world
         .apply(&ENDPOINTS, endpoint("mark", 458_756, &["10.4.1.9"]))
         .await;
     eventually("that is handled", || identity(&world, "10.4.1.9").is_some()).await;
-    assert_eq!(identity(&world, "10.4.1.1"), Some(458_754));
-    world.delete(&ENDPOINTS, "shop", "old").await;
-    world.delete(&ENDPOINTS, "shop", "mark").await;
+    assert_eq!(identity(&world, "10.4.1.1"), Some(458_760));
 
-    eventually("that is handled", || identity(&world, "10.4.1.9").is_none()).await;
-    assert_eq!(identity(&world, "10.4.1.1"), Some(458_754));
+    // The owner leaves the address, and comes back as the last one.
+    world
+        .apply(&ENDPOINTS, endpoint("z", 458_760, &["10.4.1.2"]))
+        .await;
+    eventually("the next one has it, as it is now", || {
+        identity(&world, "10.4.1.1") == Some(458_761)
+    })
+    .await;
+    world
+        .apply(&ENDPOINTS, endpoint("z", 458_760, &["10.4.1.1"]))
+        .await;
+    world.delete(&ENDPOINTS, "shop", "m").await;
+    eventually("the third one has it", || {
+        identity(&world, "10.4.1.1") == Some(458_755)
+    })
+    .await;
+    world.delete(&ENDPOINTS, "shop", "a").await;
+    eventually("the one that came back has it", || {
+        identity(&world, "10.4.1.1") == Some(458_760)
+    })
+    .await;
+    world.delete(&ENDPOINTS, "shop", "z").await;
+    eventually("nobody has it", || world.names(STATE) == ["10.4.1.9"]).await;
     program.stop().await;
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_over_and_left_belongs_to_who_still_claims_it() {
+async fn endpoints_of_a_namespace_that_is_shared_again_are_the_last_claimants() {
     let world = World::new().await;
+    world.namespace("other", None).await;
     world
-        .apply(&ENDPOINTS, endpoint("a", 458_753, &["10.4.1.1"]))
+        .apply(&ENDPOINTS, endpoint("first", 458_753, &["10.4.1.1"]))
         .await;
     let program = start(&world, &[]).await;
-    world
-        .apply(&ENDPOINTS, endpoint("b", 458_754, &["10.4.1.1"]))
-        .await;
-    eventually("it is taken over", || {
+    let mut second = endpoint("second", 458_754, &["10.4.1.1", "10.4.1.2"]);
+    second["metadata"]["namespace"] = "other".into();
+    world.apply(&ENDPOINTS, second).await;
+    eventually("it is handled", || identity(&world, "10.4.1.2").is_some()).await;
+    assert_eq!(identity(&world, "10.4.1.1"), Some(458_753));
+
+    world.namespace("shop", Some("false")).await;
+    eventually("the other one has it", || {
         identity(&world, "10.4.1.1") == Some(458_754)
     })
     .await;
+    world.namespace("shop", Some("true")).await;
+    world
+        .apply(&ENDPOINTS, endpoint("mark", 458_756, &["10.4.1.9"]))
+        .await;
+    eventually("that is handled", || identity(&world, "10.4.1.9").is_some()).await;
+    assert_eq!(identity(&world, "10.4.1.1"), Some(458_754));
+    world.delete(&ENDPOINTS, "other", "second").await;
 
-    world.delete(&ENDPOINTS, "shop", "b").await;
-
-    eventually("it is published", || {
+    eventually("the first one has it again", || {
         identity(&world, "10.4.1.1") == Some(458_753)
     })
     .await;
-    program.stop().await;
-}
-
-#[tokio::test]
-async fn the_order_of_a_list_does_not_decide() {
-    let world = World::new().await;
-    world
-        .apply(&ENDPOINTS, endpoint("z-old", 458_753, &["10.4.1.1"]))
-        .await;
-    world
-        .apply(&ENDPOINTS, endpoint("a-new", 458_754, &["10.4.1.1"]))
-        .await;
-
-    let program = start(&world, &[]).await;
-
-    assert_eq!(identity(&world, "10.4.1.1"), Some(458_754));
     program.stop().await;
 }
 

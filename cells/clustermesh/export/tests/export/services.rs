@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use crate::world::{EXPORTS, IDENTITIES, SERVICES, SLICES, World, endpoint, eventually};
 
 const STATE: &str = "cilium/state/services/v1/alder/shop/";
-const REFLECTOR: &str = "mesh-tables.job-k8s-reflector-mesh-services-mesh";
 const SLICE_STATE: &str = "cilium/state/endpointslices/v1/alder/shop/";
 
 fn service(name: &str, annotations: Value) -> Value {
@@ -179,24 +178,45 @@ async fn without_services_only_their_canary_is_written() {
 }
 
 #[tokio::test]
-async fn an_invalid_service_is_named_and_its_last_state_stays() {
+async fn invalid_parts_are_named_and_the_rest_is_published() {
     let world = World::new().await;
-    world.apply(&SERVICES, global("bad")).await;
     let program = world.start(&[]).await;
     program.synced().await;
-    assert_eq!(world.names(STATE), ["bad"]);
 
     let mut bad = global("bad");
-    bad["spec"]["clusterIPs"] = json!(["10.96.0"]);
+    bad["spec"]["clusterIPs"] = json!(["10.96.0", "10.96.0.9"]);
+    bad["spec"]["ports"] = json!([{ "name": "a", "port": 80 }, { "name": "b", "port": 0 }]);
     world.apply(&SERVICES, bad).await;
-    world.apply(&SERVICES, global("good")).await;
+    world
+        .apply(&SLICES, slice("bad", "bad", &["10.4.1.1", "10.4.1", "fd00::1"]))
+        .await;
 
-    eventually("others go on", || world.names(STATE) == ["bad", "good"]).await;
-    eventually("it is in health", || {
-        program
-            .health(REFLECTOR)
-            .contains("cluster IP `10.96.0` is not an IP address")
+    eventually("the rest is published", || {
+        backends(&world, "bad") == ["10.4.1.1"]
     })
     .await;
+    let value = world.json(&format!("{STATE}bad")).expect("it is published");
+    let port = json!({ "Protocol": "TCP", "Port": 80 });
+    assert_eq!(value["frontends"], json!({ "10.96.0.9": { "a": port } }));
+    for (component, text) in [
+        (
+            "service-sync.job-export",
+            "`shop/bad`: invalid port 0: it must be from 1 to 65535, cluster IP `10.96.0` is not an IP address",
+        ),
+        (
+            "endpointslice-export-sync.job-export",
+            "`shop/bad`: `10.4.1` is not an address of type IPv4, `fd00::1` is not an address of type IPv4",
+        ),
+    ] {
+        eventually("it is in health", || program.health(component).contains(text)).await;
+    }
+    world.delete(&SERVICES, "shop", "bad").await;
+    world.delete(&SLICES, "shop", "bad").await;
+    for component in ["service-sync.job-export", "endpointslice-export-sync.job-export"] {
+        eventually("health has forgotten it", || {
+            program.health(component).contains("All objects are published")
+        })
+        .await;
+    }
     program.stop().await;
 }

@@ -14,8 +14,18 @@ use crate::fixture::{World, eventually, node};
 
 #[tokio::test(start_paused = true)]
 async fn entries_stay_when_a_store_is_set_up_anew_until_it_is_complete() {
+    entries_stay(false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn entries_stay_when_a_store_is_wiped_under_its_id_until_it_is_complete() {
+    entries_stay(true).await;
+}
+
+async fn entries_stay(is_under_its_id: bool) {
     let world = World::start().await;
     let store = Memory::new();
+    let empty = store.snapshot();
     let alder = world
         .cluster_via("alder", 7, Arc::new(store.clone()), Arc::new(store.clone()))
         .await;
@@ -27,7 +37,11 @@ async fn entries_stay_when_a_store_is_set_up_anew_until_it_is_complete() {
     world.nodes.take_events();
 
     // Another etcd cluster, which is still being filled.
-    store.reset();
+    if is_under_its_id {
+        store.restore(&empty);
+    } else {
+        store.reset();
+    }
     alder.beat().await;
     alder
         .configure(Capabilities {

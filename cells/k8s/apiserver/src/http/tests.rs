@@ -11,7 +11,7 @@ use super::respond::Body;
 use super::route::Router;
 use crate::tests::server;
 
-fn router(token: &str) -> Router {
+pub(super) fn router(token: &str) -> Router {
     Router {
         api: server(),
         token: token.to_owned(),
@@ -22,7 +22,13 @@ fn router(token: &str) -> Router {
     }
 }
 
-fn ask(router: &Router, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response<Body> {
+pub(super) fn ask(
+    router: &Router,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Response<Body> {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -31,7 +37,7 @@ fn ask(router: &Router, method: &str, path: &str, headers: &[(&str, &str)], body
     router.answer(&parts, &Bytes::copy_from_slice(body))
 }
 
-async fn json_of(response: Response<Body>) -> Value {
+pub(super) async fn json_of(response: Response<Body>) -> Value {
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     serde_json::from_slice(&bytes).unwrap()
 }

@@ -37,13 +37,21 @@ async fn node(world: &World, name: &str, addresses: Value) {
 }
 
 async fn identity(world: &World, id: u32, app: &str) {
-    let labels = json!({
+    identity_with(world, id, app, None).await;
+}
+
+/// An identity, perhaps with the label for named ports.
+async fn identity_with(world: &World, id: u32, app: &str, ports: Option<&str>) {
+    let mut labels = json!({
         "k8s:app": app,
         "k8s:io.cilium.k8s.namespace.labels.kubernetes.io/metadata.name": "shop",
         "k8s:io.cilium.k8s.policy.cluster": "alder",
         "k8s:io.cilium.k8s.policy.serviceaccount": "cart",
         "k8s:io.kubernetes.pod.namespace": "shop",
     });
+    if let Some(ports) = ports {
+        labels["gen:io.cilium.k8s.named-ports"] = ports.into();
+    }
     let object = json!({ "metadata": { "name": id.to_string() }, "security-labels": labels });
     world.create(&IDENTITIES, object).await;
 }
@@ -126,6 +134,30 @@ async fn endpoints_are_made_of_pods_identities_and_nodes() {
             ],
         })
     );
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_identity_with_the_named_ports_of_a_pod_has_precedence() {
+    let world = world().await;
+    node(
+        &world,
+        "n1",
+        json!([{ "type": "InternalIP", "ip": "192.168.50.21" }]),
+    )
+    .await;
+    identity_with(&world, 459_001, "cart", Some("dns.UDP.53_web.TCP.80")).await;
+    identity_with(&world, 459_002, "cart", Some("dns.UDP.53_web.TCP.8080")).await;
+    pod(&world, "cart-0", "cart", false).await;
+    let running = start(&world, &[]).await;
+
+    become_ids(&world, &[("cart-0", 459_002)]).await;
+    identity(&world, 459_000, "cart").await;
+    seconds(5).await;
+    become_ids(&world, &[("cart-0", 459_002)]).await;
+    world.delete(&IDENTITIES, "", "459002").await;
+
+    become_ids(&world, &[("cart-0", 459_000)]).await;
     testing::stop(running).await;
 }
 

@@ -124,6 +124,50 @@ async fn settle() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn both_identities_of_a_pod_with_named_ports_exist_and_are_kept() {
+    let cluster = Cluster::new().await;
+    let ports = json!([{"name": "http", "containerPort": 8080}, {"name": "dns", "containerPort": 53, "protocol": "UDP"}]);
+    let object = json!({
+        "metadata": {"name": "a", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "main", "image": "main", "ports": ports}]},
+    });
+    cluster.create(&Kind::POD, "shop", object).await;
+    let running = cluster.start(FLAGS).await;
+
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let identities = cluster.identities().await;
+    let ports = |labels: &Value| {
+        labels["gen:io.cilium.k8s.named-ports"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    let mut ports: Vec<Option<String>> = identities.values().map(ports).collect();
+    ports.sort_unstable();
+    assert_eq!(ports, [None, Some("dns.UDP.53_http.TCP.8080".to_owned())]);
+    assert_eq!(cluster.apps().await, ["web", "web"]);
+
+    // They are found unused, as no endpoint has them yet.
+    let kind = CiliumIdentity::kind();
+    for id in identities.keys() {
+        let patch = json!({"metadata": {"annotations": {HEARTBEAT: "2026-01-01T00:00:00Z"}}});
+        let id = id.to_string();
+        cluster.patch(&kind, "", &id, Subresource::None, patch).await;
+    }
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    for id in identities.keys() {
+        let object = cluster
+            .client
+            .inner()
+            .get(&kind, "", &id.to_string())
+            .await
+            .unwrap();
+        let annotations = &object.to_value().unwrap()["metadata"]["annotations"];
+        assert_eq!(annotations[HEARTBEAT], Value::Null);
+    }
+    testing::stop(running).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_label_set_of_pods_gets_an_identity() {
     let cluster = Cluster::new().await;
     cluster.pod("a", "web").await;

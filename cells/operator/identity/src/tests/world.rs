@@ -44,10 +44,15 @@ fn labels(text: &str) -> Labels {
 #[test]
 fn a_label_set_is_missing_as_long_as_a_pod_has_it_and_no_identity_does() {
     let mut world = world();
-    world.set_pod(pod("a"), [("app", "web")], "");
+    world.set_pod(pod("a"), [("app", "web")], "", Vec::new());
     assert_eq!(missing(&world), [""; 0], "labels of the namespace are not known");
     world.set_namespace("shop", []);
-    world.set_pod(pod("b"), [("app", "web"), ("pod-template-hash", "6d5f")], "");
+    world.set_pod(
+        pod("b"),
+        [("app", "web"), ("pod-template-hash", "6d5f")],
+        "",
+        Vec::new(),
+    );
     assert_eq!(missing(&world), [set("web", "")]);
     assert!(world.missing_labels(&set("web", "")).is_some());
 
@@ -67,11 +72,36 @@ fn a_label_set_is_missing_as_long_as_a_pod_has_it_and_no_identity_does() {
 }
 
 #[test]
+fn pods_with_named_ports_want_identities_with_and_without_them() {
+    let mut world = world();
+    world.set_namespace("shop", []);
+    let ports = |port| skep_identity_labels::named_port_labels([("http", "TCP", port)]);
+    world.set_pod(pod("a"), [("app", "web")], "", ports(8080));
+    world.set_pod(pod("b"), [("app", "web")], "", ports(9090));
+    let with = |port: u16| format!("gen:io.cilium.k8s.named-ports=http.TCP.{port};");
+    // As texts they are sorted by key.
+    let sorted = |port| labels(&(set("web", "") + &with(port))).to_string();
+    let mut all = vec![set("web", ""), sorted(8080), sorted(9090)];
+    all.sort_unstable();
+    assert_eq!(missing(&world), all);
+
+    world.set_identity(256, &labels(&set("web", "")));
+    world.set_identity(257, &labels(&sorted(8080)));
+    assert_eq!(missing(&world), [sorted(9090)]);
+    assert!(world.wants(256) && world.wants(257));
+    world.set_pod(pod("a"), [("app", "web")], "", Vec::new());
+    assert!(world.wants(256) && !world.wants(257));
+    world.remove_pod(&pod("b"));
+    assert_eq!(missing(&world), [""; 0]);
+    assert!(world.wants(256));
+}
+
+#[test]
 fn labels_of_a_namespace_are_those_of_all_its_pods() {
     let mut world = world();
     world.set_namespace("shop", []);
-    world.set_pod(pod("a"), [("app", "web")], "");
-    world.set_pod(pod("b"), [("app", "db")], "");
+    world.set_pod(pod("a"), [("app", "web")], "", Vec::new());
+    world.set_pod(pod("b"), [("app", "db")], "", Vec::new());
 
     world.set_namespace("shop", [("team", "red")]);
     assert_eq!(missing(&world), [set("db", "red"), set("web", "red")]);
@@ -133,7 +163,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Pod(name, Some(app)) => {
-                    world.set_pod(pod(&name.to_string()), [("app", &*app.to_string())], "");
+                    world.set_pod(pod(&name.to_string()), [("app", &*app.to_string())], "", Vec::new());
                     pods.insert(name, app);
                 }
                 Step::Pod(name, None) => {

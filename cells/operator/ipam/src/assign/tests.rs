@@ -2,6 +2,8 @@
 
 //! Pod CIDRs of nodes.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -164,4 +166,106 @@ proptest! {
             prop_assert_eq!(used.len(), all.len(), "nothing is in use without a node");
         }
     }
+}
+
+/// Settings of the pool, of one start after another: networks of some overlap those of others.
+const SETTINGS: [(&str, u8); 5] = [
+    ("10.0.0.0/28", 30),
+    ("10.0.0.0/26", 29),
+    ("10.0.0.16/28", 30),
+    ("10.0.0.8/29", 31),
+    ("10.0.1.0/29", 30),
+];
+
+#[derive(Debug, Clone)]
+enum Step {
+    Restart(usize),
+    /// A node is assigned; whether that is written.
+    Assign(usize, bool),
+    /// Another one writes the pod CIDRs of a node.
+    Write(usize, BTreeSet<usize>),
+    Gone(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let cidrs = prop::collection::btree_set(0..SETTINGS.len(), 0..3);
+    prop_oneof![
+        1 => (0..SETTINGS.len()).prop_map(Step::Restart),
+        8 => (0..5usize, any::<bool>()).prop_map(|(node, is_written)| Step::Assign(node, is_written)),
+        1 => (0..5usize, cidrs).prop_map(|(node, cidrs)| Step::Write(node, cidrs)),
+        1 => (0..5usize).prop_map(Step::Gone),
+    ]
+}
+
+fn is_disjoint(prefixes: &[IpNet]) -> bool {
+    let overlap = |one: &IpNet, other: &IpNet| one.contains(other) || other.contains(one);
+    let earlier = |at: usize| &prefixes[..at];
+    let mut all = prefixes.iter().enumerate();
+    all.all(|(at, one)| !earlier(at).iter().any(|other| overlap(one, other)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn pod_cidrs_never_overlap_whatever_the_pools_were(steps in prop::collection::vec(step(), 1..40)) {
+        let mut specs: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut pods = pool(Some(SETTINGS[0]), None);
+        let all = (0..5).map(|node| Step::Assign(node, true));
+        for step in steps.into_iter().chain(all) {
+            match step {
+                Step::Restart(settings) => {
+                    pods = pool(Some(SETTINGS[settings]), None);
+                    specs.iter().for_each(|(node, spec)| pods.restore(node, spec));
+                }
+                Step::Assign(node, is_written) => {
+                    let node = format!("n{node}");
+                    let spec = specs.entry(node.clone()).or_default();
+                    let assigned = pods.assign(&node, spec);
+                    if is_written {
+                        *spec = assigned.pod_cidrs;
+                    }
+                }
+                Step::Write(node, cidrs) => {
+                    let node = format!("n{node}");
+                    let spec: Vec<String> = cidrs.iter().map(|at| SETTINGS[*at].0.to_owned()).collect();
+                    pods.restore(&node, &spec);
+                    specs.insert(node, spec);
+                }
+                Step::Gone(node) => {
+                    pods.remove(&format!("n{node}"));
+                    specs.remove(&format!("n{node}"));
+                }
+            }
+            let held: Vec<IpNet> = specs.keys().flat_map(|node| pods.held(node)).copied().collect();
+            prop_assert!(is_disjoint(&held), "{held:?}");
+        }
+
+        let written: Vec<IpNet> = specs.values().flatten().map(|text| text.parse().unwrap()).collect();
+        prop_assert!(is_disjoint(&written), "{written:?}");
+    }
+}
+
+#[test]
+fn what_lies_outside_the_pools_is_in_use() {
+    let mut pool = pool(Some(("10.9.0.0/16", 24)), None);
+    // The network of an earlier setting, of which the pool is a part now.
+    let (_, error) = assign(&mut pool, "old", &["10.8.0.0/15"]);
+    assert_eq!(
+        error,
+        "allocator not configured for the requested CIDR 10.8.0.0/15"
+    );
+
+    assert_eq!(
+        assign(&mut pool, "n1", &[]),
+        (Vec::new(), "allocator full".to_owned())
+    );
+    pool.remove("old");
+    assert_eq!(assign(&mut pool, "n1", &[]), cidrs(&["10.9.0.0/24"]));
+
+    assign(&mut pool, "n2", &["172.31.0.0/24"]);
+    assert_eq!(
+        assign(&mut pool, "n3", &["172.31.0.0/25"]),
+        cidrs(&["10.9.1.0/24"])
+    );
 }

@@ -5,6 +5,9 @@
 //! The operator adds networks, the agent removes them: one that the spec of a node listed and lists no more is released.
 //! One that was assigned and never listed waits to be written, and stays reserved. Networks of a pool that was removed, or
 //! that are no longer in it, stay with their nodes until the agents remove them.
+//!
+//! Networks of nodes never overlap, of whatever pools they are: an allocator has its own, and those of other pools that reach
+//! into its networks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -160,7 +163,52 @@ impl MultiPool {
             spec.check_change(old)?;
         }
         pool.set(Some(spec))?;
+        let others: Vec<(IpNet, String)> = self.others_of(name).collect();
+        for (prefix, node) in others {
+            let pool = self.pools.entry(name.to_owned()).or_default();
+            pool.allocator(Family::of(&prefix)).block(prefix, &node);
+        }
         Ok(true)
+    }
+
+    /// What nodes hold of other pools.
+    fn others_of(&self, name: &str) -> impl Iterator<Item = (IpNet, String)> {
+        let others = self.pools.iter().filter(move |(other, _)| *other != name);
+        let allocators = others.flat_map(|(_, pool)| pool.allocators.values());
+        let held = allocators.flat_map(PrefixAllocator::held);
+        held.map(|(prefix, node)| (*prefix, node.to_owned()))
+    }
+
+    /// The allocators of other pools.
+    fn other_allocators(&mut self, name: &str, family: Family) -> impl Iterator<Item = &mut PrefixAllocator> {
+        let others = self.pools.iter_mut().filter(move |(other, _)| *other != name);
+        others.filter_map(move |(_, pool)| pool.allocators.get_mut(&family))
+    }
+
+    /// A node holds a network of a pool from now on, also outside its networks.
+    fn hold(&mut self, name: &str, prefix: IpNet, node: &str) -> Result<(), OccupyError> {
+        let family = Family::of(&prefix);
+        let own = self.pools.entry(name.to_owned()).or_default().allocator(family);
+        if own.is_held(&prefix, node) {
+            return Ok(());
+        }
+        let allocators = self
+            .pools
+            .values()
+            .filter_map(|pool| pool.allocators.get(&family));
+        let mut conflicts = allocators.filter_map(|allocator| allocator.conflict(&prefix));
+        if let Some(conflict) = conflicts.next() {
+            return Err(conflict);
+        }
+        let own = self.pools.entry(name.to_owned()).or_default().allocator(family);
+        own.adopt(prefix, node)?;
+        self.block(name, prefix, node);
+        Ok(())
+    }
+
+    fn block(&mut self, name: &str, prefix: IpNet, node: &str) {
+        let others = self.other_allocators(name, Family::of(&prefix));
+        others.for_each(|other| other.block(prefix, node));
     }
 
     /// Removes a pool. What nodes hold stays with them.
@@ -284,20 +332,28 @@ impl MultiPool {
         else {
             return Err(RequestError::NoFamily { pool, family });
         };
-        while has < needed {
+        let mut added = Vec::new();
+        let result = loop {
+            if has >= needed {
+                break Ok(());
+            }
             if count >= MOST_NETWORKS {
-                return Err(RequestError::TooMany { pool, family });
+                break Err(RequestError::TooMany { pool, family });
             }
             let Some(prefix) = allocator.allocate(node) else {
-                return Err(RequestError::Full { pool, family });
+                break Err(RequestError::Full { pool, family });
             };
             count += 1;
             has = has.saturating_add(usable(&prefix, first, last));
+            added.push(prefix);
+        };
+        for prefix in added {
+            self.block(name, prefix, node);
             let holdings = self.nodes.entry(node.to_owned()).or_default();
             let holding = holdings.entry(name.to_owned()).or_default();
             holding.networks.insert(prefix, false);
         }
-        Ok(())
+        result
     }
 
     /// Releases everything that a node holds.
@@ -324,8 +380,12 @@ impl MultiPool {
     }
 
     fn release(&mut self, name: &str, prefix: &IpNet, node: &str) {
-        if let Some(pool) = self.pools.get_mut(name) {
-            self.has_released |= pool.allocator(Family::of(prefix)).release(prefix, node);
+        let family = Family::of(prefix);
+        let pool = self.pools.get_mut(name);
+        if pool.is_some_and(|pool| pool.allocator(family).release(prefix, node)) {
+            self.has_released = true;
+            let others = self.other_allocators(name, family);
+            others.for_each(|other| other.unblock(prefix));
         }
         self.drop_unused(name);
     }
@@ -360,18 +420,20 @@ impl MultiPool {
             self.release_removed(node, &wanted);
         }
         for (pool, networks) in wanted {
-            let holdings = self.nodes.entry(node.to_owned()).or_default();
-            let holding = holdings.entry(pool.to_owned()).or_default();
-            let flags = spec.iter().find(|allocation| allocation.pool == pool);
-            holding.allow_first_ip = flags.is_some_and(|flags| flags.allow_first_ip);
-            holding.allow_last_ip = flags.is_some_and(|flags| flags.allow_last_ip);
-            let pool = self.pools.entry(pool.to_owned()).or_default();
+            let (mut held, mut flags) = (Vec::new(), (false, false));
+            if let Some(first) = spec.iter().find(|allocation| allocation.pool == pool) {
+                flags = (first.allow_first_ip, first.allow_last_ip);
+            }
             for network in networks {
-                match pool.allocator(Family::of(&network)).adopt(network, node) {
-                    Ok(()) => _ = holding.networks.insert(network, true),
+                match self.hold(pool, network, node) {
+                    Ok(()) => held.push((network, true)),
                     Err(duplicate) => duplicates.push(duplicate),
                 }
             }
+            let holdings = self.nodes.entry(node.to_owned()).or_default();
+            let holding = holdings.entry(pool.to_owned()).or_default();
+            (holding.allow_first_ip, holding.allow_last_ip) = flags;
+            holding.networks.extend(held);
         }
         self.drop_empty(node);
         (duplicates, errors)

@@ -23,7 +23,6 @@ fn assemble(setup: Setup) -> Assembling {
 
 fn hive() -> Hive {
     super::hive()
-        .with(skep_clustermesh_types::command::cell())
         .with(skep_clustermesh_export::tables::cell())
         .with(skep_clustermesh_export::services::cell())
         .with(skep_clustermesh_export::slices::cell())

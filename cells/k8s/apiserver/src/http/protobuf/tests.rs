@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::http::tests::{ask, json_of, router};
 
 fn varint(out: &mut Vec<u8>, mut n: u64) {
     while n > 0x7f {
@@ -222,6 +223,80 @@ fn unknown_fields_keep_their_numbers_unless_they_say_nothing() {
     let decoded = crate::schema::decode(&Shape::Named("core.v1.Volume"), &mut value, "Volume").unwrap();
     assert_eq!(decoded.unknown, ["#2.99", "#55", "#57"]);
     assert_eq!(value, json!({ "name": "v" }));
+}
+
+#[tokio::test]
+async fn definitions_in_protobuf_are_created_whole() {
+    let router = router("");
+    let post = |path: &str, body: &[u8]| ask(&router, "POST", path, &[("content-type", MEDIA_TYPE)], body);
+    let typed = |name: &str| of([(5, name.as_bytes())]);
+    let property = |name: &str, schema: &[u8]| of([(29, &*of([(1, name.as_bytes()), (2, schema)]))]);
+    let spec = [typed("object"), property("size", &typed("integer"))].concat();
+    let schema = [typed("object"), property("spec", &spec)].concat();
+    let version = [
+        of([
+            (1, &b"v1"[..]),
+            (4, &of([(1, &*schema)])),
+            (5, &of([(1, &b""[..])])),
+        ]),
+        plain(2, 1),
+        plain(3, 1),
+    ]
+    .concat();
+    let names = of([
+        (1, &b"widgets"[..]),
+        (2, b"widget"),
+        (4, b"Widget"),
+        (5, b"WidgetList"),
+    ]);
+    let spec = of([
+        (1, &b"example.com"[..]),
+        (3, &names),
+        (4, b"Cluster"),
+        (7, &version),
+    ]);
+    let metadata = of([(1, &b"widgets.example.com"[..])]);
+    let body = wrap(
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        &of([(1, &*metadata), (2, &spec)]),
+    );
+
+    let response = post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &body);
+
+    assert_eq!(response.status(), 201);
+    let stored = &json_of(response).await["spec"]["versions"][0];
+    let properties = &stored["schema"]["openAPIV3Schema"]["properties"];
+    assert_eq!(
+        properties["spec"]["properties"],
+        json!({ "size": { "type": "integer" } })
+    );
+    assert_eq!(stored["subresources"], json!({ "status": {} }));
+    let widget = wrap("example.com/v1", "Widget", &of([(1, &*of([(1, &b"w"[..])]))]));
+    assert_eq!(post("/apis/example.com/v1/widgets", &widget).status(), 415);
+}
+
+#[tokio::test]
+async fn unknown_fields_are_reported_as_those_of_json() {
+    let router = router("");
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    let body = of([
+        (1, &*of([(1, &b"l"[..])])),
+        (2, &of([(1, &b"me"[..]), (99, b"x")])),
+    ]);
+    let body = wrap("coordination.k8s.io/v1", "Lease", &body);
+    let post = |query: &str| {
+        let path = format!("{leases}{query}");
+        ask(&router, "POST", &path, &[("content-type", MEDIA_TYPE)], &body)
+    };
+
+    assert_eq!(post("?fieldValidation=Strict").status(), 400);
+    let response = post("");
+
+    assert_eq!(response.status(), 201);
+    let warning = response.headers()["warning"].to_str().unwrap().to_owned();
+    assert!(warning.contains("spec.#99"), "{warning}");
+    assert_eq!(json_of(response).await["spec"], json!({ "holderIdentity": "me" }));
 }
 
 /// Only what clients never send may be without: a type that a body cannot hold becomes an empty object.

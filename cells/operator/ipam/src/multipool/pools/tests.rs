@@ -7,6 +7,8 @@ use skep_k8s_crds::pools::PodPoolSpec;
 
 use super::*;
 
+mod random;
+
 #[track_caller]
 fn spec(spec: Value) -> PoolSpec {
     let spec: PodPoolSpec = serde_json::from_value(spec).unwrap();
@@ -321,4 +323,27 @@ fn specifications_that_are_not_valid_are_refused() {
 
         assert_eq!(PoolSpec::new(&spec).unwrap_err().to_string(), expected);
     }
+}
+
+#[test]
+fn pools_with_common_networks_share_none_with_two_nodes() {
+    let mut pools = pools("old", v4(&["10.0.0.0/24"], 25));
+    let first = assign(&mut pools, "n1", &[], &[asks("old", 1, 0)]);
+    assert_eq!(first, [has("old", &["10.0.0.0/25"])]);
+
+    pools.upsert_pool("new", v4(&["10.0.0.0/24"], 26)).unwrap();
+    let second = assign(&mut pools, "n2", &[], &[asks("new", 1, 0)]);
+    assert_eq!(second, [has("new", &["10.0.0.128/26"])]);
+    pools.remove_pool("old");
+    pools.upsert_pool("old", v4(&["10.0.0.0/24"], 27)).unwrap();
+    let third = assign(&mut pools, "n3", &[], &[asks("old", 1, 0)]);
+    assert_eq!(third, [has("old", &["10.0.0.192/27"])]);
+
+    // What a node gives back, others can have, by whatever pool.
+    assign(&mut pools, "n1", &first, &[]);
+    assign(&mut pools, "n1", &[], &[]);
+    let fourth = assign(&mut pools, "n4", &[], &[asks("new", 1, 0)]);
+    assert_eq!(fourth, [has("new", &["10.0.0.0/26"])]);
+    let duplicate = pools.assign("n5", &[has("old", &["10.0.0.0/28"])], &[]);
+    assert_eq!((duplicate.allocated.len(), duplicate.duplicates.len()), (0, 1));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Script suite `kvstore`: commands on a store in memory.
+//! Suite `kvstore`: commands on a store in memory.
 
 use hive::Hive;
 use hive_script::testing::{Assembling, Assembly, Setup, Suite};
@@ -9,7 +9,7 @@ use skep_health::testing::base_cells;
 hive_script::suite!(Suite::new(
     "kvstore",
     "Commands on a key-value store in memory",
-    "testdata",
+    "testdata/kvstore",
     assemble
 ));
 
@@ -19,8 +19,7 @@ fn assemble(_: Setup) -> Assembling {
 
 fn hive() -> Hive {
     Hive::new(base_cells())
-        .with(crate::cell::memory())
-        .with(crate::command::cell())
-        .with(crate::command::write_commands())
-        .with(crate::table::cell("__local__"))
+        .with(skep_kvstore::cell::memory())
+        .with(skep_clustermesh_types::command::suite_commands())
+        .with(skep_kvstore::table::cell("__local__"))
 }
