@@ -88,7 +88,7 @@ async fn main() -> Result<(), Failure> {
     let mut reflector = ServiceReflector::new(writer.clone(), Rules::default());
     let mut write = |events: Vec<Event>| {
         let mut batch = Batch::default();
-        events.into_iter().for_each(|event| drop(batch.push(event)));
+        events.into_iter().for_each(|event| batch.push(event));
         reflector.write(&mut batch);
     };
     let frontends = writer.frontends();

@@ -151,7 +151,9 @@ impl World {
     fn change(&mut self, change: &Change) {
         match *change {
             Change::Add(service, address) => match self.pods.get_mut(&address) {
-                Some((_, serves)) => drop(serves.insert(service)),
+                Some((_, serves)) => {
+                    serves.insert(service);
+                }
                 None => self.new_pod(address, service),
             },
             Change::Remove(service, address) => {
@@ -166,8 +168,12 @@ impl World {
                 Some((_, serves)) if serves.contains(&service) => *serves = [service].into(),
                 _ => self.new_pod(address, service),
             },
-            Change::Frontend(at, Some(service)) => drop(self.frontends.insert(at, service)),
-            Change::Frontend(at, None) => drop(self.frontends.remove(&at)),
+            Change::Frontend(at, Some(service)) => {
+                self.frontends.insert(at, service);
+            }
+            Change::Frontend(at, None) => {
+                self.frontends.remove(&at);
+            }
         }
         // Flows whose service lost the frontend or the pod need not go on.
         let (pods, frontends) = (&self.pods, &self.frontends);
