@@ -86,8 +86,11 @@ const COMMANDS: &[Command] = &[
     },
 ];
 
-/// Runs the sub-command that the arguments name; returns the exit code.
+/// Runs the sub-command that the arguments name, before or behind its flags; returns the exit code.
 pub fn run(mut args: Vec<String>, env: Vec<(String, String)>) -> u8 {
+    if args.first().is_some_and(|arg| arg.starts_with('-')) {
+        args = line::words_first(&whole(), args);
+    }
     let name = args.first().map_or("--help", String::as_str);
     if let Some(command) = COMMANDS.iter().find(|command| command.name == name) {
         return (command.run)(args.split_off(1), env);
@@ -149,6 +152,27 @@ mod tests {
         assert_eq!(run(vec!["version".to_owned()], Vec::new()), 0);
         assert_eq!(run(vec!["--help".to_owned()], Vec::new()), 0);
         assert_eq!(run(vec!["etcd-init".to_owned()], Vec::new()), hive::exit::USAGE);
+    }
+
+    #[test]
+    fn commands_are_found_behind_their_flags() {
+        let flags = [
+            "--cluster-name",
+            "birch",
+            "--cluster-id=9",
+            "--kvstore-opt=etcd.config=x",
+        ];
+        for words in [
+            &["clustermesh", "hive", "check"][..],
+            &["kvstoremesh", "hive", "config"],
+        ] {
+            let args = flags.iter().chain(words).map(|arg| (*arg).to_owned());
+            assert_eq!(run(args.collect(), Vec::new()), 0, "{words:?}");
+        }
+        let etcd = ["--timeout", "5s", "etcdinit", "--help"].map(str::to_owned);
+        assert_eq!(run(etcd.into(), Vec::new()), 0);
+        let unknown = ["--timeout", "etcdinit", "--help"].map(str::to_owned);
+        assert_eq!(run(unknown.into(), Vec::new()), hive::exit::USAGE);
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 //! Tests that settings written for Cilium are accepted.
 
+use std::collections::BTreeMap;
+
 use hive::{Hive, Settings, config::UnknownKeys};
+use serde_json::Value;
 
 /// What Cilium's chart writes with default values.
 const DEFAULT: &str = include_str!("../../agent/src/testdata/cilium-config.yaml");
@@ -22,6 +25,42 @@ fn default_config_map_mounts_unchanged() {
 
     let findings: Vec<_> = plan.report().findings().iter().map(ToString::to_string).collect();
     assert_eq!(findings, [""; 0]);
+}
+
+/// How the ConfigMap that the chart writes differs with other values, one set of values a line.
+const OTHERS: &str = include_str!("../../agent/src/testdata/cilium-configs.json");
+
+#[test]
+fn config_maps_of_the_chart_mount_unchanged() {
+    let all: BTreeMap<String, Value> = serde_json::from_str(OTHERS).unwrap();
+    let refused = [("azure-ipam", "`--ipam`"), ("eks-eni", "`--ipam`")];
+
+    for (name, difference) in &all {
+        let set: BTreeMap<String, String> =
+            serde_json::from_value(difference.get("set").cloned().unwrap_or_default()).unwrap_or_default();
+        let unset = difference["unset"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
+        let unset: Vec<&str> = unset.collect();
+        let kept = DEFAULT.lines().filter(|line| {
+            let key = line.split(": ").next().unwrap_or_default();
+            !set.contains_key(key) && !unset.contains(&key)
+        });
+        let mut text: String = kept.map(|line| format!("{line}\n")).collect();
+        text.extend(
+            set.iter()
+                .map(|(key, value)| format!("{key}: {}\n", Value::from(value.as_str()))),
+        );
+
+        let expected = refused.iter().find(|(refused, _)| refused == name);
+        match (plan(&text).err(), expected) {
+            (None, None) => {}
+            (Some(error), Some((_, text))) if error.contains(text) => {}
+            (found, _) => panic!("{name}: {found:?} instead of {expected:?}"),
+        }
+    }
 }
 
 /// Flags of Cilium's operator with their defaults.

@@ -59,14 +59,18 @@ struct StatusOptions {
     server: String,
 }
 
-/// Runs the sub-command that the arguments begin with; returns the exit code. `None` if they begin with none: then they are
-/// those of the operator itself, `program`.
+/// Runs the sub-command among the arguments, before or behind its flags; returns the exit code. `None` if there is none: then
+/// they are those of the operator itself, `program`.
 pub fn command(args: &[String], program: &Program) -> Option<u8> {
-    let name = args.first()?;
-    if !Line::has_subcommand(name) {
+    // The flags of the program are only looked at if one of them may come before a sub-command.
+    if !args.iter().any(|arg| Line::has_subcommand(arg)) {
         return None;
     }
-    let line: Line = match line::parse(PROGRAM, args.iter().cloned()) {
+    let args = line::words_first(&whole(program), args.to_vec());
+    if !Line::has_subcommand(args.first()?) {
+        return None;
+    }
+    let line: Line = match line::parse(PROGRAM, args) {
         Ok(line) => line,
         Err(code) => return Some(code),
     };
@@ -140,11 +144,17 @@ mod tests {
         assert_eq!(run(&[]), None);
         assert_eq!(run(&["--cluster-name=alder"]), None);
         assert_eq!(run(&["hive", "status"]), None);
+        assert_eq!(run(&["--cluster-name", "status", "hive"]), None);
     }
 
     #[test]
     fn sub_commands_fail_with_their_exit_codes() {
         assert_eq!(run(&["status", "clustermesh", "-s", "127.0.0.1:1"]), Some(1));
+        assert_eq!(run(&["-s", "127.0.0.1:1", "status", "clustermesh"]), Some(1));
+        assert_eq!(
+            run(&["--debug", "status", "clustermesh"]),
+            Some(hive::exit::USAGE)
+        );
         assert_eq!(run(&["metrics", "list", "-s", "127.0.0.1:1"]), Some(1));
         assert_eq!(run(&["metrics", "list", "-p", "("]), Some(hive::exit::USAGE));
         assert_eq!(

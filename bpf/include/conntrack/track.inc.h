@@ -109,10 +109,13 @@ static __always_inline struct ct_entry *AF_FN(ct_follow)(struct AF_FN(work) * wo
 	struct ct_entry *entry = AF_FN(ct_find)(&work->flow);
 	__u32 now = work->path.now;
 
-	if (!entry || ct_is_expired(entry, now) ||
-	    ((entry->flags & CT_CLOSING) && packet->proto == IPPROTO_TCP &&
-	     tcp_opens(packet->tcp_flags)))
+	if (!entry || ct_is_expired(entry, now))
 		return NULL;
+	if ((entry->flags & CT_CLOSING) && packet->proto == IPPROTO_TCP &&
+	    tcp_opens(packet->tcp_flags)) {
+		work->reopens = 1;
+		return NULL;
+	}
 	work->path.report = ct_touch(entry, packet->proto, direction, packet->tcp_flags, now);
 	return entry;
 }
@@ -142,6 +145,7 @@ static __noinline struct ct_entry *AF_FN(ct_search)(CTX *ctx, struct AF_FN(work)
 	int n, forward = scope != CT_REVERSE_FIRST;
 
 	path->report = 1;
+	work->reopens = 0;
 	AF_FN(ct_fragment)(ctx, packet, direction == CT_INGRESS ? METRIC_INGRESS : METRIC_EGRESS);
 	if (AF_FN(is_mtu_error)(packet))
 		COUNT_PACKET(ctx, REASON_MTU_ERROR,

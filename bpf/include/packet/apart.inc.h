@@ -42,6 +42,24 @@ static __noinline int AF_FN(is_of_another)(const struct AF_FN(work) * work,
 	return !AF_SAME(to.address, asked.address) || to.port != asked.port;
 }
 
+/* The entry is of the flow that the packet is of, to the same service. */
+static __always_inline int AF_FN(is_same_flow)(const struct AF_FN(work) * work,
+					       const struct ct_entry *entry)
+{
+	return entry->rev_nat_index == work->translation.rev_nat_index &&
+	       AF_FN(ct_client_port)(entry) == work->translation.sport;
+}
+
+/* The entry that a SYN does not follow, as one side has closed the connection: the other may still
+ * send.
+ */
+static __always_inline const struct ct_entry *AF_FN(half_closed)(const struct AF_FN(work) * work)
+{
+	const struct ct_entry *entry = work->reopens ? AF_FN(ct_find)(&work->flow) : NULL;
+
+	return entry && !ct_is_closed(entry) ? entry : NULL;
+}
+
 /* Neither the backend nor the client has a flow from this port. */
 static __always_inline int AF_FN(is_free)(struct AF_FN(ct_key) * flow, __u32 now)
 {

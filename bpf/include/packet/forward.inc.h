@@ -380,6 +380,27 @@ static __noinline int AF_FN(skips_redirect)(const struct AF_FN(work) * work)
 	return key.netns_cookie && bpf_map_lookup_elem(&SKIP, &key);
 }
 
+/* A pod that calls one backend by two addresses at once; `entry` is what was found, or NULL.
+ * Returns 0, a drop reason, or less: the packet's flow got a port of its own, and is new. A
+ * function of its own for the stack of its caller.
+ */
+static __noinline int AF_FN(set_apart)(CTX *ctx, struct AF_FN(work) * work,
+				       const struct ct_entry *entry)
+{
+	int error;
+
+	if (entry &&
+	    (work->path.reason != CT_RESULT_ESTABLISHED || AF_FN(is_same_flow)(work, entry)))
+		return 0;
+	if (!entry)
+		entry = AF_FN(half_closed)(work);
+	if (!entry || !AF_FN(is_of_another)(work, entry))
+		return 0;
+	error = AF_FN(take_own_port)(ctx, work);
+	work->path.reason = CT_RESULT_NEW;
+	return error ? error : -1;
+}
+
 /* Sender's side of a packet whose headers were read. Returns as `AF_FN(send)`. */
 static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * work)
 {
@@ -392,7 +413,7 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 	const struct lxc_value *local = NULL;
 	const struct ct_entry *entry = NULL;
 	enum ct_result result;
-	int error, is_stale, looked_up = 0, loopback = 0;
+	int error, looked_up = 0, loopback = 0;
 
 	__builtin_memset(translation, 0, sizeof(*translation));
 	translation->loopback = 1;
@@ -441,16 +462,12 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		/* Endpoints of this node by hash, all others by longest prefix. */
 		local = AF_FN(lxc_lookup)(packet->daddr);
 	}
-	is_stale = entry && path->reason == CT_RESULT_ESTABLISHED &&
-		   (entry->rev_nat_index != translation->rev_nat_index ||
-		    AF_FN(ct_client_port)(entry) != translation->sport);
-	/* The pod calls the backend by two addresses at once. */
-	if (is_stale && svc && AF_FN(is_of_another)(work, entry)) {
-		error = AF_FN(take_own_port)(ctx, work);
-		if (error)
+	if (svc) {
+		error = AF_FN(set_apart)(ctx, work, entry);
+		if (error > 0)
 			return FAIL(path, error);
-		path->reason = CT_RESULT_NEW;
-		entry = NULL;
+		if (error)
+			entry = NULL;
 	}
 	result = path->reason;
 	if (entry && (entry->flags & CT_LOOPBACK))
@@ -481,7 +498,8 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, struct AF_FN(work) * wo
 		if (error)
 			return FAIL(path, error);
 	}
-	if (result == CT_RESULT_NEW || is_stale) {
+	if (result == CT_RESULT_NEW ||
+	    (entry && result == CT_RESULT_ESTABLISHED && !AF_FN(is_same_flow)(work, entry))) {
 		__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
 		work->fresh.source_identity = sender->identity;
 		work->fresh.rev_nat_index = translation->rev_nat_index;

@@ -63,13 +63,13 @@ GLOBAL int AF_FN(choose_unpacked)(struct AF_FN(work) * work)
 	packet = &work->packet;
 	AF_FN(ct_service)(packet, &work->flow);
 	entry = AF_FN(ct_find)(&work->flow);
-	if (entry && entry->rev_nat_index == work->service.rev_nat_index &&
-	    !ct_is_expired(entry, work->path.now)) {
+	if (entry && entry->rev_nat_index == work->service.rev_nat_index) {
 		id = *ct_backend(entry);
 		backend = bpf_map_lookup_elem(&BACKENDS, &id);
-		if (backend && AF_SAME(backend->address, work->chosen))
+		if (!backend || !AF_SAME(backend->address, work->chosen))
+			id = 0;
+		else if (!ct_is_expired(entry, work->path.now))
 			return 0;
-		id = 0;
 	}
 	slots = work->service.count + work->service.qcount;
 	for (slot = 1; slot <= UNPACK_SLOTS; slot++) {

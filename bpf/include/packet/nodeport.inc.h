@@ -23,13 +23,13 @@ static __always_inline int AF_FN(in_source_range)(const struct AF_FN(packet) * p
  */
 static __always_inline int AF_FN(nodeport_track)(CTX *ctx, struct AF_FN(work) * work)
 {
-	__be16 rev_nat_index = work->translation.rev_nat_index;
 	const struct ct_entry *entry = AF_FN(ct_lookup)(ctx, work, CT_EGRESS, CT_FORWARD);
 	int error;
 
-	if (entry && (entry->flags & CT_NODE_PORT) && entry->rev_nat_index == rev_nat_index &&
-	    AF_FN(ct_client_port)(entry) == work->translation.sport)
+	if (entry && (entry->flags & CT_NODE_PORT) && AF_FN(is_same_flow)(work, entry))
 		return 0;
+	if (!entry)
+		entry = AF_FN(half_closed)(work);
 	if (entry && (entry->flags & by_service()) && AF_FN(is_of_another)(work, entry)) {
 		error = AF_FN(take_own_port)(ctx, work);
 		if (error)
@@ -37,7 +37,7 @@ static __always_inline int AF_FN(nodeport_track)(CTX *ctx, struct AF_FN(work) * 
 	}
 	__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
 	work->fresh.flags = CT_NODE_PORT;
-	work->fresh.rev_nat_index = rev_nat_index;
+	work->fresh.rev_nat_index = work->translation.rev_nat_index;
 	AF_FN(ct_set_client_port)(&work->fresh, work->translation.sport);
 	work->fresh.source_identity = world_identity(options.packet.dual_stack, AF == 6);
 	return AF_FN(ct_create)(ctx, work, CT_EGRESS, 0) ? DROP_CT_CREATE : 0;
@@ -53,9 +53,7 @@ static __always_inline int AF_FN(keeps_source)(struct AF_FN(work) * work)
 		return 0;
 	AF_FN(ct_forward)(packet, &work->flow, CT_EGRESS);
 	entry = AF_FN(ct_find)(&work->flow);
-	if (!entry || !(entry->flags & CT_NODE_PORT) ||
-	    entry->rev_nat_index != work->translation.rev_nat_index ||
-	    AF_FN(ct_client_port)(entry) != work->translation.sport)
+	if (!entry || !(entry->flags & CT_NODE_PORT) || !AF_FN(is_same_flow)(work, entry))
 		return 0;
 	if (!tcp_opens(packet->tcp_flags))
 		return 1;

@@ -52,7 +52,7 @@ static __always_inline void AF_FN(fragment_key)(const struct AF_FN(packet) * pac
 /* Remembers the ports of a datagram whose first fragment this is. Returns 0, or less. Echo messages
  * wait until it is known that the packet goes on: see echo.h.
  */
-static __always_inline int AF_FN(fragment_remember)(const struct AF_FN(packet) * packet)
+static __noinline int AF_FN(fragment_remember)(const struct AF_FN(packet) * packet)
 {
 	struct AF_FN(fragment_key) key = {};
 	struct fragment_ports ports = {.sport = packet->sport, .dport = packet->dport};
@@ -79,7 +79,7 @@ static __always_inline void AF_FN(echo)(struct AF_FN(packet) * packet, __u8 type
 }
 
 /* Ports of a later fragment, or type and id of the echo message. Returns a drop reason, or 0. */
-static __always_inline __u8 AF_FN(fragment_ports)(struct AF_FN(packet) * packet)
+static __noinline __u8 AF_FN(fragment_ports)(struct AF_FN(packet) * packet)
 {
 	struct AF_FN(fragment_key) key = {};
 	const struct fragment_ports *ports;

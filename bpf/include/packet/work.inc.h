@@ -30,7 +30,8 @@ struct AF_FN(work) {
 	AF_ADDRESS(chosen); /* backend that the packet outside was for */
 	__u8 is_unpacked;   /* there was a packet outside */
 	__u8 counted;	    /* COUNTED_...: entries of flows, at XDP */
-	__u8 pad[2];
+	__u8 reopens;	    /* asks for a connection, and the entry is of one that was closed */
+	__u8 pad;
 	/* its flow */
 	struct ct_entry fresh;
 	struct AF_FN(ct_key) flow ALIGNED;

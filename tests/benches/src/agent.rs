@@ -140,16 +140,8 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
             0 => "agent, no service".to_owned(),
             _ => format!("agent, {services}×{backends}"),
         };
-        let (memory, peer) = if services == 0 {
-            (15.0, 176.0)
-        } else {
-            (100.0, 540.0)
-        };
-        report.add(
-            Row::cost(format!("{case}: resident memory"), found.resident, "MiB")
-                .peer(peer)
-                .target(memory),
-        );
+        let memory = if services == 0 { 15.0 } else { 100.0 };
+        report.add(Row::cost(format!("{case}: resident memory"), found.resident, "MiB").target(memory));
         report.add(Row::cost(
             format!("{case}: of that heap and stacks"),
             found.own,

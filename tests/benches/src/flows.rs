@@ -53,7 +53,7 @@ struct Pass {
 }
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
-    for (percent, peer) in [(0, None), (50, Some(3300.0)), (100, None)] {
+    for percent in [0, 50, 100] {
         let mut passes = Vec::new();
         let mut batches = Vec::new();
         let mut delays = Vec::new();
@@ -71,7 +71,6 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
                 median(all(|pass| milliseconds(pass.time), &passes)),
                 "ms",
             )
-            .peer(peer)
             .target(target),
         );
         report.add(Row::cost(
@@ -125,7 +124,6 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
                 median(times),
                 "s",
             )
-            .peer(4.1)
             .target(1.0),
         );
     }

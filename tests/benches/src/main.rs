@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Measures Skep against its targets, and against what the Go implementation does on a machine of the same size.
+//! Measures Skep against its targets.
 //!
 //! `lb-benchmark --services 50000 --maps bpf` measures services on their way from decoded watch events to the maps;
 //! the other measurements are sub-commands. `make bench` runs all.

@@ -141,7 +141,7 @@ impl Bench<'_> {
     async fn operator(&self) -> anyhow::Result<Vec<Row>> {
         let mut rows = Vec::new();
         let size = 5_000;
-        for (objects, target, peer) in [(0, 12.0, 108.0), (size, 30.0, 155.0)] {
+        for (objects, target) in [(0, 12.0), (size, 30.0)] {
             let (_server, url) = agent::start_server(&ServerOptions {
                 pods: objects,
                 identities: objects,
@@ -159,8 +159,7 @@ impl Bench<'_> {
                 0 => "operator at rest".to_owned(),
                 _ => format!("operator, {objects} identities and endpoints"),
             };
-            self.rest(&case, &mut operator, &mut rows, Some(target), Some(peer))
-                .await?;
+            self.rest(&case, &mut operator, &mut rows, Some(target)).await?;
         }
         Ok(rows)
     }
@@ -192,19 +191,11 @@ impl Bench<'_> {
             if keys > 0 {
                 let seconds = begun.elapsed().as_secs_f64();
                 let used = usage::processor_time_of(exporter.id())?.as_secs_f64();
-                rows.push(
-                    Row::cost(format!("{case}: from start to canaries"), seconds, "s")
-                        .target(8.0)
-                        .peer(75.0),
-                );
-                rows.push(Row::cost(format!("{case}: processor time for it"), used, "s").peer(50.0));
+                rows.push(Row::cost(format!("{case}: from start to canaries"), seconds, "s").target(8.0));
+                rows.push(Row::cost(format!("{case}: processor time for it"), used, "s"));
             }
-            let (target, peer) = match keys {
-                0 => (25.0, None),
-                _ => (120.0, Some(828.0)),
-            };
-            self.rest(&case, &mut exporter, &mut rows, Some(target), peer)
-                .await?;
+            let target = if keys == 0 { 25.0 } else { 120.0 };
+            self.rest(&case, &mut exporter, &mut rows, Some(target)).await?;
         }
         Ok(rows)
     }
@@ -222,7 +213,7 @@ impl Bench<'_> {
         settings.push("--api-serve-addr=127.0.0.1:9889".to_owned());
         let mut mesh = self.start(APISERVER, Some("kvstoremesh"), &settings)?;
         let case = format!("kvstoremesh at rest{options}");
-        self.rest(&case, &mut mesh, &mut rows, Some(25.0), None).await?;
+        self.rest(&case, &mut mesh, &mut rows, Some(25.0)).await?;
         let keys = keys_of(size);
         let case = format!("kvstoremesh, {keys} keys{options}");
         // Anew: later than at a start, writes are limited to `etcd.qps`. The lock of a leader that is killed is kept for the
@@ -234,18 +225,13 @@ impl Bench<'_> {
         self.filled(&mut mesh, &own, true, keys).await?;
         let seconds = begun.elapsed().as_secs_f64();
         let used = usage::processor_time_of(mesh.id())?;
-        rows.push(
-            Row::cost(format!("{case}: from start to canaries"), seconds, "s")
-                .target(5.0)
-                .peer(71.0),
-        );
+        rows.push(Row::cost(format!("{case}: from start to canaries"), seconds, "s").target(5.0));
         rows.push(Row::cost(
             format!("{case}: processor time for it"),
             used.as_secs_f64(),
             "s",
         ));
-        self.rest(&case, &mut mesh, &mut rows, Some(60.0), Some(310.0))
-            .await?;
+        self.rest(&case, &mut mesh, &mut rows, Some(60.0)).await?;
         Ok(rows)
     }
 
@@ -305,7 +291,6 @@ impl Bench<'_> {
         program: &mut Process,
         rows: &mut Vec<Row>,
         target: Option<f64>,
-        peer: Option<f64>,
     ) -> anyhow::Result<()> {
         let pid = program.id();
         tokio::time::sleep(REST.saturating_sub(IDLE)).await;
@@ -320,8 +305,7 @@ impl Bench<'_> {
                 usage::resident_mib(pid)?,
                 "MiB",
             )
-            .target(target)
-            .peer(peer),
+            .target(target),
         );
         for (what, mib) in [
             ("of that heap and stacks", usage::own_mib(pid)?),

@@ -19,14 +19,8 @@ pub(crate) struct Row {
     /// What it should reach.
     #[serde(default)]
     pub(crate) target: Option<f64>,
-    /// What the Go implementation does on a machine of this size.
-    #[serde(default)]
-    pub(crate) peer: Option<f64>,
     /// Whether more is better.
     pub(crate) more_is_better: bool,
-    /// How many times better than the peer.
-    #[serde(default)]
-    pub(crate) times_better: Option<f64>,
     /// Whether the target is reached.
     #[serde(default)]
     pub(crate) reached: Option<bool>,
@@ -39,9 +33,7 @@ impl Row {
             value,
             unit: unit.to_owned(),
             target: None,
-            peer: None,
             more_is_better,
-            times_better: None,
             reached: None,
         }
     }
@@ -61,20 +53,7 @@ impl Row {
         self
     }
 
-    pub(crate) fn peer(mut self, peer: impl Into<Option<f64>>) -> Self {
-        self.peer = peer.into();
-        self
-    }
-
     fn judge(&mut self) {
-        let better = |than: f64| {
-            if self.more_is_better {
-                self.value / than
-            } else {
-                than / self.value
-            }
-        };
-        self.times_better = self.peer.map(better).filter(|ratio| ratio.is_finite());
         self.reached = self.target.map(|target| {
             if self.more_is_better {
                 self.value >= target
@@ -113,24 +92,21 @@ impl Report {
 
     pub(crate) fn print(&self) {
         println!(
-            "\n{:<66} {:>12} {:<11} {:>9} {:>9} {:>9}",
-            "measurement", "value", "unit", "target", "peer", "× peer"
+            "\n{:<66} {:>12} {:<11} {:>9}",
+            "measurement", "value", "unit", "target"
         );
         for row in &self.0 {
-            let shown = |value: Option<f64>| value.map_or("-".to_owned(), number);
             let mark = match row.reached {
                 Some(true) => "ok",
                 Some(false) => "MISSED",
                 None => "",
             };
             println!(
-                "{:<66} {:>12} {:<11} {:>9} {:>9} {:>9} {mark}",
+                "{:<66} {:>12} {:<11} {:>9} {mark}",
                 row.name,
                 number(row.value),
                 row.unit,
-                shown(row.target),
-                shown(row.peer),
-                shown(row.times_better),
+                row.target.map_or("-".to_owned(), number),
             );
         }
     }
@@ -177,24 +153,17 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 mod tests {
     use super::*;
 
-    fn judged(row: Row) -> (Option<f64>, Option<bool>) {
+    fn judged(row: Row) -> Option<bool> {
         let mut report = Report::default();
         report.add(row);
-        (report.0[0].times_better, report.0[0].reached)
+        report.0[0].reached
     }
 
     #[test]
     fn more_is_better_for_rates_and_worse_for_costs() {
-        let rate = Row::rate("rate", 10.0, "1/s").target(9.0).peer(5.0);
-        assert_eq!(judged(rate), (Some(2.0), Some(true)));
-
-        let cost = Row::cost("cost", 10.0, "s").target(9.0).peer(5.0);
-        assert_eq!(judged(cost), (Some(0.5), Some(false)));
-    }
-
-    #[test]
-    fn nothing_is_judged_without_measure() {
-        assert_eq!(judged(Row::rate("rate", 10.0, "1/s")), (None, None));
+        assert_eq!(judged(Row::rate("rate", 10.0, "1/s").target(9.0)), Some(true));
+        assert_eq!(judged(Row::cost("cost", 10.0, "s").target(9.0)), Some(false));
+        assert_eq!(judged(Row::rate("rate", 10.0, "1/s")), None);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 //! A difference explains a step only if what was recorded is what it is about.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::{fs, path::Path};
 
 use run_packets::{Outcome, run_file};

@@ -131,11 +131,29 @@ impl CoreDns {
         loop {
             let config_map = self.config_map().await?;
             let deployment = self.deployment().await?;
-            self.supported(check_version(&deployment))?;
-            let Some(patch) = self.plan(&config_map)? else {
+            check_version(&deployment).map_err(|cause| self.unsupported(cause))?;
+            let Some(corefile) = config_map["data"]["Corefile"].as_str() else {
+                let name = self.config_map_name();
+                return Err(UpdateError::NoCorefile { name });
+            };
+            let changed = add_clusterset(
+                corefile,
+                &self.config.coredns_cluster_domain,
+                &self.config.coredns_clusterset_domain,
+            );
+            let changed = changed.map_err(|cause| UpdateError::Corefile {
+                name: self.config_map_name(),
+                cause,
+            })?;
+            let Some(changed) = changed else {
                 return Ok(Outcome::Unchanged);
             };
-            self.supported(check_running(&deployment))?;
+            // It fails when the ConfigMap is changed meanwhile.
+            let patch = json!({
+                "metadata": { "resourceVersion": config_map["metadata"]["resourceVersion"] },
+                "data": { "Corefile": changed, BACKUP: corefile },
+            });
+            check_running(&deployment).map_err(|cause| self.unsupported(cause))?;
             // A second run finds nothing to change: what a restart requires is checked before the change.
             self.restart(true).await?;
             match self.update(patch).await {
@@ -196,31 +214,10 @@ impl CoreDns {
         })
     }
 
-    fn supported(&self, checked: Result<(), DeploymentError>) -> Result<(), UpdateError> {
-        checked.map_err(|cause| UpdateError::Unsupported {
+    fn unsupported(&self, cause: DeploymentError) -> UpdateError {
+        UpdateError::Unsupported {
             name: self.deployment_name(),
             cause,
-        })
-    }
-
-    /// The change of the ConfigMap, if it needs one. It fails when the ConfigMap is changed meanwhile.
-    fn plan(&self, config_map: &Value) -> Result<Option<Value>, UpdateError> {
-        let name = self.config_map_name();
-        let Some(corefile) = config_map["data"]["Corefile"].as_str() else {
-            return Err(UpdateError::NoCorefile { name });
-        };
-        let changed = add_clusterset(
-            corefile,
-            &self.config.coredns_cluster_domain,
-            &self.config.coredns_clusterset_domain,
-        );
-        match changed {
-            Ok(Some(changed)) => Ok(Some(json!({
-                "metadata": { "resourceVersion": config_map["metadata"]["resourceVersion"] },
-                "data": { "Corefile": changed, BACKUP: corefile },
-            }))),
-            Ok(None) => Ok(None),
-            Err(cause) => Err(UpdateError::Corefile { name, cause }),
         }
     }
 
@@ -275,7 +272,6 @@ impl CoreDns {
             field_manager: FIELD_MANAGER.to_owned(),
             force: true,
             dry_run,
-            ..WriteOptions::default()
         };
         let patched = self
             .client

@@ -19,7 +19,8 @@ impl Parts {
 
     /// What was invalid.
     pub(crate) fn fault(self) -> Option<Box<str>> {
-        Some(self.0.join(", ").into()).filter(|fault: &Box<str>| !fault.is_empty())
+        let fault = self.0.join(", ");
+        (!fault.is_empty()).then(|| fault.into())
     }
 }
 

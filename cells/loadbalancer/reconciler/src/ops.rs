@@ -30,6 +30,7 @@ use smallvec::SmallVec;
 
 use self::entry::{EntryPlan, release_pending};
 use self::master::check_features;
+use self::moved::is_same_object;
 use super::capacity::{Capacity, Waiting};
 use super::ids::Ids;
 use super::restore::Restored;
@@ -302,7 +303,7 @@ impl Ops {
     ) -> Result<u16, ReconcileError> {
         let mut restored: Box<[u32]> = Box::default();
         if let Some(entry) = self.entries.get(&address) {
-            let is_moved = entry.service != frontend.service.name;
+            let is_moved = !is_same_object(&entry.service, &frontend.service.name);
             if entry.round == self.round.number {
                 self.flush();
             }

@@ -291,10 +291,8 @@ impl PrefixAllocator {
     /// [`OccupyError`] if it lies outside the networks, or overlaps another prefix in use.
     pub fn occupy(&mut self, prefix: IpNet, owner: &str) -> Result<(), OccupyError> {
         let prefix = prefix.trunc();
-        if let Some(held) = self.overlapping(&prefix) {
-            if held.prefix == prefix && *held.owner == *owner && !held.is_blocked {
-                return Ok(());
-            }
+        if self.is_held(&prefix, owner) {
+            return Ok(());
         }
         if let Some(conflict) = self.conflict(&prefix) {
             return Err(conflict);

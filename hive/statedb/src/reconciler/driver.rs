@@ -210,12 +210,15 @@ where
                 }
             }
         }
-        busy |= self.retries.has_deferred();
+        let deferred = self.retries.lowest_deferred();
+        busy |= deferred.is_some();
         let seen = self.changes.as_ref().map_or(0, ChangeIterator::seen);
+        // What was left for the next round was not tried.
+        let tried = deferred.map_or(seen, |revision| seen.min(revision.saturating_sub(1)));
         let lowest = self.retries.lowest();
         shared.progress.send_if_modified(|progress| {
             let next = Progress {
-                revision: seen,
+                revision: tried.max(progress.revision),
                 failing: lowest,
             };
             let modified = *progress != next;

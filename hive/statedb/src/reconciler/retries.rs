@@ -42,7 +42,8 @@ pub(super) struct Retries<T> {
     min: Duration,
     max: Duration,
     failing: usize,
-    deferred: usize,
+    /// Revisions of those that were left for the next round.
+    deferred: BTreeSet<(Revision, u64)>,
 }
 
 impl<T> Retries<T> {
@@ -55,7 +56,7 @@ impl<T> Retries<T> {
             min: min.max(Duration::from_millis(1)),
             max: max.max(min),
             failing: 0,
-            deferred: 0,
+            deferred: BTreeSet::new(),
         }
     }
 
@@ -64,9 +65,9 @@ impl<T> Retries<T> {
         self.failing
     }
 
-    /// Whether objects were left for the next round.
-    pub(super) fn has_deferred(&self) -> bool {
-        self.deferred > 0
+    /// Lowest revision that was left for the next round.
+    pub(super) fn lowest_deferred(&self) -> Option<Revision> {
+        self.deferred.first().map(|(revision, _)| *revision)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -79,7 +80,7 @@ impl<T> Retries<T> {
             self.queue.remove(&(retry.due, retry.number));
             self.revisions.remove(&(retry.revision, retry.number));
             self.failing -= usize::from(retry.error.is_some());
-            self.deferred -= usize::from(retry.is_deferred);
+            self.deferred.remove(&(retry.revision, retry.number));
         }
     }
 
@@ -133,9 +134,13 @@ impl<T> Retries<T> {
     fn insert(&mut self, key: KeyBuf, retry: Retry<T>) {
         self.next += 1;
         self.queue.insert((retry.due, retry.number), key.clone());
-        self.revisions.insert((retry.revision, retry.number));
-        self.failing += usize::from(retry.error.is_some());
-        self.deferred += usize::from(retry.is_deferred);
+        if retry.error.is_some() {
+            self.revisions.insert((retry.revision, retry.number));
+            self.failing += 1;
+        }
+        if retry.is_deferred {
+            self.deferred.insert((retry.revision, retry.number));
+        }
         self.by_key.insert(key, retry);
     }
 
@@ -252,10 +257,10 @@ mod tests {
         assert_eq!(retries.errors(10), [("x", 1)]);
         assert_eq!(retries.pop(now).unwrap().0, key);
         assert_eq!(retries.pop(now).unwrap().0, failed);
-        assert!(retries.has_deferred(), "until they are done");
+        assert_eq!(retries.lowest_deferred(), Some(3), "until they are done");
         retries.clear(&key);
         let pause = retries.add(now, failed, Pending::Update(1), 9, "x".into());
-        assert_eq!((pause, retries.has_deferred()), (Duration::from_secs(2), false));
+        assert_eq!((pause, retries.lowest_deferred()), (Duration::from_secs(2), None));
     }
 
     #[test]

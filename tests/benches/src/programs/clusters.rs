@@ -46,8 +46,7 @@ impl Bench<'_> {
         .await?;
         let map = open()?;
         let mut rows = Vec::new();
-        self.rest("agent alone", &mut agent, &mut rows, None, None)
-            .await?;
+        self.rest("agent alone", &mut agent, &mut rows, None).await?;
 
         let (begun, used) = (Instant::now(), usage::processor_time_of(agent.id())?);
         for number in 1..=clusters {
@@ -70,7 +69,7 @@ impl Bench<'_> {
             used.as_secs_f64(),
             "s",
         ));
-        self.rest(&case, &mut agent, &mut rows, None, None).await?;
+        self.rest(&case, &mut agent, &mut rows, None).await?;
         Ok(rows)
     }
 }

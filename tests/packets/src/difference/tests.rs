@@ -73,3 +73,20 @@ fn fragments_are_first_ones_or_later_ones() {
         assert_eq!(icmp_fragment(&hex::decode(&frame).unwrap()), expected, "{frame}");
     }
 }
+
+#[test]
+fn the_docs_list_every_difference() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/datapath.md");
+    let docs = std::fs::read_to_string(docs).unwrap();
+    let listed: Vec<&str> = docs
+        .lines()
+        .skip_while(|line| *line != "| name | Cilium | here |")
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .collect();
+    let mut names = ALL.map(|difference| difference.name);
+    let mut sorted = listed.clone();
+    names.sort_unstable();
+    sorted.sort_unstable();
+    assert_eq!(sorted, names, "{listed:?}");
+}

@@ -77,7 +77,7 @@ impl Family {
     }
 
     /// What tells the service's address to the backend's node.
-    fn option(self, service: SocketAddr, proto: u8) -> Vec<u8> {
+    pub(crate) fn option(self, service: SocketAddr, proto: u8) -> Vec<u8> {
         match service.ip() {
             IpAddr::V4(address) => {
                 let mut option = vec![0x9a, 8];

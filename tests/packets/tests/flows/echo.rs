@@ -42,7 +42,7 @@ fn fragment(source: IpAddr, destination: IpAddr, data: &[u8], offset: usize, mor
     match source {
         IpAddr::V4(_) => {
             let mut packet = Raw::new(source, destination, 1, data.to_vec());
-            packet.fragment = u16::from(more) << 13 | offset / 8;
+            packet.fragment = (u16::from(more) << 13) | (offset / 8);
             packet.frame()
         }
         IpAddr::V6(_) => {

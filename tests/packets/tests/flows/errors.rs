@@ -15,7 +15,7 @@ use crate::{dsr::*, frame::*, packet::*};
 const LOCAL_NODE_PORT: u16 = 30_081;
 
 /// Port unreachable, time exceeded, too large: type, code and the four bytes behind the checksum.
-fn messages(family: Family) -> [[u8; 8]; 3] {
+pub(crate) fn messages(family: Family) -> [[u8; 8]; 3] {
     let mtu = [5, 120];
     match family {
         V4 => [
@@ -31,19 +31,19 @@ fn messages(family: Family) -> [[u8; 8]; 3] {
     }
 }
 
-fn router(family: Family) -> IpAddr {
+pub(crate) fn router(family: Family) -> IpAddr {
     family.pick(Ipv4Addr::new(198, 51, 100, 9), "2001:db8:9::9")
 }
 
 /// An error about a packet, as that came to its sender.
-fn about(packet: &[u8], message: [u8; 8], from: IpAddr, to: IpAddr) -> Vec<u8> {
+pub(crate) fn about(packet: &[u8], message: [u8; 8], from: IpAddr, to: IpAddr) -> Vec<u8> {
     let mut bytes = message.to_vec();
     bytes.extend(&packet[14..]);
     Raw::icmp(from, to, bytes).frame()
 }
 
 /// What leaves of an error that the second pod sends.
-fn leaves(node: &PacketNode, error: &[u8]) -> Result<Called, Error> {
+pub(crate) fn leaves(node: &PacketNode, error: &[u8]) -> Result<Called, Error> {
     let sent = node.run("cil_from_container", error, &at(P2_IFINDEX))?;
     assert_eq!(sent.verdict, REDIRECT, "{:?}", drops(node)?);
     let left = node.run("cil_to_netdev", &sent.packet, &at(ETH0_IFINDEX))?;
@@ -53,7 +53,7 @@ fn leaves(node: &PacketNode, error: &[u8]) -> Result<Called, Error> {
 
 /// Source and destination of an error, its first eight bytes but for the checksum, and the packet in it.
 #[track_caller]
-fn read_error(ran: &Called) -> (IpAddr, IpAddr, [u8; 8], Frame) {
+pub(crate) fn read_error(ran: &Called) -> (IpAddr, IpAddr, [u8; 8], Frame) {
     let (source, destination, message) = read_icmp(&ran.packet);
     let mut inside = ran.packet[..14].to_vec();
     inside.extend(&message[8..]);

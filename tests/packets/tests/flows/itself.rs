@@ -27,6 +27,22 @@ fn loopback(family: Family) -> IpAddr {
     LOOPBACK[usize::from(family == V6)].parse().unwrap()
 }
 
+/// Writes which address the answers of a service have.
+pub(crate) fn answer_from(node: &PacketNode, id: u16, service: SocketAddr) -> Result<(), Error> {
+    let store = node.store();
+    match service {
+        SocketAddr::V4(at) => {
+            let map = store.open("cilium_lb4_reverse_nat")?;
+            map.update(&ReverseNatKey::new(id), &ReverseNat4::new(*at.ip(), at.port()))?;
+        }
+        SocketAddr::V6(at) => {
+            let map = store.open("cilium_lb6_reverse_nat")?;
+            map.update(&ReverseNatKey::new(id), &ReverseNat6::new(*at.ip(), at.port()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Makes the second pod the backend of a service, and returns both.
 fn serve(node: &PacketNode, family: Family, proto: u8) -> Result<(SocketAddr, SocketAddr), Error> {
     serve_by(node, family, family.local_pod(), proto)
@@ -45,16 +61,7 @@ pub(crate) fn serve_by(
     let maps = LbMaps::open(&store, LbMapSizes::uniform(4096)).unwrap();
     maps.upsert(&Frontend::new(id, service, proto, &[backend]))
         .unwrap();
-    match service {
-        SocketAddr::V4(at) => {
-            let map = store.open("cilium_lb4_reverse_nat")?;
-            map.update(&ReverseNatKey::new(id), &ReverseNat4::new(*at.ip(), at.port()))?;
-        }
-        SocketAddr::V6(at) => {
-            let map = store.open("cilium_lb6_reverse_nat")?;
-            map.update(&ReverseNatKey::new(id), &ReverseNat6::new(*at.ip(), at.port()))?;
-        }
-    }
+    answer_from(node, id, service)?;
     Ok((service, backend))
 }
 

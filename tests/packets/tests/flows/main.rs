@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod accounting;
+mod apart;
 mod arp;
 mod checksums;
 mod dsr;
@@ -16,6 +17,7 @@ mod garbage;
 mod ipip;
 mod itself;
 mod marks;
+mod kept;
 mod mtu;
 mod nat;
 mod nat46x64;

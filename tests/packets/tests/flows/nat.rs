@@ -2,14 +2,14 @@
 
 //! Which ports translated sources get.
 
-use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
 use run_packets::{
     Error,
     node::{PacketNode, with_node},
 };
 
-use crate::packet::*;
+use crate::{dsr::*, frame::*, packet::*};
 
 const UDP_NODE_PORT: u16 = 30_053;
 /// Seconds on the clock of maps, in an entry of `cilium_ct4_global`: until when it lives.
@@ -38,18 +38,31 @@ fn translated_port(node: &PacketNode, program: &str, client: Side, is_tcp: bool)
 #[test]
 fn ports_of_processes_on_the_node_are_not_taken() {
     let done = with_node(&facts(), |node| {
-        for program in ["cil_from_netdev", XDP] {
-            node.forget_flows()?;
-            assert_eq!(translated_port(node, program, (CLIENT, 40_000), true)?, 40_000);
-            assert_eq!(translated_port(node, program, (CLIENT, 40_001), false)?, 40_001);
-
-            node.forget_flows()?;
-            let _listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 40_000))?;
-            let _socket = UdpSocket::bind((NODE, 40_001))?;
-            assert_ne!(translated_port(node, program, (CLIENT, 40_000), true)?, 40_000);
-            assert_ne!(translated_port(node, program, (CLIENT, 40_001), false)?, 40_001);
-        }
-        Ok(())
+        everywhere(node, |program, _, family| {
+            let source = |proto| {
+                node.forget_flows()?;
+                let ran = receive(node, program, &request(family, proto))?;
+                Ok::<_, Error>(read_back(&ran).source)
+            };
+            let at = SocketAddr::from((family.node(), 40_000));
+            for proto in [TCP, UDP] {
+                assert_eq!(source(proto)?, at, "{program}: the client's port");
+            }
+            for address in [family.pick(Ipv4Addr::UNSPECIFIED, "::"), family.node()] {
+                let _listener = TcpListener::bind((address, 40_000))?;
+                let socket = UdpSocket::bind((address, 40_000))?;
+                for proto in [TCP, UDP] {
+                    assert_ne!(source(proto)?.port(), 40_000, "{program} {address} {proto}");
+                }
+                socket.connect(backend(family, UDP))?;
+                assert_ne!(
+                    source(UDP)?.port(),
+                    40_000,
+                    "{program} {address}: to that backend"
+                );
+            }
+            Ok(())
+        })
     });
     done.unwrap();
 }

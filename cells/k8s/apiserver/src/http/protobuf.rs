@@ -267,7 +267,7 @@ fn json(bytes: &[u8]) -> Result<Option<Value>, ApiError> {
     let mut value = None;
     for field in fields(bytes)? {
         match field {
-            (1, Wire::Bytes(raw)) if raw.is_empty() => {}
+            (1, Wire::Bytes([])) => {}
             (1, Wire::Bytes(raw)) => value = Some(serde_json::from_slice(raw).map_err(|_| malformed())?),
             _ => return Err(malformed()),
         }

@@ -8,11 +8,18 @@
 
 use std::borrow::Cow;
 
-use skep_loadbalancer_model::hash::HashSet;
-use skep_loadbalancer_model::types::{Change, Frontend, L3n4Addr};
+use skep_loadbalancer_model::hash::{HashMap, HashSet};
+use skep_loadbalancer_model::types::{BackendRow, BackendSet, Frontend, L3n4Addr, ServiceName};
+use smallvec::SmallVec;
 
 use super::Ops;
 use crate::Settings;
+
+/// Whether two services are of one object: a pod has a pseudo-service for each of its host ports.
+pub(super) fn is_same_object(one: &ServiceName, other: &ServiceName) -> bool {
+    let object = |name: &ServiceName| name.as_str().split(':').next().map(str::to_owned);
+    one == other || object(one) == object(other)
+}
 
 impl Settings {
     // The frontend with the backends that its entries name.
@@ -26,40 +33,14 @@ impl Settings {
 }
 
 impl Ops {
-    /// Drops backends from the frontends that lose them if others of the same round get them. To be called before the
-    /// round is planned.
+    /// Drops backends from the frontends that lose them if other services get them in the same round. To be called before
+    /// the round is planned.
     pub fn part_moved(&mut self, removed: &[L3n4Addr], updated: &[&Frontend]) {
-        let mut lost: HashSet<L3n4Addr> = HashSet::default();
-        for address in removed {
-            if let Some(entry) = self.entries.get(address) {
-                lost.extend(entry.set.iter().map(|row| row.params.address));
-            }
-        }
         let views: Vec<Cow<'_, Frontend>> = updated
             .iter()
             .map(|frontend| self.settings.view(frontend))
             .collect();
-        for frontend in &views {
-            let Some(entry) = self.entries.get(frontend.address()) else {
-                continue;
-            };
-            let changes = entry.set.diff(&frontend.backends);
-            lost.extend(changes.filter_map(|change| match change {
-                Change::Removed(row) => Some(row.params.address),
-                _ => None,
-            }));
-        }
-        if lost.is_empty() {
-            return;
-        }
-        let mut moved: HashSet<L3n4Addr> = HashSet::default();
-        for frontend in &views {
-            let entry = self.entries.get(frontend.address());
-            let gained = frontend.backends.iter().map(|row| row.params.address);
-            moved.extend(gained.filter(|address| {
-                lost.contains(address) && entry.is_none_or(|entry| entry.set.get(address).is_none())
-            }));
-        }
+        let moved = self.moved(removed, &views);
         if moved.is_empty() {
             return;
         }
@@ -76,11 +57,10 @@ impl Ops {
             .iter()
             .filter(|frontend| has_moved(frontend.address()))
             .map(|frontend| {
-                let set = self.entries.get(frontend.address()).map(|entry| &entry.set);
-                let is_old = |address: &L3n4Addr| set.is_some_and(|set| set.get(address).is_some());
+                let old = self.own_set(frontend);
                 let kept = frontend.backends.iter().filter(|row| {
                     let address = &row.params.address;
-                    is_old(address) || !moved.contains(address)
+                    !moved.contains(address) || old.is_some_and(|old| old.get(address).is_some())
                 });
                 Frontend {
                     backends: kept.cloned().collect(),
@@ -92,6 +72,51 @@ impl Ops {
         parted.iter().for_each(|frontend| self.upsert(frontend));
         // What failed is dirty, and planned again in the round.
         self.finish();
+    }
+
+    // Backends that services lose in a round, and only others get.
+    fn moved(&self, removed: &[L3n4Addr], updated: &[Cow<'_, Frontend>]) -> HashSet<L3n4Addr> {
+        let mut lost: HashMap<L3n4Addr, SmallVec<[&ServiceName; 1]>> = HashMap::default();
+        let mut lose = |address: &L3n4Addr, new: Option<&Frontend>| {
+            let Some(entry) = self.entries.get(address) else {
+                return;
+            };
+            let new = new.filter(|new| is_same_object(&entry.service, &new.service.name));
+            let is_kept =
+                |row: &BackendRow| new.is_some_and(|new| new.backends.get(&row.params.address).is_some());
+            for row in entry.set.iter().filter(|row| !is_kept(row)) {
+                lost.entry(row.params.address).or_default().push(&entry.service);
+            }
+        };
+        removed.iter().for_each(|address| lose(address, None));
+        updated
+            .iter()
+            .for_each(|frontend| lose(frontend.address(), Some(frontend)));
+        if lost.is_empty() {
+            return HashSet::default();
+        }
+        let mut moved: HashMap<L3n4Addr, bool> = HashMap::default();
+        for frontend in updated {
+            let old = self.own_set(frontend);
+            for row in &frontend.backends {
+                let address = row.params.address;
+                if let Some(losers) = lost.get(&address)
+                    && old.is_none_or(|old| old.get(&address).is_none())
+                {
+                    let mut losers = losers.iter();
+                    let is_other = !losers.any(|loser| is_same_object(loser, &frontend.service.name));
+                    *moved.entry(address).or_insert(true) &= is_other;
+                }
+            }
+        }
+        moved.retain(|_, is_moved| *is_moved);
+        moved.into_keys().collect()
+    }
+
+    // Backends that the maps have for a frontend of the same service.
+    fn own_set(&self, frontend: &Frontend) -> Option<&BackendSet> {
+        let entry = self.entries.get(frontend.address())?;
+        is_same_object(&entry.service, &frontend.service.name).then_some(&entry.set)
     }
 
     /// Forgets ids of an earlier run that meant an endpoint or a frontend of another service. To be called after
@@ -122,7 +147,7 @@ impl Ops {
                         has_any = true;
                     }
                 }
-                if !has_any && !found.backends.is_empty() && !view.backends.is_empty() {
+                if !has_any && !found.backends.is_empty() {
                     // None of its endpoints is left: another service may have the address now.
                     self.service_ids.forget(&address);
                     (found.master, found.has_table) = (None, false);

@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use skep_bpf_maps::conntrack::{self, CT_TCP4, CtEntry, CtKey4, key_flags};
 use skep_bpf_maps::lb::{OWNER, Service4Key, U16};
-use skep_bpf_sys::{Map, RawMap};
+use skep_bpf_sys::{Map, MapStore, RawMap, testing::Node};
 use skep_datapath_maps::{MapOwner, Maps};
 use skep_loadbalancer_model::hash::HashMap;
 
@@ -151,7 +151,9 @@ impl World {
     fn change(&mut self, change: &Change) {
         match *change {
             Change::Add(service, address) => match self.pods.get_mut(&address) {
-                Some((_, serves)) => drop(serves.insert(service)),
+                Some((_, serves)) => {
+                    serves.insert(service);
+                }
                 None => self.new_pod(address, service),
             },
             Change::Remove(service, address) => {
@@ -166,8 +168,12 @@ impl World {
                 Some((_, serves)) if serves.contains(&service) => *serves = [service].into(),
                 _ => self.new_pod(address, service),
             },
-            Change::Frontend(at, Some(service)) => drop(self.frontends.insert(at, service)),
-            Change::Frontend(at, None) => drop(self.frontends.remove(&at)),
+            Change::Frontend(at, Some(service)) => {
+                self.frontends.insert(at, service);
+            }
+            Change::Frontend(at, None) => {
+                self.frontends.remove(&at);
+            }
         }
         // Flows whose service lost the frontend or the pod need not go on.
         let (pods, frontends) = (&self.pods, &self.frontends);
@@ -405,4 +411,33 @@ fn what_ends_is_not_taken_for_quarantined_after_a_restart() {
     apply(&mut again, &[state(&[ends])]);
 
     assert!(dump(&maps).contains("COUNT=1 QCOUNT=0"), "{}", dump(&maps));
+}
+
+/// The next start has other settings: maps that are pinned are replaced.
+#[test]
+fn ids_are_those_of_pinned_maps_of_another_size() {
+    let in_kernel = Node::run("lb-resize", |node| {
+        let open = |max| {
+            let store = MapStore::new(node.store().root());
+            LoadBalancerMaps::open(&store, LbMapSizes::small(max), true, true).map(Arc::new)
+        };
+        let state = |n: u8| {
+            let row = backend(&format!("10.0.0.{n}:80/TCP"), BackendState::Active);
+            frontend(&format!("10.50.0.{n}:80/TCP"), FrontendKind::ExternalIps, &[row])
+        };
+        let maps = open(64)?;
+        apply(&mut ops(&maps), &[1, 2, 3].map(state));
+        let before = dump(&maps);
+
+        let maps = open(32)?;
+        assert_eq!(dump(&maps), before, "before anything is reconciled");
+        let mut again = ops(&maps);
+        assert_eq!(again.restore()?, 3);
+        apply(&mut again, &[3, 1, 2].map(state));
+        again.prune()?;
+
+        assert_eq!(dump(&maps), before);
+        Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    });
+    in_kernel.unwrap();
 }

@@ -90,9 +90,10 @@ async fn what_is_left_for_the_next_round_is_done_before_a_pruning() {
 
     world.start();
     let progress = world.handle.wait_until_reconciled(revision).await;
+    assert_eq!(progress.failing, None);
+    assert!(world.target.history().len() >= 3, "all were tried");
     world.handle.prune_and_wait().await.unwrap();
 
-    assert_eq!(progress.failing, None);
     assert_eq!(
         world.target.history()[..4],
         ["update(1)", "update(2)", "update(3)", "prune(n=3)"]
