@@ -53,7 +53,7 @@ nightly:
 	@$(STEP) messages $(CARGO) nextest run -p skep-hive --ignore-default-filter -E 'binary(ui)'
 	@$(STEP) clippy $(CARGO) clippy --workspace --all-targets -- -D warnings
 	@$(STEP) benches $(CARGO) nextest run -p lb-benchmark
-	@$(STEP) benches-run $(CARGO) bench -p skep-statedb -p skep-maglev -- --test
+	@$(STEP) benches-run $(CARGO) bench -p skep-statedb -p skep-loadbalancer-maglev -- --test
 
 fmt:
 	$(CARGO) fmt --all

@@ -19,7 +19,7 @@ use crate::supply::Gives;
 /// # }
 /// ```
 pub struct CatalogueEntry {
-    /// How to name it in a cell list: `skep_health::cell`.
+    /// How to name it in a cell list: `skep_base_health::cell`.
     pub path: &'static str,
     /// Makes it.
     pub cell: fn() -> Cell,

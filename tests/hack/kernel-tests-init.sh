@@ -140,10 +140,10 @@ demo() {
 run host host
 run bpf-sys package skep-bpf-sys
 run bpf package skep-bpf-programs
-run socketlb package skep-socketlb
+run socketlb package skep-datapath-socketlb
 run packets package run-packets
 run loader package skep-datapath-loader
-run conntrack package skep-conntrack
+run conntrack package skep-datapath-conntrack
 run endpoint package skep-endpoint
 run scripts-loadbalancer scripts loadbalancer
 run scripts-redirectpolicy scripts redirectpolicy

@@ -58,7 +58,7 @@ EOF
 chmod +x "$work/collect"
 host=$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
 env "CARGO_TARGET_${host}_RUNNER=$work/collect" KERNEL_TESTS_LIST="$work/tests" cargo test --quiet \
-	-p skep-bpf-sys -p skep-bpf-programs -p skep-socketlb -p run-packets -p skep-datapath-loader -p skep-conntrack -p skep-endpoint \
+	-p skep-bpf-sys -p skep-bpf-programs -p skep-datapath-socketlb -p run-packets -p skep-datapath-loader -p skep-datapath-conntrack -p skep-endpoint \
 	-p run-scripts -p skep-faults -p skep-lab -p skep-e2e --lib --bins --tests
 
 echo "== Filling the machine"

@@ -7,7 +7,7 @@ use std::{error::Error, sync::Arc};
 
 use hive::{Hive, Settings};
 use skep_agent::Configuration;
-use skep_api::Document;
+use skep_base_api::Document;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let cells = skep_agent::cells(Arc::new(Configuration::default()));

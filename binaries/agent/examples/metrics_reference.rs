@@ -6,7 +6,7 @@ use std::{error::Error, sync::Arc};
 
 use hive::{Hive, Settings};
 use skep_agent::Configuration;
-use skep_metrics::Registry;
+use skep_base_metrics::Registry;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let cells = skep_agent::cells(Arc::new(Configuration::default()));

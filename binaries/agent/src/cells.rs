@@ -26,19 +26,19 @@ pub fn cells(configuration: Arc<Configuration>) -> Vec<Cell> {
 /// What every feature stands on: logs, tables, health, metrics, the shell and the API.
 fn infrastructure(configuration: Arc<Configuration>) -> Cell {
     Cell::group([
-        skep_logging::cell(),
+        skep_base_logging::cell(),
         statedb::cell(),
-        skep_health::cell(),
-        skep_health::history_cell(),
-        skep_metrics::cell(),
-        skep_metrics::endpoint::cell(),
-        skep_metrics::process::cell(),
-        skep_limiter::cell(),
+        skep_base_health::cell(),
+        skep_base_health::history_cell(),
+        skep_base_metrics::cell(),
+        skep_base_metrics::endpoint::cell(),
+        skep_base_metrics::process::cell(),
+        skep_base_limiter::cell(),
         skep_shell::cell(),
-        skep_api::cell(),
+        skep_base_api::cell(),
         status::cell(),
         configuration::cell(),
-        skep_alloc::cell(),
+        skep_base_alloc::cell(),
         Cell::group([]).provide(move || configuration.clone()),
     ])
 }
@@ -47,42 +47,42 @@ fn infrastructure(configuration: Arc<Configuration>) -> Cell {
 fn control_plane() -> Cell {
     Cell::group([
         skep_k8s_client::remote::cell(),
-        skep_datapath_config::node_name::cell(),
-        skep_dynamic_config::cell(),
+        skep_base_settings::node_name::cell(),
+        skep_k8s_dynamicconfig::cell(),
         skep_k8s_reflectors::tables::cell(),
         statedb::readiness::cell(),
         skep_k8s_client::status::cell(),
-        skep_node::cell(),
-        skep_maglev::cell(),
+        skep_node_local::cell(),
+        skep_loadbalancer_maglev::cell(),
         skep_loadbalancer_model::cell(),
         skep_loadbalancer_model::api::cell(),
         skep_loadbalancer_sources::cell(),
         skep_loadbalancer_reconciler::cell(),
-        skep_redirectpolicy::cell(),
-        skep_redirectpolicy::api::cell(),
-        skep_healthserver::cell(),
-        skep_healthserver::kube_proxy_healthz(),
+        skep_loadbalancer_redirectpolicy::cell(),
+        skep_loadbalancer_redirectpolicy::api::cell(),
+        skep_loadbalancer_healthserver::cell(),
+        skep_loadbalancer_healthserver::kube_proxy_healthz(),
     ])
 }
 
 /// The kernel: pinned maps, programs at sockets and interfaces and what they report, identities of addresses, nodes.
 fn datapath() -> Cell {
     Cell::group([
-        skep_datapath_config::cell(),
+        skep_base_settings::cell(),
         skep_datapath_maps::cell(),
         skep_datapath_maps::api::cell(),
         skep_loadbalancer_reconciler::sockets::cell(),
-        skep_socketlb::cell(),
+        skep_datapath_socketlb::cell(),
         skep_datapath_loader::cell(),
-        skep_ip_masq_agent::cell(),
-        skep_conntrack::cell(),
-        skep_nat_stats::cell(),
-        skep_monitor::cell(),
-        skep_monitor::api::cell(),
+        skep_datapath_ipmasq::cell(),
+        skep_datapath_conntrack::cell(),
+        skep_datapath_natstats::cell(),
+        skep_datapath_monitor::cell(),
+        skep_datapath_monitor::api::cell(),
         skep_ipcache::cell(),
         skep_ipcache::api::cell(),
         skep_identity_cache::cell(),
-        skep_datapath_config::identity::cell(),
+        skep_base_settings::identity::cell(),
         skep_identity_cache::own::cell(),
         skep_identity_cache::api::cell(),
         skep_node_manager::cell(),
@@ -100,7 +100,7 @@ fn datapath() -> Cell {
 #[cfg(test)]
 mod tests {
     use hive::{Hive, Settings, testing};
-    use skep_metrics::Registry;
+    use skep_base_metrics::Registry;
 
     use super::*;
 
@@ -119,7 +119,7 @@ mod tests {
 
         assert!(report.contains("nothing provides `Maglev`"), "{report}");
         assert!(
-            report.contains("help: `skep_maglev::cell` provides it; add `skep_maglev::cell()` to the cells"),
+            report.contains("help: `skep_loadbalancer_maglev::cell` provides it; add `skep_loadbalancer_maglev::cell()` to the cells"),
             "{report}"
         );
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hive::{Code, Hive, Program, Settings};
 use serde_json::Value;
 
-use skep_datapath_config::cilium_keys;
+use skep_base_settings::cilium_keys;
 
 /// What Cilium's chart writes with default values.
 const DEFAULT: &str = include_str!("testdata/cilium-config.yaml");

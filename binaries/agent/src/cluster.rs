@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hive::{Cell, Cfg, Member};
-use skep_api::StatusProbe;
-use skep_api_types::{ClusterMeshStatus, Status, StatusResponse};
-use skep_clustermesh::ClusterMesh;
-use skep_datapath_config::cluster::ClusterSettings;
-use skep_node::LocalNodeStore;
+use skep_base_api::StatusProbe;
+use skep_base_api_types::{ClusterMeshStatus, Status, StatusResponse};
+use skep_base_settings::cluster::ClusterSettings;
+use skep_clustermesh_mesh::ClusterMesh;
+use skep_node_local::LocalNodeStore;
 
 hive::catalogue!(name);
 hive::catalogue!(status);
@@ -18,18 +18,18 @@ hive::catalogue!(status);
 /// Reads remote clusters: services, nodes, addresses, identities. Nothing happens without `--clustermesh-config`.
 pub(crate) fn mesh() -> Cell {
     Cell::group([
-        skep_datapath_config::cluster::cell(),
-        skep_kvstore::cell::metrics(),
+        skep_base_settings::cluster::cell(),
+        skep_kvstore_client::cell::metrics(),
         skep_kvstore_store::metrics(),
         skep_kvstore_etcd::cell(),
-        skep_kvstore::probe::cell(),
-        skep_kvstore::command::cell(),
+        skep_kvstore_client::probe::cell(),
+        skep_kvstore_client::command::cell(),
         skep_clustermesh_types::command::cell(),
-        skep_clustermesh::cell(),
-        skep_clustermesh::services::cell(),
-        skep_clustermesh::nodes::cell(),
-        skep_clustermesh::ipcache::cell(),
-        skep_clustermesh::identities::cell(),
+        skep_clustermesh_mesh::cell(),
+        skep_clustermesh_mesh::services::cell(),
+        skep_clustermesh_mesh::nodes::cell(),
+        skep_clustermesh_mesh::ipcache::cell(),
+        skep_clustermesh_mesh::identities::cell(),
         name(),
         crate::troubleshoot::cell(),
         status(),

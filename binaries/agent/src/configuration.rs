@@ -10,10 +10,10 @@ use std::{
 
 use axum::{Json, extract::State};
 use hive::{Cell, Cfg, Member, Plan};
-use skep_api::Routes;
-use skep_api_types::{DaemonConfiguration, DaemonConfigurationStatus};
-use skep_datapath_config::{MtuConfig, TunnelConfig};
-use skep_node::{Device, LocalNode};
+use skep_base_api::Routes;
+use skep_base_api_types::{DaemonConfiguration, DaemonConfigurationStatus};
+use skep_base_settings::{MtuConfig, TunnelConfig};
+use skep_node_local::{Device, LocalNode};
 use statedb::{Db, ReadTxn, Table};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -99,7 +99,7 @@ impl ConfigurationParams {
 mod tests {
     use hive::{Hive, Settings};
     use skep_k8s_types::slim::NodeAddressType;
-    use skep_node::LocalNodeStore;
+    use skep_node_local::LocalNodeStore;
     use statedb::RwTable;
 
     use super::*;
@@ -114,10 +114,10 @@ mod tests {
     async fn answer(flags: &[&'static str], addresses: &[&str]) -> serde_json::Value {
         let hive = Hive::new([
             statedb::cell(),
-            skep_datapath_config::cell(),
-            skep_node::cells::local_node(),
+            skep_base_settings::cell(),
+            skep_node_local::cells::local_node(),
             Cell::module("test-node", "This node")
-                .provide(|| skep_datapath_config::NodeName::new("n1"))
+                .provide(|| skep_base_settings::NodeName::new("n1"))
                 .provide(|| Arc::new(Configuration::default()))
                 .provide(devices)
                 .provide(|params: ConfigurationParams| Arc::new(params)),

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use skep_api::ModuleHealth;
-use skep_api_types::ModuleStatus;
-use skep_health::Status;
+use skep_base_api::ModuleHealth;
+use skep_base_api_types::ModuleStatus;
+use skep_base_health::Status;
 use statedb::{Db, Table};
 
 struct Modules {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hive::{Cfg, Member};
-use skep_api::StatusProbe;
-use skep_api_types::{Masquerading, MasqueradingProtocols, Routing, Status, StatusResponse};
-use skep_datapath_config::{Acceleration, AttachConfig, TunnelConfig};
+use skep_base_api::StatusProbe;
+use skep_base_api_types::{Masquerading, MasqueradingProtocols, Routing, Status, StatusResponse};
+use skep_base_settings::{Acceleration, AttachConfig, TunnelConfig};
 use skep_datapath_loader::{Attachment, PacketDatapath};
 
 /// The device that leads to other nodes; empty if there is none.
@@ -95,7 +95,7 @@ impl StatusProbe for Interfaces {
 
 #[cfg(test)]
 mod tests {
-    use skep_datapath_config::RoutingMode;
+    use skep_base_settings::RoutingMode;
 
     use super::*;
 

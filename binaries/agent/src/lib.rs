@@ -16,4 +16,4 @@ mod unsupported;
 
 pub use cells::cells;
 pub use configuration::Configuration;
-pub use skep_logging::{LogConfig, LogFormat, start_logging};
+pub use skep_base_logging::{LogConfig, LogFormat, start_logging};

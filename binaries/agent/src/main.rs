@@ -8,7 +8,7 @@ use hive::Program;
 use skep_agent::Configuration;
 
 #[global_allocator]
-static ALLOCATOR: skep_alloc::Allocator = skep_alloc::Allocator;
+static ALLOCATOR: skep_base_alloc::Allocator = skep_base_alloc::Allocator;
 
 fn main() -> ExitCode {
     let configuration = Arc::new(Configuration::default());
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         .env_prefix("CILIUM")
         // Sockets and files are where Cilium has them.
         .path_name("cilium")
-        .tolerate_keys(skep_datapath_config::cilium_keys())
+        .tolerate_keys(skep_base_settings::cilium_keys())
         .setup(move |plan| {
             skep_agent::start_logging(plan);
             shown.fill(plan);

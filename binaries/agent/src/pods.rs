@@ -5,7 +5,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use hive::Cell;
-use skep_endpoint_hooks::PodNetworks;
+use skep_datapath_hooks::PodNetworks;
 
 /// Where runtimes pin namespaces.
 const FOLDERS: [&str; 2] = ["/var/run/netns", "/var/run/docker/netns"];

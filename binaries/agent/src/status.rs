@@ -6,10 +6,13 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
 use hive::{Cell, Cfg, Member, Readiness};
-use skep_api::StatusProbe;
-use skep_api_types::{
+use skep_base_api::StatusProbe;
+use skep_base_api_types::{
     BpfMapProperties, BpfMapStatus, ClockSource, DeviceAddresses, GatewayFeature, KubeProxyReplacement,
     KubeProxyReplacementFeatures, Nat46X64Feature, NodePortFeature, Status, StatusResponse, Switch,
+};
+use skep_base_settings::{
+    AddressFamilies, BalancingConfig, Dispatch, ForwardingConfig, MaglevConfig, MapConfig, NodeMode,
 };
 use skep_bpf_maps::{
     conntrack::{CT_ANY4, CT_ANY6, CT_TCP4, CT_TCP6},
@@ -23,14 +26,11 @@ use skep_bpf_maps::{
     node::{IPCACHE, NEIGHBOURS4, NEIGHBOURS6},
     policy::{POLICY_MAX, POLICY_STATS},
 };
-use skep_datapath_config::{
-    AddressFamilies, BalancingConfig, Dispatch, ForwardingConfig, MaglevConfig, MapConfig, NodeMode,
-};
 use skep_datapath_loader::PacketDatapath;
 use skep_datapath_maps::Maps;
-use skep_healthserver::NodeHealth;
-use skep_node::{LocalNodeStore, NodeAddress};
-use skep_socketlb::SocketDatapath;
+use skep_datapath_socketlb::SocketDatapath;
+use skep_loadbalancer_healthserver::NodeHealth;
+use skep_node_local::{LocalNodeStore, NodeAddress};
 use statedb::{Db, Table};
 
 use crate::{health, interfaces};
@@ -318,7 +318,7 @@ fn node_health(readiness: Readiness, local: LocalNodeStore) -> Arc<dyn NodeHealt
 #[cfg(test)]
 mod tests {
     use hive::Hive;
-    use skep_datapath_config::NodeName;
+    use skep_base_settings::NodeName;
 
     use super::*;
 
@@ -328,7 +328,7 @@ mod tests {
             .provide(Db::new)
             .provide(|| NodeName::new("n1"))
             .provide(node_health);
-        let hive = Hive::new([node, skep_node::cells::local_node()])
+        let hive = Hive::new([node, skep_node_local::cells::local_node()])
             .root::<Arc<dyn NodeHealth>>()
             .root::<LocalNodeStore>();
         let running = hive::testing::start(hive).await;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hive::{Cell, Cfg, Member};
 use hive_script::{Command, CommandError, CommandHandle, Context, Flag, Invocation, Outcome, Output, Spec};
-use skep_clustermesh::ClusterMeshSettings;
-use skep_clustermesh::troubleshoot::RemoteClusters;
-use skep_datapath_config::cluster::ClusterSettings;
+use skep_base_settings::cluster::ClusterSettings;
+use skep_clustermesh_mesh::ClusterMeshSettings;
+use skep_clustermesh_mesh::troubleshoot::RemoteClusters;
 
 hive::catalogue!(cell);
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: reports settings of features that the datapath does not have, in the health of module `unsupported-config` and
-//! in `skep status`. Requires: the settings of [`skep_datapath_config`].
+//! in `skep status`. Requires: the settings of [`skep_base_settings`].
 
 use hive::{Cell, Cfg, Health, Lifecycle};
-use skep_datapath_config::{
+use skep_base_settings::{
     AddressFamilies, ForwardingConfig, MasqueradeConfig, TunnelConfig, Unsupported, UnsupportedConfig,
     report_unsupported,
 };
@@ -73,7 +73,7 @@ fn report(
 
 #[cfg(test)]
 mod tests {
-    use skep_datapath_config::{NodeMode, RoutingMode};
+    use skep_base_settings::{NodeMode, RoutingMode};
 
     use super::*;
 

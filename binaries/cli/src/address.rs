@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use skep_api_types::{ClusterNode, IpListEntry, NodeId};
+use skep_base_api_types::{ClusterNode, IpListEntry, NodeId};
 
 use crate::print;
 

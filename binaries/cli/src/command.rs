@@ -6,7 +6,7 @@ use std::{error::Error, io::Write, path::PathBuf, process::ExitCode, time::Durat
 
 use clap::{CommandFactory, Parser, Subcommand};
 use jiff::Timestamp;
-use skep_api_types::{
+use skep_base_api_types::{
     ClusterNodeStatus, DaemonConfiguration, IpListEntry, LrpSpec, NodeId, Service, StatusResponse,
 };
 use skep_bpf_maps::{event::RATELIMIT, lb::MAGLEV4, node::NODE_IDS};

@@ -19,8 +19,8 @@ use skep_bpf_maps::{
     text::Text,
 };
 use skep_bpf_sys::map::PerCpuMap;
+use skep_datapath_monitor_events::names;
 use skep_identity::{NumericIdentity, Reserved};
-use skep_monitor_events::names;
 
 use crate::{
     edit::{self, IpcacheDelete, IpcacheUpdate},

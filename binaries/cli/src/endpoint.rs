@@ -5,7 +5,7 @@
 use std::error::Error;
 
 use clap::Subcommand;
-use skep_api_types::{Endpoint, EndpointHealth};
+use skep_base_api_types::{Endpoint, EndpointHealth};
 
 use crate::{
     agent::Agent,

@@ -5,7 +5,7 @@
 use std::error::Error;
 
 use clap::Subcommand;
-use skep_api_types::{Identity, IdentityEndpoints};
+use skep_base_api_types::{Identity, IdentityEndpoints};
 
 use crate::{
     agent::Agent,

@@ -7,7 +7,7 @@ use std::{io, path::Path};
 
 use hyper::StatusCode;
 use serde::Serialize;
-use skep_api_types::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
+use skep_base_api_types::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
 use skep_bpf_maps::policy::endpoint_of_pin;
 
 use crate::{

@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
-use skep_api_types::DaemonConfiguration;
-use skep_kvstore::{Client, ClientKind, ClientOptions, KeyValue, Lifetime};
+use skep_base_api_types::DaemonConfiguration;
+use skep_kvstore_client::{Client, ClientKind, ClientOptions, KeyValue, Lifetime};
 use skep_kvstore_etcd::{
     ConfigError, ConfigSource, Etcd, EtcdConfig, EtcdOptions, OptionError,
     troubleshoot::{Findings, troubleshoot},
@@ -116,7 +116,7 @@ pub(crate) enum KvstoreError {
     Config(#[from] ConfigError),
     /// The store did not do it.
     #[error(transparent)]
-    Store(#[from] skep_kvstore::Error),
+    Store(#[from] skep_kvstore_client::Error),
     /// The store does not answer: check the address and the network.
     #[error("the key-value store does not answer within {PATIENCE:?}")]
     Timeout,

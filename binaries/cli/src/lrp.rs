@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use skep_api_types::LrpSpec;
+use skep_base_api_types::LrpSpec;
 
 use crate::{print, service};
 

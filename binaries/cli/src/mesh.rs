@@ -7,7 +7,7 @@ mod remote_config;
 mod secret;
 
 use jiff::Timestamp;
-use skep_api_types::{ClusterMeshStatus, clusters_summary};
+use skep_base_api_types::{ClusterMeshStatus, clusters_summary};
 
 /// The line about all clusters and, below it, those that are not ready or all of them.
 pub(crate) fn clusters(mesh: &ClusterMeshStatus, all: bool, now: Timestamp) -> String {
@@ -22,7 +22,7 @@ pub(crate) fn clusters(mesh: &ClusterMeshStatus, all: bool, now: Timestamp) -> S
 
 #[cfg(test)]
 mod tests {
-    use skep_api_types::RemoteClusterStatus;
+    use skep_base_api_types::RemoteClusterStatus;
 
     use super::*;
 

@@ -17,8 +17,8 @@ use std::{
 };
 
 use clap::{ArgAction, Args};
-use skep_api_types::{Endpoint, StatusResponse};
-use skep_monitor_events::{event::MessageType, gob::GobError, payload::PayloadReader};
+use skep_base_api_types::{Endpoint, StatusResponse};
+use skep_datapath_monitor_events::{event::MessageType, gob::GobError, payload::PayloadReader};
 
 use crate::{agent::Agent, status};
 use format::{Filter, Formatter, Level};

@@ -5,11 +5,11 @@
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
-use skep_api_types::{BackendAddress, FrontendAddress, ServiceSpec};
+use skep_base_api_types::{BackendAddress, FrontendAddress, ServiceSpec};
 
 use crate::print;
 
-/// What is read of a [`Service`](skep_api_types::Service) for a table: the status repeats the specification.
+/// What is read of a [`Service`](skep_base_api_types::Service) for a table: the status repeats the specification.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Specified {

@@ -4,7 +4,7 @@
 
 use hive_script::text::TabWriter;
 use jiff::Timestamp;
-use skep_api_types::{
+use skep_base_api_types::{
     BpfMapStatus, KubeProxyReplacement, KubeProxyReplacementFeatures, Masquerading, ModuleStatus,
     MonitorStatus, NodePortFeature, Routing, State, StatusResponse, Switch,
 };

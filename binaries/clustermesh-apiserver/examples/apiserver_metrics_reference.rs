@@ -6,8 +6,8 @@
 use std::{env, error::Error, sync::Arc};
 
 use hive::{Hive, Settings};
+use skep_base_metrics::Registry;
 use skep_clustermesh_apiserver::{clustermesh, kvstoremesh};
-use skep_metrics::Registry;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let cells = match env::args().nth(1).as_deref() {

@@ -7,8 +7,8 @@ mod ready;
 mod users;
 
 use hive::{Cell, Program};
+use skep_base_metrics::Namespace;
 use skep_clustermesh_export as export;
-use skep_metrics::Namespace;
 
 use crate::server;
 
@@ -29,7 +29,7 @@ pub fn cells() -> Vec<Cell> {
     vec![
         server::infrastructure(Namespace::CLUSTERMESH_APISERVER),
         skep_k8s_client::remote::cell(),
-        skep_kvstore::cell::heartbeat_updater(),
+        skep_kvstore_client::cell::heartbeat_updater(),
         Cell::group([
             export::tables::cell(),
             export::cluster_config::cell_with_canaries(),

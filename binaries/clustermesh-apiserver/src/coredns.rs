@@ -10,10 +10,10 @@ use crate::{compatibility, server};
 #[must_use]
 pub fn cells() -> Vec<Cell> {
     vec![
-        skep_logging::cell(),
+        skep_base_logging::cell(),
         skep_k8s_client::remote::cell(),
-        skep_mcsapi_coredns::cell(),
-        skep_mcsapi_coredns::exit_cell(),
+        skep_clustermesh_coredns::cell(),
+        skep_clustermesh_coredns::exit_cell(),
         compatibility::cell(),
     ]
 }

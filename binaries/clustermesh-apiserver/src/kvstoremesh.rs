@@ -3,7 +3,7 @@
 //! `kvstoremesh`: a list of cells.
 
 use hive::{Cell, Program};
-use skep_metrics::Namespace;
+use skep_base_metrics::Namespace;
 
 use crate::server;
 
@@ -23,10 +23,10 @@ pub fn command(args: Vec<String>, env: Vec<(String, String)>) -> u8 {
 pub fn cells() -> Vec<Cell> {
     vec![
         server::infrastructure(Namespace::KVSTOREMESH),
-        skep_kvstoremesh::cell(),
-        skep_kvstoremesh::election(),
-        skep_kvstoremesh::leader(),
-        skep_kvstoremesh::api(),
+        skep_clustermesh_kvstoremesh::cell(),
+        skep_clustermesh_kvstoremesh::election(),
+        skep_clustermesh_kvstoremesh::leader(),
+        skep_clustermesh_kvstoremesh::api(),
     ]
 }
 

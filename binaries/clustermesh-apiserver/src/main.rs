@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 #[global_allocator]
-static ALLOCATOR: skep_alloc::Allocator = skep_alloc::Allocator;
+static ALLOCATOR: skep_base_alloc::Allocator = skep_base_alloc::Allocator;
 
 fn main() -> ExitCode {
     hive::with_arguments(skep_clustermesh_apiserver::run)

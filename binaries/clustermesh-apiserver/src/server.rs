@@ -3,7 +3,7 @@
 //! What both servers have: how they run, and the cells that every feature stands on.
 
 use hive::{Cell, Program};
-use skep_metrics::Namespace;
+use skep_base_metrics::Namespace;
 
 use crate::{compatibility, unsupported};
 
@@ -18,7 +18,7 @@ pub(crate) fn program(name: &'static str, about: &'static str, cells: Vec<Cell>)
         .env_prefix("CILIUM")
         // Sockets are where Cilium has them.
         .path_name("cilium")
-        .setup(skep_logging::start_logging)
+        .setup(skep_base_logging::start_logging)
 }
 
 /// Runs a server; returns the exit code.
@@ -32,23 +32,23 @@ pub(crate) fn run(program: Program, args: Vec<String>, mut env: Vec<(String, Str
 /// Logs, tables, health, metrics of `namespace`, the shell and the key-value store.
 pub(crate) fn infrastructure(namespace: Namespace) -> Cell {
     Cell::group([
-        skep_logging::cell(),
-        skep_alloc::cell(),
-        skep_health::cell(),
-        skep_health::history_cell(),
-        skep_metrics::cell_in(namespace),
-        skep_metrics::endpoint::cell(),
-        skep_metrics::process::cell(),
+        skep_base_logging::cell(),
+        skep_base_alloc::cell(),
+        skep_base_health::cell(),
+        skep_base_health::history_cell(),
+        skep_base_metrics::cell_in(namespace),
+        skep_base_metrics::endpoint::cell(),
+        skep_base_metrics::process::cell(),
         skep_shell::cell(),
         statedb::cell(),
-        skep_limiter::cell(),
-        skep_kvstore::cell::metrics(),
-        skep_kvstore::command::cell(),
+        skep_base_limiter::cell(),
+        skep_kvstore_client::cell::metrics(),
+        skep_kvstore_client::command::cell(),
         skep_kvstore_store::metrics(),
         skep_kvstore_etcd::cell(),
-        skep_datapath_config::cluster::cell(),
+        skep_base_settings::cluster::cell(),
         skep_clustermesh_types::command::cell(),
-        skep_kvstoremesh::health(),
+        skep_clustermesh_kvstoremesh::health(),
         compatibility::cell(),
         unsupported::cell(),
     ])
@@ -60,7 +60,7 @@ pub(crate) fn metric_names(cells: fn() -> Vec<Cell>, args: &[&str]) -> Vec<Strin
     use std::sync::Arc;
 
     use hive::{Hive, Settings};
-    use skep_metrics::Registry;
+    use skep_base_metrics::Registry;
 
     let hive = Hive::new(cells()).root::<Arc<Registry>>();
     let settings = Settings::new().args(args.iter().copied());

@@ -4,7 +4,7 @@
 //! and in the log.
 
 use hive::{Cell, Cfg, Health, Lifecycle};
-use skep_datapath_config::{Unsupported, report_unsupported};
+use skep_base_settings::{Unsupported, report_unsupported};
 
 hive::catalogue!(cell);
 

@@ -6,7 +6,7 @@
 use std::{error::Error, sync::Arc};
 
 use hive::{Hive, Settings};
-use skep_metrics::Registry;
+use skep_base_metrics::Registry;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Constructed, never started; with all cells that a setting can leave out.

@@ -3,7 +3,7 @@
 //! What the operator is made of.
 
 use hive::{Cell, Cfg};
-use skep_datapath_config::AddressFamilies;
+use skep_base_settings::AddressFamilies;
 use skep_operator_lbipam::Families;
 
 use crate::{compatibility, kvstore, leader, mesh, unsupported};
@@ -43,16 +43,16 @@ fn leader_cells() -> Vec<Cell> {
 /// What runs on all replicas.
 fn infrastructure() -> Cell {
     Cell::group([
-        skep_logging::cell(),
-        skep_alloc::cell(),
+        skep_base_logging::cell(),
+        skep_base_alloc::cell(),
         statedb::cell(),
-        skep_health::cell(),
-        skep_health::history_cell(),
+        skep_base_health::cell(),
+        skep_base_health::history_cell(),
         // `metrics` in the ConfigMap is about those of the agents.
-        skep_metrics::operator_cell(),
-        skep_metrics::endpoint::operator_cell(),
-        skep_metrics::process::cell(),
-        skep_metrics::workqueue::cell(),
+        skep_base_metrics::operator_cell(),
+        skep_base_metrics::endpoint::operator_cell(),
+        skep_base_metrics::process::cell(),
+        skep_base_metrics::workqueue::cell(),
         skep_shell::cell(),
         skep_k8s_client::remote::operator_cell(),
         skep_operator_api::cell(),
@@ -85,7 +85,7 @@ mod tests {
     use std::sync::Arc;
 
     use hive::{Hive, Settings, testing};
-    use skep_metrics::Registry;
+    use skep_base_metrics::Registry;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 //! What the operator does where clusters have a key-value store.
 
 use hive::{Cell, Cfg};
-use skep_datapath_config::identity::IdentityConfig;
+use skep_base_settings::identity::IdentityConfig;
 use skep_k8s_crds::Surroundings;
 use skep_kvstore_etcd::KvstoreConfig;
 use skep_operator_ipam::Config as IpamConfig;
@@ -11,13 +11,13 @@ use skep_operator_ipam::Config as IpamConfig;
 /// The client of the store, on all replicas.
 pub(crate) fn cells() -> Cell {
     Cell::group([
-        skep_datapath_config::cluster::cell(),
-        skep_datapath_config::identity::cell(),
-        skep_datapath_config::service_ipam_cell(),
+        skep_base_settings::cluster::cell(),
+        skep_base_settings::identity::cell(),
+        skep_base_settings::service_ipam_cell(),
         skep_clustermesh_types::command::cell(),
-        skep_limiter::cell(),
-        skep_kvstore::cell::metrics(),
-        skep_kvstore::command::cell(),
+        skep_base_limiter::cell(),
+        skep_kvstore_client::cell::metrics(),
+        skep_kvstore_client::command::cell(),
         skep_kvstore_etcd::cell(),
         skep_operator_kvstore::health::cell(),
     ])
@@ -47,7 +47,7 @@ fn new_surroundings(
 pub(crate) fn leader_cells() -> Cell {
     Cell::group([
         skep_kvstore_store::metrics(),
-        skep_kvstore::cell::heartbeat_updater(),
+        skep_kvstore_client::cell::heartbeat_updater(),
         skep_operator_kvstore::identities::cell(),
         skep_operator_kvstore::double_write::cell(),
         skep_operator_kvstore::locks::cell(),

@@ -10,7 +10,7 @@ use hive::Program;
 const UNKNOWN: (&str, &str) = ("CILIUM_CONFIG_UNKNOWN", "ignore");
 
 fn main() -> ExitCode {
-    skep_alloc::share_arena();
+    skep_base_alloc::share_arena();
     hive::with_arguments(run)
 }
 
@@ -37,5 +37,5 @@ fn program() -> Program {
         .env_prefix("CILIUM")
         // Sockets are where Cilium has them.
         .path_name("cilium")
-        .setup(skep_logging::start_logging)
+        .setup(skep_base_logging::start_logging)
 }

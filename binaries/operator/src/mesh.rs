@@ -5,13 +5,13 @@
 use std::sync::Arc;
 
 use hive::{Cell, HookCtx, Lifecycle};
-use skep_clustermesh::{ClusterMesh, ClusterMeshSettings};
+use skep_clustermesh_mesh::{ClusterMesh, ClusterMeshSettings};
 use skep_operator_api::RemoteClusters;
 
 /// The remote clusters, and what the leader makes of them. Nothing is connected if none of the features is enabled.
 pub(crate) fn leader_cells() -> Cell {
     Cell::group([
-        skep_clustermesh::operator_cell(),
+        skep_clustermesh_mesh::operator_cell(),
         skep_operator_mesh::mcsapi::cell(),
         skep_operator_mesh::mirror::cell(),
         status(),

@@ -5,8 +5,8 @@
 use clap::Args;
 use hive_script::text::TabWriter;
 use regex::Regex;
+use skep_base_metrics::MetricValue;
 use skep_clustermesh_cli::status::{Format, Server, StatusError, format, get, print};
-use skep_metrics::MetricValue;
 
 /// Which metrics, and how.
 #[derive(Args, Clone, Debug)]

@@ -4,7 +4,7 @@
 //! `unsupported-config` and in the log. Requires: settings of definitions.
 
 use hive::{Cell, Cfg, Health, Lifecycle};
-use skep_datapath_config::{Unsupported, report_unsupported};
+use skep_base_settings::{Unsupported, report_unsupported};
 use skep_k8s_crds::Config as CrdConfig;
 
 /// Settings of features that do not exist. All are off by default: only what a user sets is reported.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hive::{Cell, Hive, testing};
-use skep_datapath_config::NodeName;
+use skep_base_settings::NodeName;
 use skep_k8s_apiserver::FakeClient;
 use skep_loadbalancer_model::Frontend;
 use statedb::{Db, Table};
@@ -12,8 +12,8 @@ use statedb::{Db, Table};
 async fn services_become_frontends() {
     let hive = Hive::new([
         statedb::cell(),
-        skep_maglev::cell(),
-        skep_datapath_config::cell(),
+        skep_loadbalancer_maglev::cell(),
+        skep_base_settings::cell(),
         skep_loadbalancer_model::cell(),
         skep_loadbalancer_sources::cell(),
         skep_k8s_apiserver::fake_client_cell(),

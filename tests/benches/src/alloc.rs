@@ -8,7 +8,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use skep_alloc::Allocator;
+use skep_base_alloc::Allocator;
 
 /// Threads that have a place of their own; any more share the last one.
 const OWN: usize = 63;

@@ -14,8 +14,8 @@ use anyhow::Context;
 use clap::Args;
 use skep_identity::{IdentityRange, MaxConnectedClusters, NumericIdentity};
 use skep_identity_kvstore::{AllocatorOptions, Identities, IdentityAllocator, IdentityKeys, IdentityLabels};
-use skep_kvstore::testing::RunningClient;
-use skep_kvstore::{Backend, ClientKind, ClientOptions, KeyRange, KeyValue, RangeRequest, RateLimit};
+use skep_kvstore_client::testing::RunningClient;
+use skep_kvstore_client::{Backend, ClientKind, ClientOptions, KeyRange, KeyValue, RangeRequest, RateLimit};
 use tokio::task::JoinSet;
 
 use crate::etcd::{Etcd, EtcdOptions};
@@ -235,8 +235,8 @@ async fn list(store: &Arc<dyn Backend>, prefix: &str) -> anyhow::Result<Vec<KeyV
 
 #[cfg(test)]
 mod tests {
-    use skep_kvstore::memory::Memory;
-    use skep_kvstore::{LeaseId, Op, Txn};
+    use skep_kvstore_client::memory::Memory;
+    use skep_kvstore_client::{LeaseId, Op, Txn};
 
     use super::*;
 

@@ -16,13 +16,13 @@ use skep_bpf_sys::{
     MapStore,
     testing::{Node, Pod},
 };
+use skep_datapath_hooks::EndpointHooks;
 use skep_datapath_loader::PacketDatapath;
 use skep_datapath_maps::Maps;
+use skep_datapath_socketlb::SocketDatapath;
 use skep_endpoint::{EndpointSpec, Endpoints, Mac};
-use skep_endpoint_hooks::EndpointHooks;
 use skep_identity::NumericIdentity;
-use skep_node::LocalNodeStore;
-use skep_socketlb::SocketDatapath;
+use skep_node_local::LocalNodeStore;
 use tokio::runtime::Runtime;
 
 /// Longest wait for the cells to do something.
@@ -50,14 +50,14 @@ impl Datapath {
         arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let cells = [
             statedb::cell(),
-            skep_datapath_config::cell(),
+            skep_base_settings::cell(),
             skep_datapath_maps::cell(),
-            skep_maglev::cell(),
+            skep_loadbalancer_maglev::cell(),
             skep_loadbalancer_model::cell(),
-            skep_datapath_config::node_name::cell(),
-            skep_node::cell(),
+            skep_base_settings::node_name::cell(),
+            skep_node_local::cell(),
             skep_ipcache::cell(),
-            skep_socketlb::cell(),
+            skep_datapath_socketlb::cell(),
             skep_datapath_loader::cell(),
             skep_endpoint::cell(),
         ];

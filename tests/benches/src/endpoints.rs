@@ -18,9 +18,9 @@ use skep_bpf_sys::{
     link::{InterfaceHook, InterfaceLinks},
     testing::{Node, Pod},
 };
+use skep_datapath_hooks::EndpointHooks;
 use skep_datapath_maps::Maps;
 use skep_endpoint::EndpointSpec;
-use skep_endpoint_hooks::EndpointHooks;
 
 use crate::{
     datapath::{self, Datapath, identify, ip},

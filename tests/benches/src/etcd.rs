@@ -9,7 +9,7 @@ use std::{fmt, fs};
 
 use anyhow::Context;
 use clap::Args;
-use skep_kvstore::Backend;
+use skep_kvstore_client::Backend;
 use skep_kvstore_etcd::testing::{Authority, EtcdServer, SERVER_NAME, ServerOptions, ServerTls};
 use skep_kvstore_etcd::{ConfigSource, EtcdConfig, TransportOptions};
 use tempfile::TempDir;
@@ -168,7 +168,7 @@ impl Certificates {
 
 #[cfg(test)]
 mod tests {
-    use skep_kvstore::{KeyRange, RangeRequest};
+    use skep_kvstore_client::{KeyRange, RangeRequest};
 
     use super::*;
 

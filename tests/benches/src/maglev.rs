@@ -4,8 +4,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use skep_maglev::TableSize;
-use skep_maglev::bench::{even, fastest, lopsided};
+use skep_loadbalancer_maglev::TableSize;
+use skep_loadbalancer_maglev::bench::{even, fastest, lopsided};
 
 use crate::report::{Report, Row};
 use crate::{alloc, usage};

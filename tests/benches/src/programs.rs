@@ -16,7 +16,7 @@ use anyhow::Context;
 use clap::Args;
 use skep_bpf_sys::testing::Node;
 use skep_clustermesh_types::{Kind, keys};
-use skep_kvstore::{Backend, KeyRange, RangeRequest};
+use skep_kvstore_client::{Backend, KeyRange, RangeRequest};
 
 use crate::agent::{self, Process, ServerOptions};
 use crate::etcd::{Etcd, EtcdOptions};

@@ -21,8 +21,8 @@ use skep_bpf_sys::{
     Map, MapStore,
     testing::{Node, Pod},
 };
-use skep_node::LocalNodeStore;
-use skep_socketlb::SocketDatapath;
+use skep_datapath_socketlb::SocketDatapath;
+use skep_node_local::LocalNodeStore;
 
 use self::{
     load::{Clock, Load, Served},

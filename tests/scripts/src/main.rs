@@ -6,14 +6,14 @@
 
 use std::process::ExitCode;
 
+use skep_base_health as _;
+use skep_base_metrics as _;
+use skep_clustermesh_coredns as _;
 use skep_clustermesh_export as _;
 use skep_clustermesh_suites as _;
-use skep_dynamic_config as _;
-use skep_health as _;
 use skep_k8s_apiserver as _;
+use skep_k8s_dynamicconfig as _;
 use skep_loadbalancer_suites as _;
-use skep_mcsapi_coredns as _;
-use skep_metrics as _;
 use skep_operator_ipam as _;
 use skep_operator_kvstore as _;
 use statedb as _;

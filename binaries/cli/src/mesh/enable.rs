@@ -16,7 +16,7 @@ use std::{
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
-use skep_api_types::{DaemonConfiguration, RemoteClusterStatus, StatusResponse};
+use skep_base_api_types::{DaemonConfiguration, RemoteClusterStatus, StatusResponse};
 
 use super::{
     remote_config::{COMMON, OptionsError, RemoteConfig, RemoteOptions},

@@ -3,7 +3,7 @@
 //! Requests and responses that passed a proxy.
 
 use serde_json::{Value, json};
-use skep_monitor_events::access_log::{LogRecord, LogRecordHttp, dns_type};
+use skep_datapath_monitor_events::access_log::{LogRecord, LogRecordHttp, dns_type};
 
 /// One line.
 pub(super) fn line(record: &LogRecord) -> String {

@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use skep_monitor_events::{
+use skep_datapath_monitor_events::{
     agent::AgentNotify,
     event::{
         DebugCapture, DropNotify, Event, MessageType, PolicyVerdictNotify, TraceNotify, TraceSockNotify,

@@ -3,7 +3,7 @@
 //! Events as JSON, with the keys of Cilium's command in their order.
 
 use serde_json::{Map, Value, json};
-use skep_monitor_events::{
+use skep_datapath_monitor_events::{
     agent::AgentNotify,
     event::{DebugCapture, DropNotify, TraceNotify},
     names,

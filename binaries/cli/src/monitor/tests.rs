@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use skep_monitor_events::{
+use skep_datapath_monitor_events::{
     access_log::{EndpointInfo, LogRecord, LogRecordDns, LogRecordHttp, LogRecordL7},
     agent::AgentNotify,
     event::{CaptureHeader, DebugCapture, DebugMsg, DropNotify, PacketFlags, TraceNotify, TraceSockNotify},

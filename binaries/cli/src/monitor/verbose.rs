@@ -2,7 +2,7 @@
 
 //! Events as blocks: a line about the event, and the layers or bytes of its packet.
 
-use skep_monitor_events::{
+use skep_datapath_monitor_events::{
     event::{DebugCapture, DropNotify, TraceNotify},
     names::{self, point},
     packet::{Packet, Start},

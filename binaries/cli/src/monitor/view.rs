@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use skep_identity::{NumericIdentity, Reserved};
-use skep_monitor_events::{
+use skep_datapath_monitor_events::{
     event::{DebugCapture, DebugMsg, PacketFlags, TraceNotify},
     names::{self, point},
     packet::{Encapsulation, Packet, Start},
 };
+use skep_identity::{NumericIdentity, Reserved};
 
 /// How identities, interfaces and packets are shown.
 pub(super) struct View {

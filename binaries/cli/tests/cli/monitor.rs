@@ -9,7 +9,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use skep_monitor_events::{agent::AgentNotify, payload};
+use skep_datapath_monitor_events::{agent::AgentNotify, payload};
 
 fn monitor(socket: &Path, words: &[&str]) -> Child {
     monitor_of(Path::new("/nowhere/agent.sock"), socket, words)

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use hive::config::Faults;
 use hive::{All, Cell, Job, JobCtx, Jobs, SpawnError};
+use skep_base_metrics::{Gauge, Metrics};
+use skep_base_settings::cluster::ClusterSettings;
 use skep_clustermesh_export::Exported;
-use skep_datapath_config::cluster::ClusterSettings;
-use skep_kvstore::Client;
+use skep_clustermesh_kvstoremesh::Readiness;
+use skep_kvstore_client::Client;
 use skep_kvstore_etcd::KvstoreConfig;
-use skep_kvstoremesh::Readiness;
-use skep_metrics::{Gauge, Metrics};
 use tokio::time::Instant;
 
 hive::catalogue!(cell);
@@ -21,7 +21,7 @@ hive::catalogue!(cell);
 pub(super) fn cell() -> Cell {
     Cell::module("health-api-endpoints", "Readiness of this replica")
         .check(check)
-        .provide(skep_metrics::provided::<BootstrapMetrics>)
+        .provide(skep_base_metrics::provided::<BootstrapMetrics>)
         .provide(new)
         .run(start)
 }

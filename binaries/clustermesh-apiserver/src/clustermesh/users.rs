@@ -10,7 +10,7 @@ use std::time::Duration;
 use hive::config::open_regular;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
 use serde::Deserialize;
-use skep_kvstore::BackendError;
+use skep_kvstore_client::BackendError;
 use skep_kvstore_etcd::{Etcd, EtcdOptions, KvstoreConfig};
 use tokio::time::sleep;
 

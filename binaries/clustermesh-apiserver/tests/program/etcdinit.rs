@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skep_clustermesh_apiserver::etcdinit::{EtcdInitError, Options, run};
-use skep_kvstore::testing::RunningClient;
-use skep_kvstore::{Backend, BackendError, KeyRange, LeaseId, Op, RangeRequest, Txn};
+use skep_kvstore_client::testing::RunningClient;
+use skep_kvstore_client::{Backend, BackendError, KeyRange, LeaseId, Op, RangeRequest, Txn};
 use skep_kvstore_etcd::testing::{Authority, EtcdServer, SERVER_NAME, ServerTls};
 use skep_kvstore_etcd::{ConfigSource, Etcd, EtcdConfig, TransportOptions};
 use tempfile::TempDir;
@@ -112,7 +112,7 @@ async fn certificates_have_the_rights_of_their_role() {
     // A client with leases and locks, as the programs have it.
     let client = RunningClient::full(admin.clone());
     client
-        .put("cilium/state/x", "1", skep_kvstore::Lifetime::Leased)
+        .put("cilium/state/x", "1", skep_kvstore_client::Lifetime::Leased)
         .await
         .expect("admins have leases");
 

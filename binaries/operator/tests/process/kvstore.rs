@@ -4,8 +4,8 @@
 
 use serde_json::json;
 use skep_k8s_types::Kind;
-use skep_kvstore::testing::RunningClient;
-use skep_kvstore::{Lifetime, keys};
+use skep_kvstore_client::testing::RunningClient;
+use skep_kvstore_client::{Lifetime, keys};
 use skep_kvstore_etcd::testing::EtcdServer;
 
 use super::world::{World, until};

@@ -11,7 +11,7 @@
 //!
 //! ```
 //! #[global_allocator]
-//! static ALLOCATOR: skep_alloc::Allocator = skep_alloc::Allocator;
+//! static ALLOCATOR: skep_base_alloc::Allocator = skep_base_alloc::Allocator;
 //!
 //! # fn main() {
 //! assert_eq!(vec![1, 2, 3].len(), 3);
@@ -70,7 +70,7 @@ fn prepare() {
 /// called first in `main`. Does nothing with other C libraries.
 ///
 /// ```
-/// skep_alloc::share_arena();
+/// skep_base_alloc::share_arena();
 /// ```
 pub fn share_arena() {
     #[cfg(target_env = "gnu")]
@@ -84,7 +84,7 @@ pub fn share_arena() {
 /// 1.7 MiB of an agent that has loaded its BPF programs and may never load others. Does nothing with other C libraries.
 ///
 /// ```
-/// skep_alloc::trim_c();
+/// skep_base_alloc::trim_c();
 /// ```
 pub fn trim_c() {
     #[cfg(target_env = "gnu")]

@@ -23,7 +23,7 @@ struct Mapping {
 /// Unmaps the code and the constants of the program and its libraries.
 ///
 /// ```
-/// skep_alloc::program::release()?;
+/// skep_base_alloc::program::release()?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
@@ -38,9 +38,9 @@ pub fn release() -> io::Result<()> {
 /// unmaps.
 ///
 /// ```
-/// let before = skep_alloc::program::resident()?;
-/// skep_alloc::program::release()?;
-/// println!("{before} bytes, now {}", skep_alloc::program::resident()?);
+/// let before = skep_base_alloc::program::resident()?;
+/// skep_base_alloc::program::release()?;
+/// println!("{before} bytes, now {}", skep_base_alloc::program::resident()?);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///

@@ -6,7 +6,7 @@
 //!   `/v1/openapi.json`.
 //! - [`StatusProbe`]: the part of the status that a cell provides.
 //!
-//! It knows none of the cells that bring these. Paths and [models](skep_api_types) are those of Cilium's agent, so that its clients work; `/v1/debug/hive` (`tree`, `graph`) and
+//! It knows none of the cells that bring these. Paths and [models](skep_base_api_types) are those of Cilium's agent, so that its clients work; `/v1/debug/hive` (`tree`, `graph`) and
 //! `/v1/debug/db` ([tables](statedb::http)) are our own.
 
 mod cell;

@@ -17,7 +17,7 @@ const PIECE: usize = 64 << 10;
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let answer = skep_api::json_list(vec![1, 2], |row, out| serde_json::to_writer(out, row));
+/// let answer = skep_base_api::json_list(vec![1, 2], |row, out| serde_json::to_writer(out, row));
 ///
 /// let body = axum::body::to_bytes(answer.into_body(), 100).await.unwrap();
 /// assert_eq!(body, "[\n1,\n2\n]\n");

@@ -18,7 +18,7 @@ use utoipa_axum::router::OpenApiRouter;
 /// ```
 /// use axum::Json;
 /// use hive::{Cell, Member};
-/// use skep_api::Routes;
+/// use skep_base_api::Routes;
 /// use utoipa_axum::{router::OpenApiRouter, routes};
 ///
 /// /// Returns the number of requests.

@@ -13,7 +13,7 @@ use axum::{
 };
 use hive::{All, Member, Readiness};
 use jiff::Timestamp;
-use skep_api_types::{ModuleStatus, State, Status, StatusResponse};
+use skep_base_api_types::{ModuleStatus, State, Status, StatusResponse};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::routes::Routes;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hive::{Cell, Hive, Member, Readiness, Settings};
 use serde_json::{Value, json};
-use skep_api_types::{State, Status, StatusResponse};
+use skep_base_api_types::{State, Status, StatusResponse};
 use statedb::{Db, Index, RwTable};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 

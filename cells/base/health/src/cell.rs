@@ -18,7 +18,7 @@ use crate::{command, metrics};
 /// ```
 /// use hive::{Hive, Settings};
 ///
-/// Hive::new([statedb::cell(), skep_health::cell()]).plan(Settings::new()).unwrap();
+/// Hive::new([statedb::cell(), skep_base_health::cell()]).plan(Settings::new()).unwrap();
 /// ```
 pub fn cell() -> Cell {
     Cell::module("health", "Health of all modules as a table")
@@ -26,7 +26,7 @@ pub fn cell() -> Cell {
         .provide(table::read_only)
         .provide(HealthTable::of)
         .provide(command::commands)
-        .provide(skep_metrics::provided::<metrics::HealthMetrics>)
+        .provide(skep_base_metrics::provided::<metrics::HealthMetrics>)
         .run(metrics::start)
 }
 

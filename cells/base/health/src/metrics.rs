@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Job, JobCtx, Jobs, SpawnError};
-use skep_metrics::{GaugeVec, Metrics};
+use skep_base_metrics::{GaugeVec, Metrics};
 use statedb::{Db, Table};
 
 use crate::status::{LevelName, Status};

@@ -38,7 +38,7 @@ pub fn read_only(table: RwTable<Status>) -> Table<Status> {
 /// ```
 /// use std::sync::Arc;
 /// use hive::{Health, ModulePath};
-/// use skep_health::{BY_IDENTIFIER, HealthTable, LevelName};
+/// use skep_base_health::{BY_IDENTIFIER, HealthTable, LevelName};
 ///
 /// let db = statedb::Db::new();
 /// let health = HealthTable::new(db.clone()).unwrap();

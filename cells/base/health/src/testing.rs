@@ -9,5 +9,5 @@ use ::hive::Cell;
 
 /// Tables, metrics and health with their commands: the cells that every program has.
 pub fn base_cells() -> [Cell; 3] {
-    [statedb::cell(), skep_metrics::cell(), crate::cell()]
+    [statedb::cell(), skep_base_metrics::cell(), crate::cell()]
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hive::{All, Built, Cell, Health, HealthSink, Hive, ModulePath, Settings};
 use hive_script::{CommandHandle, Environment, Lifetime, State, default_commands, named};
 use jiff::{SignedDuration, Timestamp};
-use skep_metrics::Registry;
+use skep_base_metrics::Registry;
 use statedb::clock::Clock;
 use statedb::testing::FixedClock;
 use statedb::{Db, Row, Table};
@@ -45,7 +45,7 @@ fn report(sink: Arc<dyn HealthSink>) {
 fn build(dir: &std::path::Path) -> Built {
     let cells = [
         statedb::cell(),
-        skep_metrics::cell(),
+        skep_base_metrics::cell(),
         cell(),
         history_cell(),
         Cell::module("test", "Reports").provide(clock).run(report),
@@ -210,7 +210,7 @@ async fn history_keeps_what_was_closed() {
 fn with_history_in(file: &str) -> Built {
     let cells = [
         statedb::cell(),
-        skep_metrics::cell(),
+        skep_base_metrics::cell(),
         cell(),
         history_cell(),
         Cell::module("test", "Reports").provide(clock).run(report),
@@ -384,7 +384,7 @@ async fn levels_are_counted_at_most_every_15_seconds() {
     let dir = tempfile::tempdir().unwrap();
     let running = build(dir.path()).start().await.unwrap();
     let registry: Arc<Registry> = running.get().unwrap();
-    let text = || skep_metrics::exposition(&registry);
+    let text = || skep_base_metrics::exposition(&registry);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(
         text().contains("cilium_hive_degraded_status{module=\"agent.m2\"} 1\n"),

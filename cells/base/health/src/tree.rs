@@ -24,7 +24,7 @@ struct Node {
 /// Reports as a tree, with their ages at `now`. Each top-level name starts a block; an empty line ends the text.
 ///
 /// ```
-/// use skep_health::{LevelName, Status, StatusId, never, tree};
+/// use skep_base_health::{LevelName, Status, StatusId, never, tree};
 ///
 /// let id = StatusId { module: ["agent".into()].into(), component: ["worker".into()].into() };
 /// let status = Status { id, level: LevelName::Ok, message: "Running".into(), count: 1, ..Status::default() };

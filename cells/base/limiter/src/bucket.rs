@@ -13,7 +13,7 @@ const ROUNDING: f64 = 1e-6;
 ///
 /// ```
 /// use std::time::Duration;
-/// use skep_limiter::TokenBucket;
+/// use skep_base_limiter::TokenBucket;
 ///
 /// let now = tokio::time::Instant::now();
 /// let mut bucket = TokenBucket::new(10.0, 1.0);

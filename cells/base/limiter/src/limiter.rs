@@ -32,7 +32,7 @@ pub struct NotAdmitted {
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
 /// use std::sync::Arc;
-/// use skep_limiter::{Limiter, NoRecorder, Parameters};
+/// use skep_base_limiter::{Limiter, NoRecorder, Parameters};
 ///
 /// let parameters = Parameters::default().with("parallel-requests:1,max-wait-duration:10ms").unwrap();
 /// let limiter = Limiter::new("endpoint-create", parameters, Arc::new(NoRecorder));

@@ -3,7 +3,7 @@
 //! Cell: metrics of all limiters of a program, with Cilium's names. Provides: [`LimiterMetrics`].
 
 use hive::Cell;
-use skep_metrics::{CounterVec, GaugeVec, Metrics};
+use skep_base_metrics::{CounterVec, GaugeVec, Metrics};
 
 use crate::parameters::Parameters;
 use crate::recorder::{LimiterUsage, Limits, Recorder};
@@ -13,7 +13,7 @@ hive::catalogue!(cell);
 /// The metrics of limiters: every limiter of a program counts here.
 pub fn cell() -> Cell {
     Cell::module("api-limiter-metrics", "Metrics of limiters of requests")
-        .provide(skep_metrics::provided::<LimiterMetrics>)
+        .provide(skep_base_metrics::provided::<LimiterMetrics>)
 }
 
 /// What limiters do: `api_call` is the name of the limiter.

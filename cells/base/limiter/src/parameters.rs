@@ -10,7 +10,7 @@ use skep_duration::parse_duration;
 /// How a limiter admits requests. Where a limit is 0, there is none.
 ///
 /// ```
-/// use skep_limiter::Parameters;
+/// use skep_base_limiter::Parameters;
 ///
 /// let limits = Parameters::default().with("rate-limit:5/m,rate-burst:10,max-wait-duration:15s").unwrap();
 /// assert_eq!(limits.rate * 60.0, 5.0);

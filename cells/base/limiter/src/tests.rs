@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use skep_metrics::{MetricSet, Registry, exposition};
+use skep_base_metrics::{MetricSet, Registry, exposition};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::{Limiter, LimiterMetrics, Limits, NoRecorder, Parameters, Recorder};

@@ -8,7 +8,7 @@
 use std::sync::LazyLock;
 
 use hive::Members;
-use skep_metrics::{CounterVec, MetricHandle, MetricSet, Metrics};
+use skep_base_metrics::{CounterVec, MetricHandle, MetricSet, Metrics};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
 use tracing::{Event, Level, Subscriber};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cell, Hive, Job, JobCtx, Jobs, Settings, SpawnError};
-use skep_metrics::{Registry, exposition};
+use skep_base_metrics::{Registry, exposition};
 use tracing::level_filters::LevelFilter;
 
 fn job(jobs: Jobs) -> Result<(), SpawnError> {
@@ -26,10 +26,10 @@ fn job(jobs: Jobs) -> Result<(), SpawnError> {
 async fn warnings_and_errors_are_counted_by_module() {
     let hive = || {
         let worker = Cell::module("worker", "Works").run(job);
-        Hive::new([skep_logging::cell(), skep_metrics::cell(), worker]).root::<Arc<Registry>>()
+        Hive::new([skep_base_logging::cell(), skep_base_metrics::cell(), worker]).root::<Arc<Registry>>()
     };
     let settings = || Settings::new().flag("log-filter", "info,quiet=error");
-    skep_logging::start_logging(&hive().plan(settings()).unwrap());
+    skep_base_logging::start_logging(&hive().plan(settings()).unwrap());
     assert_eq!(
         LevelFilter::current(),
         LevelFilter::INFO,

@@ -25,12 +25,12 @@ use crate::sampler::Sampler;
 ///
 /// ```
 /// use hive::{Cell, Hive, Members, Settings};
-/// use skep_metrics::{Counter, MetricHandle, Opts};
+/// use skep_base_metrics::{Counter, MetricHandle, Opts};
 ///
 /// fn new_metrics() -> Members<MetricHandle> {
 ///     Members(vec![std::sync::Arc::new(Counter::new(Opts::new("hits_total", "Lookups")))])
 /// }
-/// let cells = [skep_metrics::cell(), Cell::module("cache", "Keeps things").provide(new_metrics)];
+/// let cells = [skep_base_metrics::cell(), Cell::module("cache", "Keeps things").provide(new_metrics)];
 /// Hive::new(cells).plan(Settings::new()).unwrap();
 /// ```
 pub fn cell() -> Cell {

@@ -12,7 +12,7 @@ use crate::render::shortest;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use skep_metrics::{Counter, Opts, Registry, exposition};
+/// use skep_base_metrics::{Counter, Opts, Registry, exposition};
 ///
 /// let hits = Counter::new(Opts::new("hits_total", "Lookups"));
 /// hits.inc();

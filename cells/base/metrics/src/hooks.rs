@@ -235,7 +235,7 @@ impl ReconcilerMetricSet {
     /// What the reconciler of a module reports to.
     ///
     /// ```
-    /// use skep_metrics::ReconcilerMetricSet;
+    /// use skep_base_metrics::ReconcilerMetricSet;
     /// use statedb::reconciler::ReconcilerMetrics;
     ///
     /// let metrics = ReconcilerMetricSet::new().for_module("loadbalancer-reconciler");

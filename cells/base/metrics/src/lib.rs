@@ -13,7 +13,7 @@
 //! [`workqueue`] has the metrics of queues of keys. The hive, its jobs, tables and reconcilers are measured by [`HiveMetricSet`], [`JobMetricSet`], [`TableMetricSet`] and
 //! [`ReconcilerMetricSet`].
 
-extern crate self as skep_metrics;
+extern crate self as skep_base_metrics;
 
 mod cell;
 mod command;
@@ -46,7 +46,7 @@ pub use metric::{
 };
 pub use namespace::Namespace;
 /// Makes a struct a [`MetricSet`](trait@MetricSet); see there.
-pub use skep_metrics_macros::Metrics;
+pub use skep_base_metrics_macros::Metrics;
 
 pub use registry::{Registry, RegistryError, UnknownMetric};
 pub use sampler::{SAMPLES, SampledSeries, SampledValues, Sampler};

@@ -75,7 +75,7 @@ pub trait Metric: Send + Sync {
 /// Name, help and more about a metric.
 ///
 /// ```
-/// use skep_metrics::Opts;
+/// use skep_base_metrics::Opts;
 ///
 /// let opts = Opts::new("bpf_map_pressure", "Fill percentage of a map").disabled();
 /// assert_eq!(opts.name(), "bpf_map_pressure");
@@ -143,7 +143,7 @@ impl Opts {
 /// - the doc comment of a field is its help text.
 ///
 /// ```
-/// use skep_metrics::{Counter, GaugeVec, MetricSet, Metrics};
+/// use skep_base_metrics::{Counter, GaugeVec, MetricSet, Metrics};
 ///
 /// #[derive(Metrics)]
 /// #[metrics(prefix = "cache")]
@@ -174,7 +174,7 @@ pub trait MetricSet: Send + Sync + 'static {
 ///
 /// ```
 /// use hive::Cell;
-/// use skep_metrics::{Counter, Metrics};
+/// use skep_base_metrics::{Counter, Metrics};
 ///
 /// #[derive(Metrics)]
 /// struct CacheMetrics {
@@ -183,7 +183,7 @@ pub trait MetricSet: Send + Sync + 'static {
 /// }
 ///
 /// # let _ =
-/// Cell::module("cache", "Keeps things").provide(skep_metrics::provided::<CacheMetrics>);
+/// Cell::module("cache", "Keeps things").provide(skep_base_metrics::provided::<CacheMetrics>);
 /// ```
 pub fn provided<S: MetricSet + Default>() -> (Arc<S>, Members<MetricHandle>) {
     supply(S::default())
@@ -194,7 +194,7 @@ pub fn provided<S: MetricSet + Default>() -> (Arc<S>, Members<MetricHandle>) {
 /// ```
 /// # use std::sync::Arc;
 /// use hive::Members;
-/// use skep_metrics::{Gauge, MetricHandle, Metrics};
+/// use skep_base_metrics::{Gauge, MetricHandle, Metrics};
 ///
 /// #[derive(Metrics)]
 /// struct Limits {
@@ -205,7 +205,7 @@ pub fn provided<S: MetricSet + Default>() -> (Arc<S>, Members<MetricHandle>) {
 /// fn limits() -> (Arc<Limits>, Members<MetricHandle>) {
 ///     let limits = Limits::default();
 ///     limits.cache_limit.set(100.0);
-///     skep_metrics::supply(limits)
+///     skep_base_metrics::supply(limits)
 /// }
 /// # let _ = hive::Cell::module("cache", "Keeps things").provide(limits);
 /// ```

@@ -10,7 +10,7 @@ use crate::metric::Opts;
 /// of shared cells have the name of the program that counts.
 ///
 /// ```
-/// use skep_metrics::{Namespace, Opts};
+/// use skep_base_metrics::{Namespace, Opts};
 ///
 /// let opts = Opts::new("kvstore_quorum_errors_total", "Quorum checks that failed");
 /// assert_eq!(Namespace::AGENT.full_name(&opts), "cilium_kvstore_quorum_errors_total");

@@ -53,7 +53,7 @@ impl Entry {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use skep_metrics::{Counter, Opts, Registry};
+/// use skep_base_metrics::{Counter, Opts, Registry};
 ///
 /// let hits = Counter::new(Opts::new("hits_total", "Lookups").disabled());
 /// let registry = Registry::new([Arc::new(hits) as _], &["+cilium_hits_total".into()]).unwrap();
@@ -156,7 +156,7 @@ impl Registry {
     /// Reference of all metrics in Markdown: name, kind, labels, whether it is on by default, help.
     ///
     /// ```
-    /// use skep_metrics::{CounterVec, Opts, Registry};
+    /// use skep_base_metrics::{CounterVec, Opts, Registry};
     ///
     /// let drops = CounterVec::new(Opts::new("drops_total", "Packets dropped"), ["reason"]);
     /// let registry = Registry::new([std::sync::Arc::new(drops) as _], &[]).unwrap();

@@ -62,7 +62,7 @@ impl WorkqueueMetrics {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use skep_metrics::workqueue::WorkqueueMetrics;
+    /// use skep_base_metrics::workqueue::WorkqueueMetrics;
     ///
     /// let recorder = WorkqueueMetrics::default().queue("secret-sync");
     /// recorder.added();

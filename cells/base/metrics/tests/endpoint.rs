@@ -18,8 +18,8 @@ async fn endpoint_serves_what_jobs_did() {
         jobs.spawn(Job::once("work", |_: JobCtx| async {}))
     }
     let cells = [
-        skep_metrics::cell(),
-        skep_metrics::endpoint::cell(),
+        skep_base_metrics::cell(),
+        skep_base_metrics::endpoint::cell(),
         Cell::module("worker", "Works").run(job),
     ];
     let settings = Settings::new().flag("prometheus-serve-addr", "127.0.0.1:0");

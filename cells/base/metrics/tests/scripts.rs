@@ -2,7 +2,7 @@
 
 //! The scripts of this crate's suites, each a test.
 
-use skep_metrics as _;
+use skep_base_metrics as _;
 
 fn main() -> std::process::ExitCode {
     hive_script::testing::run_tests(env!("CARGO_PKG_NAME"))

@@ -25,11 +25,11 @@ pub fn cell() -> Cell {
 /// Where the global identities of a cluster are: Cilium's setting `identity-allocation-mode`.
 ///
 /// ```
-/// use skep_datapath_config::identity::AllocationMode;
+/// use skep_base_settings::identity::AllocationMode;
 ///
 /// let mode: AllocationMode = "doublewrite-readcrd".parse()?;
 /// assert!(mode.uses_objects() && mode.uses_kvstore() && mode.reads_objects());
-/// # Ok::<(), skep_datapath_config::identity::UnknownMode>(())
+/// # Ok::<(), skep_base_settings::identity::UnknownMode>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocationMode {

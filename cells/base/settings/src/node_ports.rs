@@ -22,7 +22,7 @@ pub struct NodePorts {
 /// First and last port of a range. Displays and parses as `first,last`.
 ///
 /// ```
-/// use skep_datapath_config::{PortRange, PortRangeError};
+/// use skep_base_settings::{PortRange, PortRangeError};
 ///
 /// let range: PortRange = "30000,32767".parse()?;
 /// assert_eq!((range.first(), range.last()), (30000, 32767));

@@ -203,7 +203,7 @@ hive::config_value!(NoBackend, "reject or drop");
 /// A set of TCP flags. Displays and parses as `syn,fin,rst`.
 ///
 /// ```
-/// use skep_datapath_config::TcpFlags;
+/// use skep_base_settings::TcpFlags;
 ///
 /// assert_eq!("syn,ack".parse::<TcpFlags>()?.bits(), 0x12);
 /// assert_eq!("all".parse::<TcpFlags>()?.bits(), 0xff);

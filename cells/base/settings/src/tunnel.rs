@@ -158,7 +158,7 @@ hive::config_value!(TunnelProtocol, "vxlan or geneve");
 /// First and last source port. Displays and parses as `first-last`.
 ///
 /// ```
-/// use skep_datapath_config::SourcePorts;
+/// use skep_base_settings::SourcePorts;
 ///
 /// let ports: SourcePorts = "40000-50000".parse()?;
 /// assert_eq!(ports.range(), Some((40000, 50000)));

@@ -10,7 +10,7 @@ use clap::Args;
 use hive_script::text::jsonpath::Template;
 use jiff::Timestamp;
 use serde_json::Value;
-use skep_clustermesh::{RemoteClusterStatus, summary};
+use skep_clustermesh_mesh::{RemoteClusterStatus, summary};
 
 /// How long connecting and each read may take.
 const TIMEOUT: Duration = Duration::from_secs(10);

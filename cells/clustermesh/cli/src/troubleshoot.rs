@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use skep_clustermesh::troubleshoot::RemoteClusters;
+use skep_clustermesh_mesh::troubleshoot::RemoteClusters;
 use skep_kvstore_etcd::ConfigSource;
 use skep_kvstore_etcd::troubleshoot::troubleshoot;
 use tokio::runtime::Builder;
@@ -53,7 +53,7 @@ pub struct RemoteOptions {
 pub enum TroubleshootError {
     /// See there.
     #[error(transparent)]
-    Remote(#[from] skep_clustermesh::troubleshoot::TroubleshootError),
+    Remote(#[from] skep_clustermesh_mesh::troubleshoot::TroubleshootError),
     /// The program cannot start threads or open sockets.
     #[error("cannot start")]
     Runtime(#[source] std::io::Error),

@@ -22,7 +22,7 @@ pub enum CorefileError {
 /// Adds the zone of the cluster set to a Corefile. Returns `None` if it has been added, by whomever.
 ///
 /// ```
-/// use skep_mcsapi_coredns::corefile::add_clusterset;
+/// use skep_clustermesh_coredns::corefile::add_clusterset;
 ///
 /// let corefile = ".:53 {\n    kubernetes cluster.local {\n       pods insecure\n    }\n}\n";
 /// let changed = add_clusterset(corefile, "cluster.local", "clusterset.local")?;
@@ -31,7 +31,7 @@ pub enum CorefileError {
 ///     Some(".:53 {\n    kubernetes cluster.local clusterset.local {\n       multicluster clusterset.local\n       pods insecure\n    }\n}\n")
 /// );
 /// assert_eq!(add_clusterset(&changed.unwrap(), "cluster.local", "clusterset.local")?, None);
-/// # Ok::<(), skep_mcsapi_coredns::corefile::CorefileError>(())
+/// # Ok::<(), skep_clustermesh_coredns::corefile::CorefileError>(())
 /// ```
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hive::Hive;
 use hive_script::testing::{Assembling, Assembly, Setup, Suite};
-use skep_health::testing::base_cells;
+use skep_base_health::testing::base_cells;
 
 hive_script::suite!(
     Suite::new(

@@ -2,7 +2,7 @@
 
 //! The scripts of this crate's suite, each a test.
 
-use skep_mcsapi_coredns as _;
+use skep_clustermesh_coredns as _;
 
 fn main() -> std::process::ExitCode {
     hive_script::testing::run_tests(env!("CARGO_PKG_NAME"))

@@ -6,10 +6,10 @@
 use std::time::Duration;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use skep_base_settings::cluster::ClusterSettings;
 use skep_clustermesh_types::{Capabilities, CiliumClusterConfig, ServiceSettings, ValueError, keys};
-use skep_datapath_config::cluster::ClusterSettings;
 use skep_k8s_crds::Config as CrdConfig;
-use skep_kvstore::{Client, Event, Lifetime};
+use skep_kvstore_client::{Client, Event, Lifetime};
 
 /// Time between two checks of the key.
 const REFRESH: Duration = Duration::from_secs(5 * 60);
@@ -138,7 +138,7 @@ impl Publisher {
     }
 
     /// Waits until another has changed or deleted the key.
-    async fn differs(&self, watcher: &mut skep_kvstore::Watcher) {
+    async fn differs(&self, watcher: &mut skep_kvstore_client::Watcher) {
         loop {
             match watcher.next().await {
                 Event::Create(item) | Event::Modify(item) => {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cfg, Health, Job, JobCtx, Jobs, Params, SpawnError};
+use skep_base_settings::cluster::ClusterSettings;
 use skep_clustermesh_types::Kind;
-use skep_datapath_config::cluster::ClusterSettings;
 use skep_k8s_client::Client as KubernetesClient;
 use skep_k8s_types::slim::Str;
-use skep_kvstore::Client;
+use skep_kvstore_client::Client;
 use skep_kvstore_store::{StoreMetrics, SyncStore, SyncStoreOptions};
 use statedb::{Db, Snapshot, WatchSet};
 

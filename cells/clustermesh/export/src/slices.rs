@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Member, Params, SpawnError};
+use skep_base_settings::cluster::ClusterSettings;
 use skep_clustermesh_types::{ClusterInfo, Kind, ServiceSettings, ValueError};
-use skep_datapath_config::cluster::ClusterSettings;
 use skep_k8s_types::slim::Str;
 use statedb::{Db, Snapshot, WatchSet};
 

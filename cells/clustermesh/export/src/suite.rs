@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hive::{Cell, Hive};
 use hive_script::testing::{Assembling, Assembly, Setup, Suite};
-use skep_health::testing::base_cells;
+use skep_base_health::testing::base_cells;
 
 hive_script::suite!(
     Suite::new(
@@ -25,10 +25,10 @@ fn assemble(setup: Setup) -> Assembling {
 fn hive() -> Hive {
     Hive::new(base_cells())
         .with(skep_k8s_apiserver::fake_client_cell())
-        .with(skep_kvstore::cell::memory())
+        .with(skep_kvstore_client::cell::memory())
         .with(skep_clustermesh_types::command::suite_commands())
-        .with(skep_kvstore::table::cell("__local__"))
-        .with(skep_datapath_config::cluster::cell())
+        .with(skep_kvstore_client::table::cell("__local__"))
+        .with(skep_base_settings::cluster::cell())
         .with(Cell::group([]).config::<skep_k8s_crds::Config>())
         .with(Cell::group([
             crate::tables::cell(),

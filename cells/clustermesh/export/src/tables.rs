@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Jobs, Params};
+use skep_base_settings::cluster::ClusterSettings;
 use skep_clustermesh_types::ServiceSettings;
-use skep_datapath_config::cluster::ClusterSettings;
 use skep_k8s_client::{Api, Client};
 use skep_k8s_crds::Config as CrdConfig;
 use skep_k8s_reflectors::{ReflectError, Reflector};

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cell, Cfg, Health, Job, JobCtx, Jobs, Params, SpawnError};
-use skep_clustermesh::{
+use skep_base_settings::cluster::ClusterSettings;
+use skep_clustermesh_mesh::{
     ClusterLifecycle, ClusterMesh, ClusterMeshMetrics, ClusterMeshOptions, Connector, EtcdConnector,
 };
-use skep_datapath_config::cluster::ClusterSettings;
-use skep_kvstore::{Client, KvstoreMetrics};
+use skep_kvstore_client::{Client, KvstoreMetrics};
 use skep_kvstore_etcd::{KvstoreConfig, Resolver};
 use skep_kvstore_store::{NoStoreRecorder, StoreMetrics, StoreRecorder};
 use tokio::time::Instant;
@@ -33,7 +33,7 @@ pub(crate) struct Leader;
 pub fn cell() -> Cell {
     Cell::module("kvstoremesh", "Copies the state of remote clusters")
         .config::<KvstoreMeshConfig>()
-        .provide(skep_metrics::provided::<KvstoreMeshMetrics>)
+        .provide(skep_base_metrics::provided::<KvstoreMeshMetrics>)
         .provide(new_readiness)
         .provide(new_copies)
         .provide(new_mesh)
@@ -53,7 +53,7 @@ fn copying() -> Cell {
 }
 
 fn heartbeat() -> Cell {
-    skep_kvstore::cell::heartbeat_updater()
+    skep_kvstore_client::cell::heartbeat_updater()
         .config::<HeartbeatConfig>()
         .when(|config: &HeartbeatConfig| config.enable_heartbeat)
 }

@@ -11,9 +11,9 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hive::{Job, JobCtx, Jobs};
-use skep_clustermesh::ClusterLifecycle;
+use skep_clustermesh_mesh::ClusterLifecycle;
 use skep_clustermesh_types::{CiliumClusterConfig, ClusterName};
-use skep_kvstore::Client;
+use skep_kvstore_client::Client;
 use skep_kvstore_store::StoreRecorder;
 use tokio::sync::watch;
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use hive::CancellationToken;
 use skep_clustermesh_types::{ClusterName, Kind};
-use skep_kvstore::Client;
+use skep_kvstore_client::Client;
 use skep_kvstore_store::{StoreRecorder, SyncStore, SyncStoreOptions};
 use tokio::sync::watch;
 

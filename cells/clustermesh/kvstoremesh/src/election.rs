@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cell, Health, Job, JobCtx, Jobs, Params, Scope, Shutdown, SpawnError, StartError, error_chain};
-use skep_kvstore::{Client, Error, Event, Lock};
+use skep_kvstore_client::{Client, Error, Event, Lock};
 use tokio::time::timeout;
 
 use crate::cell::Leader;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use skep_clustermesh_types::{ClusterName, keys};
-use skep_kvstore::{Client, Error, Event, Lifetime};
+use skep_kvstore_client::{Client, Error, Event, Lifetime};
 use tokio::sync::watch;
 
 /// Time between two writes of a configuration that nothing has changed.
@@ -64,7 +64,7 @@ async fn write(client: &Client, key: &str, config: Option<Bytes>) -> Result<(), 
 }
 
 /// Returns when the key is not as desired.
-async fn changed(watcher: &mut skep_kvstore::Watcher, key: &str, desired: Option<&Bytes>) {
+async fn changed(watcher: &mut skep_kvstore_client::Watcher, key: &str, desired: Option<&Bytes>) {
     loop {
         match watcher.next().await {
             Event::Create(item) | Event::Modify(item)

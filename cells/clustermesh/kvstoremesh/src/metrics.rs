@@ -2,8 +2,8 @@
 
 //! Metrics, with Cilium's names.
 
-use skep_clustermesh::RemoteClusterStatus;
-use skep_metrics::{CounterVec, Gauge, GaugeVec, Metrics};
+use skep_base_metrics::{CounterVec, Gauge, GaugeVec, Metrics};
+use skep_clustermesh_mesh::RemoteClusterStatus;
 
 /// What is known of remote clusters, and of this program.
 #[derive(Debug, Metrics)]

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use skep_clustermesh::{MeshObserver, RemoteStore, StoreContext, SyncedCallback};
+use skep_clustermesh_mesh::{MeshObserver, RemoteStore, StoreContext, SyncedCallback};
 use skep_clustermesh_types::{Kind, RemoteInfo};
-use skep_kvstore::{Client, RawEvent, keys};
+use skep_kvstore_client::{Client, RawEvent, keys};
 use skep_kvstore_store::{
     Direction, StoreRecorder, SyncStore, WatchStoreOptions, WatchStoreReporter, WatchStoreStatus,
 };

@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use skep_clustermesh::ClusterMesh;
+use skep_clustermesh_mesh::ClusterMesh;
 use skep_clustermesh_types::{CiliumClusterConfig, ClusterName, Kind, keys};
-use skep_kvstore::{BackendError, Client, Error, KeyRange, RangeRequest};
+use skep_kvstore_client::{BackendError, Client, Error, KeyRange, RangeRequest};
 
 use crate::copies::{Copies, GRACE};
 use crate::removal;
@@ -95,7 +95,7 @@ async fn first(client: &Client, prefix: &str, range: KeyRange) -> Result<Option<
         ..RangeRequest::new(range)
     };
     let failed = |cause: BackendError| Error::Operation {
-        operation: skep_kvstore::Operation::List,
+        operation: skep_kvstore_client::Operation::List,
         key: prefix.to_owned(),
         cause,
     };

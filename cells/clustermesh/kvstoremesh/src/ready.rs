@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use skep_clustermesh::ClusterMesh;
+use skep_clustermesh_mesh::ClusterMesh;
 use skep_clustermesh_types::ClusterName;
 use tokio::sync::watch;
 use tokio::time::timeout;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use skep_clustermesh_types::{ClusterName, Kind, keys};
-use skep_kvstore::{Client, Error};
+use skep_kvstore_client::{Client, Error};
 
 /// How often a deletion is tried. Keys that are left then are deleted by the next program that leads.
 const ATTEMPTS: u32 = 5;

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::{Json, Router, routing::get};
 use hive::{Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError};
 use parking_lot::Mutex;
-use skep_clustermesh::ClusterMesh;
+use skep_clustermesh_mesh::ClusterMesh;
 use skep_listen::http::{Http1, TowerToHyperService};
 use skep_listen::{BindError, BoundTcp, Server, Tcp};
 

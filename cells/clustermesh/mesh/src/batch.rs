@@ -213,7 +213,7 @@ impl<K, D> fmt::Debug for Batches<K, D> {
 mod tests {
     use std::time::Duration;
 
-    use skep_metrics::{MetricSet, Registry, exposition};
+    use skep_base_metrics::{MetricSet, Registry, exposition};
 
     use super::*;
 

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use hive::{All, Cell, Cfg, Health, Job, JobCtx, Jobs, Members, Params, SpawnError};
-use skep_datapath_config::cluster::ClusterSettings;
-use skep_kvstore::KvstoreMetrics;
+use skep_base_metrics::MetricHandle;
+use skep_base_settings::cluster::ClusterSettings;
+use skep_kvstore_client::KvstoreMetrics;
 use skep_kvstore_etcd::{KvstoreConfig, Resolver};
 use skep_kvstore_store::{NoStoreRecorder, StoreMetrics, StoreRecorder};
-use skep_metrics::MetricHandle;
 
 use crate::connector::{Connector, EtcdConnector};
 use crate::mesh::{ClusterMesh, ClusterMeshOptions};
@@ -21,7 +21,7 @@ use crate::settings::ClusterMeshSettings;
 
 /// The remote clusters, with the metrics of an agent.
 pub fn cell() -> Cell {
-    with_metrics(skep_metrics::provided::<ClusterMeshMetrics>)
+    with_metrics(skep_base_metrics::provided::<ClusterMeshMetrics>)
 }
 
 /// As [`cell`], with the metrics of an operator: without nodes, addresses and changes of maps.
@@ -103,15 +103,15 @@ fn start(mesh: Arc<ClusterMesh>, jobs: Jobs) -> Result<(), SpawnError> {
 #[cfg(test)]
 mod tests {
     use hive::{Hive, Settings};
-    use skep_metrics::{Namespace, Registry};
+    use skep_base_metrics::{Namespace, Registry};
 
     use super::*;
 
     /// Names of the metrics that a program with this cell exports.
     fn exported(mesh: Cell, namespace: Namespace) -> Vec<String> {
         let cells = [
-            skep_metrics::cell_in(namespace),
-            skep_datapath_config::cluster::cell(),
+            skep_base_metrics::cell_in(namespace),
+            skep_base_settings::cluster::cell(),
             skep_kvstore_etcd::cell(),
             mesh,
         ];

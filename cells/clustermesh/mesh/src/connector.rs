@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use skep_clustermesh_types::ClusterName;
-use skep_kvstore::{Backend, Cause, ClientOptions};
+use skep_kvstore_client::{Backend, Cause, ClientOptions};
 use skep_kvstore_etcd::{
     ConfigSource, Etcd, EtcdConfig, EtcdOptions, KvstoreConfig, Resolver, TransportOptions,
 };
@@ -46,7 +46,7 @@ impl EtcdConnector {
 
     /// Measures what clients do.
     #[must_use]
-    pub fn with_recorder(mut self, recorder: Arc<dyn skep_kvstore::Recorder>) -> Self {
+    pub fn with_recorder(mut self, recorder: Arc<dyn skep_kvstore_client::Recorder>) -> Self {
         self.options.recorder = recorder;
         self
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use skep_clustermesh_types::{ClusterName, ConfigError, Kind, ValueError};
-use skep_kvstore::{Cause, ConnectionError};
+use skep_kvstore_client::{Cause, ConnectionError};
 
 /// Why a remote cluster is not read at the moment. Retried with back-off; what was read before stays.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ pub enum RemoteError {
         after: Duration,
         /// The last error, if there was one.
         #[source]
-        cause: Option<Box<skep_kvstore::Error>>,
+        cause: Option<Box<skep_kvstore_client::Error>>,
     },
 
     /// The configuration makes no sense.

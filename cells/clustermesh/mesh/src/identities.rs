@@ -15,7 +15,7 @@ use hive::{Cell, Health, Jobs, Member};
 use skep_clustermesh_types::{Identity, Kind, RemoteInfo};
 use skep_identity::NumericIdentity;
 use skep_identity_cache::{IdentitySource, SecurityIdentity, Writer};
-use skep_kvstore::Key;
+use skep_kvstore_client::Key;
 
 use crate::batch::{Batches, in_table};
 use crate::complete::{Awaited, StartError};

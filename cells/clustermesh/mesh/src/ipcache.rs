@@ -13,11 +13,11 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hive::{Cell, Cfg, Health, Jobs, Member};
+use skep_base_settings::AddressFamilies;
 use skep_clustermesh_types::{ClusterName, IpIdentityPair, Kind, NamedPort, RemoteInfo};
-use skep_datapath_config::AddressFamilies;
 use skep_identity::NumericIdentity;
 use skep_ipcache::{Claim, Owner, PodMetadata, Prefix, ResourceId, Source, Writer};
-use skep_kvstore::Key;
+use skep_kvstore_client::Key;
 
 use crate::batch::{Batches, Realized, reconciled};
 use crate::complete::{Awaited, StartError};

@@ -68,7 +68,7 @@ pub use observer::{
     MeshObserver, RemoteStore, RemoteValue, StoreContext, SyncedCallback, ValueObserver, observe,
 };
 pub use settings::ClusterMeshSettings;
-pub use skep_api_types::{
+pub use skep_base_api_types::{
     RemoteClusterConfig, RemoteClusterStatus, RemoteClusterSynced, clusters_summary as summary,
 };
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hive::{Health, Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
-use skep_api_types::RemoteClusterStatus;
+use skep_base_api_types::RemoteClusterStatus;
 use skep_clustermesh_types::{ClusterInfo, ClusterName, Kind};
 use skep_kvstore_store::StoreRecorder;
 use tokio::sync::watch;

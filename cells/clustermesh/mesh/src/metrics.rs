@@ -2,8 +2,8 @@
 
 //! Metrics of the mesh, with Cilium's names.
 
+use skep_base_metrics::{CounterVec, Gauge, GaugeVec, HistogramVec, MetricHandle, MetricSet, Metrics};
 use skep_clustermesh_types::Kind;
-use skep_metrics::{CounterVec, Gauge, GaugeVec, HistogramVec, MetricHandle, MetricSet, Metrics};
 
 use crate::state::RemoteState;
 

@@ -15,7 +15,7 @@ use hive::{Cell, Health, Jobs, Member};
 use skep_clustermesh_types::{Kind, Node as RemoteNode, NodeAddress, RemoteInfo};
 use skep_ipcache::Source;
 use skep_k8s_types::slim::NodeAddressType;
-use skep_kvstore::Key;
+use skep_kvstore_client::Key;
 use skep_node_manager::{Node, NodeKey, NodeManager};
 
 use crate::batch::{Batches, in_table};

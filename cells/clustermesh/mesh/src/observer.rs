@@ -13,7 +13,7 @@ use skep_clustermesh_types::{
     Capabilities, ClusterEndpointSlice, ClusterName, ClusterService, Identity, IpIdentityPair, Kind, Node,
     RemoteInfo, ServiceExport, ValueError,
 };
-use skep_kvstore::{Client, Key};
+use skep_kvstore_client::{Client, Key};
 use skep_kvstore_store::{Decoder, InvalidEntry, Observer, WatchStore, WatchStoreOptions, WatchStoreStatus};
 
 /// A kind of values of remote clusters that this program reads. Cells add theirs as `Member<Arc<dyn MeshObserver>>`, one

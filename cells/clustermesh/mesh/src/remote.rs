@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hive::{Health, JobCtx};
 use skep_clustermesh_types::{CiliumClusterConfig, ClusterInfo, ClusterName, Kind, RemoteInfo, keys};
-use skep_kvstore::{Backend, Client, Event, Watcher, backoff};
+use skep_kvstore_client::{Backend, Client, Event, Watcher, backoff};
 use skep_kvstore_store::{StoreRecorder, WatchStoreManager, WatchStoreOptions};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};

@@ -20,7 +20,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use hive::{Cell, Cfg, Health, Jobs, Members};
 use skep_clustermesh_types::{Capabilities, ClusterEndpointSlice, ClusterService, Kind, RemoteInfo};
-use skep_kvstore::Key;
+use skep_kvstore_client::Key;
 use skep_loadbalancer_model::{ClusterAffinity, ServiceName, Source, Writer};
 
 use crate::batch::{Batches, Realized, reconciled};

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use skep_api_types::{RemoteClusterConfig, RemoteClusterStatus, RemoteClusterSynced};
+use skep_base_api_types::{RemoteClusterConfig, RemoteClusterStatus, RemoteClusterSynced};
 use skep_clustermesh_types::{CiliumClusterConfig, ClusterName, Kind};
-use skep_kvstore::{Client, Connection};
+use skep_kvstore_client::{Client, Connection};
 use skep_kvstore_store::WatchStoreStatus;
 use tokio::sync::watch;
 
@@ -189,7 +189,9 @@ impl RemoteState {
         let connected = status
             .as_ref()
             .is_some_and(|status| matches!(status.connection, Connection::Connected));
-        let is_healthy = status.as_ref().is_some_and(skep_kvstore::Status::is_healthy);
+        let is_healthy = status
+            .as_ref()
+            .is_some_and(skep_kvstore_client::Status::is_healthy);
         let is_synced = self.kinds.iter().all(|kind| synced(*kind));
         let last_error = known.last_error.as_ref().map(|error| hive::error_chain(error));
         let text = match &status {

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use skep_clustermesh_types::{
     Addresses, Capabilities, CiliumClusterConfig, ClusterName, ClusterService, Kind, ServicePort, keys,
 };
-use skep_kvstore::memory::Memory;
-use skep_kvstore::{Backend, Cause, Client, ClientKind, ClientOptions, Lifetime, RateLimit};
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::{Backend, Cause, Client, ClientKind, ClientOptions, Lifetime, RateLimit};
 
 use crate::connector::Connector;
 use crate::directory::ConfigFile;
@@ -158,7 +158,7 @@ impl FakeCluster {
 
     /// Writes the heartbeat.
     pub async fn beat(&self) {
-        self.put_key(skep_kvstore::keys::HEARTBEAT, "2026-06-01T10:00:00Z")
+        self.put_key(skep_kvstore_client::keys::HEARTBEAT, "2026-06-01T10:00:00Z")
             .await;
     }
 

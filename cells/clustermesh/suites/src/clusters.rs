@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hive::{Cell, HookCtx, Lifecycle};
-use skep_clustermesh::{ConfigFile, Connector};
+use skep_clustermesh_mesh::{ConfigFile, Connector};
 use skep_clustermesh_types::{Capabilities, CiliumClusterConfig, ClusterName, keys};
-use skep_kvstore::memory::Memory;
-use skep_kvstore::{Backend, Cause, Client, ClientKind, ClientOptions, Lifetime, RateLimit};
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::{Backend, Cause, Client, ClientKind, ClientOptions, Lifetime, RateLimit};
 use skep_kvstore_etcd::KvstoreConfig;
 
 /// The clusters; their ids are their positions, from 1.
@@ -18,7 +18,7 @@ const NAMES: [&str; 3] = ["cluster1", "cluster2", "cluster3"];
 /// The store of all clusters, and how it is reached.
 pub(crate) fn cell() -> Cell {
     Cell::group([
-        skep_kvstore::cell::memory(),
+        skep_kvstore_client::cell::memory(),
         Cell::module("test-clusters", "Clusters that share a store in memory")
             .config::<KvstoreConfig>()
             .provide(new_connector),
@@ -62,7 +62,7 @@ fn new_connector(memory: Memory, client: Client, lifecycle: Lifecycle) -> Arc<dy
     Arc::new(SharedStore(memory))
 }
 
-async fn publish(client: Client) -> Result<(), skep_kvstore::Error> {
+async fn publish(client: Client) -> Result<(), skep_kvstore_client::Error> {
     for (name, id) in NAMES.into_iter().zip(1..) {
         let config = CiliumClusterConfig {
             id,

@@ -4,7 +4,7 @@
 
 use hive::Hive;
 use hive_script::testing::{Assembling, Assembly, Setup, Suite};
-use skep_health::testing::base_cells;
+use skep_base_health::testing::base_cells;
 
 hive_script::suite!(Suite::new(
     "kvstore",
@@ -19,7 +19,7 @@ fn assemble(_: Setup) -> Assembling {
 
 fn hive() -> Hive {
     Hive::new(base_cells())
-        .with(skep_kvstore::cell::memory())
+        .with(skep_kvstore_client::cell::memory())
         .with(skep_clustermesh_types::command::suite_commands())
-        .with(skep_kvstore::table::cell("__local__"))
+        .with(skep_kvstore_client::table::cell("__local__"))
 }

@@ -40,8 +40,8 @@ fn hive(choices: &Choices) -> Hive {
     load_balancer(choices)
         .with(clusters::cell())
         .with(skep_clustermesh_types::command::suite_commands())
-        .with(skep_kvstore::table::cell("__all__"))
-        .with(skep_datapath_config::cluster::cell())
-        .with(skep_clustermesh::cell())
-        .with(skep_clustermesh::services::cell())
+        .with(skep_kvstore_client::table::cell("__all__"))
+        .with(skep_base_settings::cluster::cell())
+        .with(skep_clustermesh_mesh::cell())
+        .with(skep_clustermesh_mesh::services::cell())
 }

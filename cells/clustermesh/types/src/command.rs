@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use hive::{Cell, Member};
-use skep_kvstore::Cause;
-use skep_kvstore::command::ValueForm;
+use skep_kvstore_client::Cause;
+use skep_kvstore_client::command::ValueForm;
 
 use crate::{ClusterEndpointSlice, Kind};
 
@@ -20,8 +20,8 @@ pub fn cell() -> Cell {
 /// All commands on the key-value store, for suites of scripts: in each of them endpoint slices are JSON.
 pub fn suite_commands() -> Cell {
     Cell::group([
-        skep_kvstore::command::cell(),
-        skep_kvstore::command::write_commands(),
+        skep_kvstore_client::command::cell(),
+        skep_kvstore_client::command::write_commands(),
         cell(),
     ])
 }

@@ -7,7 +7,7 @@ use skep_identity::MaxConnectedClusters;
 
 use crate::error::ValueError;
 use crate::go_json;
-use skep_datapath_config::cluster::{ClusterInfo, ClusterName};
+use skep_base_settings::cluster::{ClusterInfo, ClusterName};
 
 /// The configuration of a cluster, `cilium/cluster-config/<cluster>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -50,7 +50,7 @@ pub use service::{Addresses, BackendZone, ClusterService, ForZone, Ports, Servic
 pub use service_export::{ClientIpConfig, ExportPort, ServiceExport, SessionAffinityConfig};
 #[cfg(feature = "hive")]
 pub use service_mode::{ServiceMode, ServiceSettings, UnknownMode};
-pub use skep_datapath_config::{
+pub use skep_base_settings::{
     MaxConnectedClusters, UnsupportedMax,
     cluster::{ClusterInfo, ClusterInfoError, ClusterName, DEFAULT_NAME, InvalidClusterName, MAX_NAME},
 };

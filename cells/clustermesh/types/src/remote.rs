@@ -5,7 +5,7 @@
 use skep_identity::{IdentityRange, MaxConnectedClusters, NumericIdentity};
 
 use crate::error::ValueError;
-use skep_datapath_config::cluster::ClusterName;
+use skep_base_settings::cluster::ClusterName;
 
 /// A remote cluster as its values have to say.
 #[derive(Clone, Debug, PartialEq, Eq)]

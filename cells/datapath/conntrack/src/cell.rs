@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: garbage collection of connection tracking and NAT.
-//! Requires: the store of pinned maps, the maps, the settings of [`skep_datapath_config`]. Provides: [`Conntrack`],
+//! Requires: the store of pinned maps, the maps, the settings of [`skep_base_settings`]. Provides: [`Conntrack`],
 //! `Arc<dyn EndpointFlows>`.
 
 use std::{sync::Arc, time::Duration};
 
 use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
+use skep_base_settings::NodePorts;
 use skep_bpf_maps::event::SIGNALS;
-use skep_datapath_config::NodePorts;
+use skep_datapath_hooks::EndpointFlows;
 use skep_datapath_maps::Maps;
-use skep_endpoint_hooks::EndpointFlows;
 
 use crate::{
     Config, Conntrack, ConntrackError, collectors, metrics::ConntrackMetrics, ports::SourcePorts, signals,
@@ -33,7 +33,7 @@ pub fn cell() -> Cell {
 pub(crate) fn module() -> Cell {
     Cell::module("ct-gc", "Removes expired connection-tracking and NAT entries")
         .config::<Config>()
-        .provide(skep_metrics::provided::<ConntrackMetrics>)
+        .provide(skep_base_metrics::provided::<ConntrackMetrics>)
         .provide(Conntrack::new)
         .provide(flows)
         .run(start)

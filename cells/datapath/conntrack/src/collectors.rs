@@ -6,10 +6,10 @@ use std::{io, sync::Arc};
 
 use hive::Cfg;
 use parking_lot::Mutex;
+use skep_base_settings::MonitorConfig;
 use skep_bpf_maps::collect::{BatchCollector, FlowCollector, FlowMap};
 use skep_bpf_programs::{FlowIterators, LoadError, MapClock, kernel_hz, map_ticks};
 use skep_bpf_sys::{MapError, MapStore, clock::kernel_seconds};
-use skep_datapath_config::MonitorConfig;
 
 /// Why there is no collector.
 #[derive(Debug, thiserror::Error)]

@@ -16,8 +16,8 @@ use skep_bpf_maps::{
     Family,
     collect::{CollectError, Collected, FlowCollector, FlowMap, NatCount, Purged, Removal, nat_family},
 };
+use skep_datapath_hooks::{EndpointFlows, ForgetError};
 use skep_datapath_maps::Maps;
-use skep_endpoint_hooks::{EndpointFlows, ForgetError};
 use tokio::{
     sync::Mutex,
     time::{Instant, sleep_until},

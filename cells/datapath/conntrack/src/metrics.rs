@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
+use skep_base_metrics::{CounterVec, GaugeVec, HistogramVec, Metrics};
 use skep_bpf_maps::collect::{Collected, FlowMap, Purged};
-use skep_metrics::{CounterVec, GaugeVec, HistogramVec, Metrics};
 
 /// Metrics of the garbage collection.
 #[derive(Debug, Metrics)]

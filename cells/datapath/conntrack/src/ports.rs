@@ -8,6 +8,7 @@
 use std::{collections::HashMap, io, ops::RangeInclusive, sync::Arc};
 
 use parking_lot::Mutex;
+use skep_base_settings::PortRange;
 use skep_bpf_maps::{
     MapFamily,
     nat::{NAT_ATTEMPTS, NAT_RETRIES4, NAT_RETRIES6, NAT4, NAT6, NatKey, NatTuple},
@@ -17,7 +18,6 @@ use skep_bpf_sys::{
     MapError,
     map::{PerCpuMap, Plain},
 };
-use skep_datapath_config::PortRange;
 use skep_datapath_maps::Maps;
 
 use crate::metrics::{ConntrackMetrics, family};

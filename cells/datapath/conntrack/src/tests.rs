@@ -6,13 +6,13 @@ use std::{collections::BTreeSet, io, net::IpAddr, sync::Arc, time::Duration};
 
 use hive::{Cell, Hive, Level, Member, Running, Settings};
 use parking_lot::Mutex;
+use skep_base_metrics::{Registry, exposition};
 use skep_bpf_maps::{
     collect::{CollectError, Collected, FlowCollector, FlowMap, NatCount, Purged, Removal},
     conntrack::OWNER,
     nat::{NAT_ATTEMPTS, NAT_RETRIES4, NAT4, NatEntry4, NatKey4},
 };
 use skep_datapath_maps::{MapOwner, Maps};
-use skep_metrics::{Registry, exposition};
 use tokio::time::Instant;
 use zerocopy::{FromZeros as _, network_endian::U16};
 
@@ -105,8 +105,8 @@ async fn start_cells(fake: &Arc<Fake>, flags: &[&'static str], packets: Option<C
     let fake = Cell::module("fake", "Fake collectors")
         .provide(move || Arc::new(Handle(source.clone())) as Arc<dyn CollectorSource>);
     let cells = [
-        skep_metrics::cell(),
-        skep_datapath_config::cell(),
+        skep_base_metrics::cell(),
+        skep_base_settings::cell(),
         skep_datapath_maps::in_memory_cell(),
         crate::cell::module(),
         fake,

@@ -14,7 +14,7 @@ use skep_bpf_maps::{
 };
 use skep_bpf_programs::testing::signal::send_signal;
 use skep_bpf_sys::{MapStore, testing::Node};
-use skep_conntrack::Conntrack;
+use skep_datapath_conntrack::Conntrack;
 use skep_datapath_maps::{MapOwner, Maps};
 use zerocopy::{FromZeros as _, network_endian::U16};
 
@@ -61,9 +61,9 @@ impl World {
         let mut all: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
         all.push(format!("--bpf-root={}", self.bpf_root.display()));
         let cells = [
-            skep_datapath_config::cell(),
+            skep_base_settings::cell(),
             skep_datapath_maps::cell(),
-            skep_conntrack::cell(),
+            skep_datapath_conntrack::cell(),
             Cell::module("packets", "Programs at interfaces").provide(owner),
         ];
         let plan = Hive::new(cells)

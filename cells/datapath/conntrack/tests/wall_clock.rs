@@ -25,7 +25,7 @@ use skep_bpf_maps::{
     nat::NAT_MAX,
 };
 use skep_bpf_sys::{clock::kernel_seconds, testing::Node};
-use skep_conntrack::Conntrack;
+use skep_datapath_conntrack::Conntrack;
 use skep_datapath_maps::{MapOwner, Maps};
 use zerocopy::{FromZeros as _, network_endian::U16};
 
@@ -82,9 +82,9 @@ fn owner() -> Member<MapOwner> {
 
 async fn jumps(root: String) -> Outcome {
     let hive = Hive::new([
-        skep_datapath_config::cell(),
+        skep_base_settings::cell(),
         skep_datapath_maps::cell(),
-        skep_conntrack::cell(),
+        skep_datapath_conntrack::cell(),
         Cell::module("packets", "Programs at interfaces").provide(owner),
     ]);
     let flags = [

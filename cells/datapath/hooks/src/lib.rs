@@ -3,8 +3,8 @@
 //! The traits between the datapath and its users: programs at interfaces of endpoints, flows of endpoints that are gone,
 //! sockets of backends that are gone, and what socket load balancing waits for.
 //!
-//! `skep-datapath-loader` implements [`EndpointHooks`] with the packet programs, `skep-conntrack` [`EndpointFlows`],
-//! `skep-socketlb` [`SocketTermination`]. This is
+//! `skep-datapath-loader` implements [`EndpointHooks`] with the packet programs, `skep-datapath-conntrack` [`EndpointFlows`],
+//! `skep-datapath-socketlb` [`SocketTermination`]. This is
 //! a crate of its own, so that what calls them links neither the programs nor libbpf. With feature `testing` there are both
 //! in memory.
 

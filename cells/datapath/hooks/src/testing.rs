@@ -19,14 +19,14 @@ use crate::{EndpointFlows, EndpointHooks, ForgetError, HookError};
 /// [added](Self::add_interface).
 ///
 /// ```
-/// use skep_endpoint_hooks::{EndpointHooks, testing::FakeHooks};
+/// use skep_datapath_hooks::{EndpointHooks, testing::FakeHooks};
 ///
 /// let hooks = FakeHooks::default();
 /// hooks.load();
 /// hooks.add_interface("lxc1");
 /// hooks.attach(17, "lxc1")?;
 /// assert_eq!(hooks.attached()[&17], "lxc1");
-/// # Ok::<(), skep_endpoint_hooks::HookError>(())
+/// # Ok::<(), skep_datapath_hooks::HookError>(())
 /// ```
 #[derive(Debug)]
 pub struct FakeHooks {

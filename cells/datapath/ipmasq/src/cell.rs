@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: the file of the ip-masq-agent → maps. Requires: the settings of [`skep_datapath_config`], the maps.
+//! Cell: the file of the ip-masq-agent → maps. Requires: the settings of [`skep_base_settings`], the maps.
 
 use std::{collections::BTreeSet, fmt::Debug, path::Path, sync::Arc, time::Duration};
 
 use hive::{Cell, Cfg, Health, Job, JobCtx, Jobs, Member, Params, SpawnError};
 use ipnet::IpNet;
+use skep_base_settings::{AddressFamilies, MasqueradeConfig};
 use skep_bpf_maps::ip_masq::{IP_MASQ4, IP_MASQ6, IpMasqKey4, IpMasqKey6, OWNER};
 use skep_bpf_sys::{Map, MapError};
-use skep_datapath_config::{AddressFamilies, MasqueradeConfig};
 use skep_datapath_maps::{MapOwner, Maps};
 
 use crate::file::{FileError, Networks};
@@ -175,7 +175,7 @@ mod tests {
                 format!("--ip-masq-agent-config-path={}", path.display()),
             ];
             let plan = Hive::new([
-                skep_datapath_config::cell(),
+                skep_base_settings::cell(),
                 skep_datapath_maps::in_memory_cell(),
                 cell(),
             ])

@@ -5,19 +5,19 @@
 use std::{future::Future, pin::Pin, sync::Arc};
 
 use hive::{Cell, Cfg, HookCtx, Lifecycle, Member};
+use skep_base_settings::{AddressFamilies, MapConfig};
 use skep_bpf_maps::conntrack;
 use skep_bpf_sys::MapStore;
-use skep_datapath_config::{AddressFamilies, MapConfig};
 use skep_datapath_maps::{MapOwner, Maps, packet_map_sizes};
 
-use skep_endpoint_hooks::{EndpointHooks, HookError};
+use skep_datapath_hooks::{EndpointHooks, HookError};
 
 use crate::{PacketDatapath, PacketSettings, reconciler};
 
 /// Loads the packet programs, attaches them to the interfaces of the node, and makes `cilium_host` and `cilium_net`.
 ///
-/// Requires: the settings of [`skep_datapath_config`], of the load balancer and of Maglev, the maps, the tables of
-/// [`skep_node`], [`SocketDatapath`](skep_socketlb::SocketDatapath); takes `Arc<dyn MapsWritten>` if it is
+/// Requires: the settings of [`skep_base_settings`], of the load balancer and of Maglev, the maps, the tables of
+/// [`skep_node_local`], [`SocketDatapath`](skep_datapath_socketlb::SocketDatapath); takes `Arc<dyn MapsWritten>` if it is
 /// there.
 /// Provides: `Arc<dyn EndpointHooks>`, [`PacketDatapath`] (status).
 pub fn cell() -> Cell {

@@ -11,6 +11,7 @@ use std::{
 use hive::Trigger;
 use parking_lot::Mutex;
 use skep_base_net::NetError;
+use skep_base_settings::Acceleration;
 use skep_bpf_maps::{
     MapSizes,
     endpoint::{DEVICES, Device, VLANS, VlanKey},
@@ -22,9 +23,8 @@ use skep_bpf_sys::{
     link::{self, InterfaceLinks, LinkError, XdpMode, has_interface_links, program_name},
     map::Plain,
 };
-use skep_datapath_config::Acceleration;
+use skep_datapath_hooks::{HOST_DEVICE as HOST, NET_DEVICE as NET};
 use skep_datapath_maps::Maps;
-use skep_endpoint_hooks::{HOST_DEVICE as HOST, NET_DEVICE as NET};
 use tokio::sync::watch;
 
 use crate::{

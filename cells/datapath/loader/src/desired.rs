@@ -8,10 +8,10 @@ use std::{
 };
 
 use ipnet::IpNet;
+use skep_base_settings::{AddressFamilies, AttachConfig, MtuConfig};
 use skep_bpf_maps::endpoint::{self, VlanKey, device_flags};
-use skep_datapath_config::{AddressFamilies, AttachConfig, MtuConfig};
-use skep_endpoint_hooks::{HOST_DEVICE as HOST, NET_DEVICE as NET};
-use skep_node::{Device, LocalNode, NodeAddress, Vlan, WILDCARD_DEVICE};
+use skep_datapath_hooks::{HOST_DEVICE as HOST, NET_DEVICE as NET};
+use skep_node_local::{Device, LocalNode, NodeAddress, Vlan, WILDCARD_DEVICE};
 
 use crate::{overlay::VXLAN, pair::PairPlan};
 
@@ -263,7 +263,7 @@ fn direct_routing(
 #[cfg(test)]
 mod tests {
     use skep_k8s_types::slim::NodeAddressType;
-    use skep_node::{DeviceAddress, HardwareAddr};
+    use skep_node_local::{DeviceAddress, HardwareAddr};
 
     use super::*;
 

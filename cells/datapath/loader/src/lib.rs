@@ -5,7 +5,7 @@
 //! - [`cell`] makes `cilium_host` and `cilium_net`, loads the programs of `skep-bpf-programs` with the pinned maps, and
 //!   attaches them to the pair and to the selected devices of the node, which it follows. Programs are replaced in place
 //!   when an option changes. They stay attached when the agent ends.
-//! - [`EndpointHooks`](skep_endpoint_hooks::EndpointHooks) is what the owner of endpoints calls for their interfaces.
+//! - [`EndpointHooks`](skep_datapath_hooks::EndpointHooks) is what the owner of endpoints calls for their interfaces.
 //! - With a tunnel, `overlay.rs` makes `cilium_vxlan`.
 //!
 //! Links are pinned where Cilium has them, `cilium/devices/<device>/links` and `cilium/endpoints/<id>/links` below the root of

@@ -8,15 +8,16 @@ use std::{
 };
 
 use hive::{Cfg, Params};
+use skep_base_settings::{
+    Acceleration, AddressFamilies, Algorithm, AttachConfig, BalancingConfig, ConntrackConfig, Dispatch,
+    ForwardingConfig, KernelConfig, KubeProxyReplacement, MaglevConfig, MasqueradeConfig, MonitorConfig,
+    MtuConfig, NoBackend, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig, TunnelConfig,
+    whole_seconds,
+};
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_programs::{
     DirectReturn, DsrDispatch, EventKinds, Nat46x64, NodeOptions, PacketHash, PacketOptions, Tunnel,
     TunnelProtocol,
-};
-use skep_datapath_config::{
-    Acceleration, AddressFamilies, Algorithm, AttachConfig, BalancingConfig, ConntrackConfig, Dispatch,
-    ForwardingConfig, KernelConfig, KubeProxyReplacement, MaglevConfig, MasqueradeConfig, MonitorConfig,
-    MtuConfig, NoBackend, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig, TunnelConfig, whole_seconds,
 };
 
 use crate::{desired::Desired, pair::Pair};

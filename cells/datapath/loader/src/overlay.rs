@@ -7,7 +7,7 @@ use netlink_packet_route::link::{
     LinkInfo, LinkMessage,
 };
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVxlan};
-use skep_datapath_config::TunnelConfig;
+use skep_base_settings::TunnelConfig;
 
 use skep_base_net::{NetError, connected, failed, find};
 

@@ -13,7 +13,7 @@ use netlink_packet_route::{
 };
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use skep_base_net::{NetError, connected, failed, find};
-use skep_endpoint_hooks::{HOST_DEVICE as HOST, NET_DEVICE as NET};
+use skep_datapath_hooks::{HOST_DEVICE as HOST, NET_DEVICE as NET};
 
 /// How the pair should be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

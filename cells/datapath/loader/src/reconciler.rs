@@ -6,9 +6,9 @@ use std::{sync::Arc, time::Duration};
 
 use hive::{Health, Job, JobCtx, Jobs, Params, Readiness, ReadyGuard, SpawnError};
 use ipnet::IpNet;
-use skep_endpoint_hooks::{HOST_DEVICE as HOST, MapsWritten, NET_DEVICE as NET};
-use skep_node::{Device, LocalNode, NodeAddress};
-use skep_socketlb::SocketDatapath;
+use skep_datapath_hooks::{HOST_DEVICE as HOST, MapsWritten, NET_DEVICE as NET};
+use skep_datapath_socketlb::SocketDatapath;
+use skep_node_local::{Device, LocalNode, NodeAddress};
 use statedb::{Db, Table};
 
 use crate::{

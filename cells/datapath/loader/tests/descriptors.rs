@@ -15,10 +15,10 @@ use std::{
 
 use hive::{Hive, Settings};
 use skep_bpf_sys::{MapStore, testing::Node};
-use skep_conntrack::Conntrack;
+use skep_datapath_conntrack::Conntrack;
 use skep_datapath_loader::PacketDatapath;
-use skep_monitor::Monitor;
-use skep_socketlb::SocketDatapath;
+use skep_datapath_monitor::Monitor;
+use skep_datapath_socketlb::SocketDatapath;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -54,16 +54,16 @@ async fn round(node: &Node) -> Outcome {
     ];
     let plan = Hive::new([
         statedb::cell(),
-        skep_datapath_config::cell(),
+        skep_base_settings::cell(),
         skep_datapath_maps::cell(),
-        skep_maglev::cell(),
+        skep_loadbalancer_maglev::cell(),
         skep_loadbalancer_model::cell(),
-        skep_datapath_config::node_name::cell(),
-        skep_node::cell(),
-        skep_socketlb::cell(),
+        skep_base_settings::node_name::cell(),
+        skep_node_local::cell(),
+        skep_datapath_socketlb::cell(),
         skep_datapath_loader::cell(),
-        skep_conntrack::cell(),
-        skep_monitor::cell(),
+        skep_datapath_conntrack::cell(),
+        skep_datapath_monitor::cell(),
     ])
     .root::<Arc<PacketDatapath>>()
     .root::<Arc<SocketDatapath>>()

@@ -17,8 +17,8 @@ use axum::{
 use futures::{StreamExt, stream};
 use hive::{Cell, Member};
 use serde::Deserialize;
-use skep_api::Routes;
-use skep_api_types::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
+use skep_base_api::Routes;
+use skep_base_api_types::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
 use skep_bpf_maps::{Dump, Family};
 use tokio::sync::{broadcast::error::RecvError, mpsc};
 use utoipa_axum::{router::OpenApiRouter, routes};

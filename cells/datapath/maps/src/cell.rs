@@ -2,8 +2,8 @@
 
 //! Cells: the maps of all registered families.
 //! Provides: [`Maps`], sizes (`Arc<LbMapSizes>`), and in the kernel the store of pinned maps. Requires: the settings of
-//! [`skep_datapath_config`]. Takes: what owners say of their maps ([`MapOwner`]), `Arc<dyn FieldNames>` and
-//! [`Maglev`](skep_maglev::Maglev), which has the size of lookup tables, if there are any.
+//! [`skep_base_settings`]. Takes: what owners say of their maps ([`MapOwner`]), `Arc<dyn FieldNames>` and
+//! [`Maglev`](skep_loadbalancer_maglev::Maglev), which has the size of lookup tables, if there are any.
 
 use std::{sync::Arc, time::Duration};
 
@@ -38,7 +38,7 @@ fn module() -> Cell {
     Cell::module("bpf-maps", "BPF maps")
         .config::<EventConfig>()
         .provide(sizes::provide)
-        .provide(skep_metrics::provided::<MapMetrics>)
+        .provide(skep_base_metrics::provided::<MapMetrics>)
         .provide(PressureTrigger::default)
         .run(report_pressure)
 }

@@ -5,12 +5,12 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
+use skep_base_metrics::{CounterVec, GaugeVec, Metrics};
 use skep_bpf_maps::Family;
 use skep_bpf_sys::{
     RawMap,
     map::{MapObserver, RawFailure},
 };
-use skep_metrics::{CounterVec, GaugeVec, Metrics};
 use tokio::time::Instant;
 
 use crate::buffer::{Action, BufferSize, EventBuffer};
@@ -191,9 +191,9 @@ impl MapObserver for MapLog {
 
 #[cfg(test)]
 mod tests {
+    use skep_base_metrics::{MetricSet, Registry, exposition};
     use skep_bpf_maps::{MapSizes, lb};
     use skep_bpf_sys::{Map, MemoryMap, map::ObservedMap};
-    use skep_metrics::{MetricSet, Registry, exposition};
 
     use super::*;
 

@@ -5,6 +5,7 @@
 use std::{fs, sync::Arc};
 
 use hive::Cfg;
+use skep_base_settings::{MaglevConfig, MapConfig};
 use skep_bpf_maps::{
     MapSizes,
     conntrack::{CT_ANY_MAX, CT_TCP_MAX},
@@ -15,7 +16,6 @@ use skep_bpf_maps::{
     policy::{POLICY_MAX, POLICY_STATS_MAX},
 };
 use skep_bpf_sys::map::possible_cpus;
-use skep_datapath_config::{MaglevConfig, MapConfig};
 
 /// Sizes of the load-balancing maps as configured, on a machine with `memory` bytes and `cpus` possible CPUs.
 pub fn lb_map_sizes(config: &MapConfig, maglev_table: u32, memory: u64, cpus: u32) -> LbMapSizes {

@@ -73,8 +73,8 @@ async fn start(maps: Cell, folder: &Path, flags: &[String]) -> Outcome<Running> 
     let cells = [
         maps,
         skep_datapath_maps::api::cell(),
-        skep_api::cell(),
-        skep_metrics::cell(),
+        skep_base_api::cell(),
+        skep_base_metrics::cell(),
         painter(),
     ];
     let settings = Settings::new().args(
@@ -89,7 +89,7 @@ async fn start(maps: Cell, folder: &Path, flags: &[String]) -> Outcome<Running> 
     let plan = Hive::new(cells)
         .root::<Arc<Maps>>()
         .root::<Arc<Map<Colour, u32>>>()
-        .root::<Arc<skep_metrics::Registry>>()
+        .root::<Arc<skep_base_metrics::Registry>>()
         .root::<PressureTrigger>()
         .plan(settings)?;
     Ok(plan.build()?.start().await?)
@@ -188,12 +188,12 @@ async fn what_could_not_be_written_is_told_and_counted() -> Outcome {
 async fn maps_are_counted_when_an_owner_asks() -> Outcome {
     let folder = tempfile::tempdir()?;
     let running = start(skep_datapath_maps::in_memory_cell(), folder.path(), &[]).await?;
-    let registry = running.get::<Arc<skep_metrics::Registry>>().unwrap();
+    let registry = running.get::<Arc<skep_base_metrics::Registry>>().unwrap();
     let wait = async |pressure: &str| -> Outcome {
         let line = format!("cilium_bpf_map_pressure{{map_name=\"colours\"}} {pressure}\n");
         let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
         loop {
-            let text = skep_metrics::exposition(&registry);
+            let text = skep_base_metrics::exposition(&registry);
             if text.contains(&line) {
                 return Ok(());
             }

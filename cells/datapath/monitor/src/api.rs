@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hive::{Cell, Member};
-use skep_api::StatusProbe;
-use skep_api_types::{MonitorStatus, Status, StatusResponse};
+use skep_base_api::StatusProbe;
+use skep_base_api_types::{MonitorStatus, Status, StatusResponse};
 
 use crate::Monitor;
 

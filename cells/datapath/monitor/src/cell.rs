@@ -9,7 +9,7 @@ use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
 use jiff::Timestamp;
 use skep_bpf_maps::event::EVENTS;
 use skep_datapath_maps::Maps;
-use skep_monitor_events::agent::{AgentNotify, notification};
+use skep_datapath_monitor_events::agent::{AgentNotify, notification};
 
 use crate::{Config, Monitor, metrics::MonitorMetrics, ring, server};
 
@@ -20,7 +20,7 @@ const RETRY: Duration = Duration::from_secs(5);
 pub fn cell() -> Cell {
     Cell::module("monitor", "Events of programs and of the agent")
         .config::<Config>()
-        .provide(skep_metrics::provided::<MonitorMetrics>)
+        .provide(skep_base_metrics::provided::<MonitorMetrics>)
         .provide(Monitor::new)
         .run(start)
         .library() // other cells send events of the agent

@@ -3,7 +3,7 @@
 //! The monitor: events of the BPF programs and of the agent, sent to every listener.
 //!
 //! Programs write events to the rings of `cilium_events`, one a CPU. [`cell`] reads them while there are listeners, and sends
-//! them to all listeners of a unix socket, in the protocol of Cilium's monitor (`skep-monitor-events`): `skep monitor`,
+//! them to all listeners of a unix socket, in the protocol of Cilium's monitor (`skep-datapath-monitor-events`): `skep monitor`,
 //! `cilium-dbg monitor`. Without listeners no ring is open, and programs write nothing.
 //!
 //! A slow listener loses events and gets their number; neither the other listeners nor the rings wait for it.

@@ -9,7 +9,7 @@ use std::sync::{
 
 use bytes::Bytes;
 use parking_lot::RwLock;
-use skep_monitor_events::payload;
+use skep_datapath_monitor_events::payload;
 use tokio::sync::{mpsc, watch};
 
 use crate::metrics::MonitorMetrics;
@@ -129,7 +129,7 @@ impl Drop for Listener {
 
 #[cfg(test)]
 mod tests {
-    use skep_monitor_events::payload::{Payload, PayloadReader};
+    use skep_datapath_monitor_events::payload::{Payload, PayloadReader};
 
     use super::*;
 

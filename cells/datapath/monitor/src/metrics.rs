@@ -2,7 +2,7 @@
 
 //! What the monitor counts.
 
-use skep_metrics::{Counter, CounterVec, Gauge, Metrics};
+use skep_base_metrics::{Counter, CounterVec, Gauge, Metrics};
 
 /// Metrics of the monitor.
 #[derive(Debug, Metrics)]

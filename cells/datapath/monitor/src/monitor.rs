@@ -10,7 +10,7 @@ use std::sync::{
 use bytes::Bytes;
 use hive::Cfg;
 use parking_lot::Mutex;
-use skep_monitor_events::{agent::AgentNotify, payload};
+use skep_datapath_monitor_events::{agent::AgentNotify, payload};
 
 use crate::{
     Config,

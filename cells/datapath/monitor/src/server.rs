@@ -5,8 +5,8 @@
 use std::{io, path::PathBuf, sync::Arc};
 
 use hive::JobCtx;
+use skep_datapath_monitor_events::payload;
 use skep_listen::{BindError, Connection, Server, Unix};
-use skep_monitor_events::payload;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{

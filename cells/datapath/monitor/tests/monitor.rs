@@ -27,8 +27,8 @@ use skep_bpf_programs::{
     testing::run::{SkBuff, run_tc},
 };
 use skep_bpf_sys::{Map, MapStore, testing::Node};
-use skep_monitor::Monitor;
-use skep_monitor_events::{
+use skep_datapath_monitor::Monitor;
+use skep_datapath_monitor_events::{
     agent::{AgentNotify, notification},
     event::Event,
     packet::{Packet, Start},
@@ -83,10 +83,10 @@ impl World {
         all.push("--bpf-lb-map-max=1024".to_owned());
         all.push("--bpf-sock-rev-map-max=1024".to_owned());
         let cells = [
-            skep_datapath_config::cell(),
+            skep_base_settings::cell(),
             skep_datapath_maps::cell(),
-            skep_socketlb::cell(),
-            skep_monitor::cell(),
+            skep_datapath_socketlb::cell(),
+            skep_datapath_monitor::cell(),
         ];
         let plan = Hive::new(cells)
             .root::<Arc<Monitor>>()

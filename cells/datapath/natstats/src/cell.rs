@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: NAT maps → table `nat-stats` and a metric. Requires: the maps, the settings of [`skep_datapath_config`].
+//! Cell: NAT maps → table `nat-stats` and a metric. Requires: the maps, the settings of [`skep_base_settings`].
 //! Provides: the read-only table.
 
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
-use skep_datapath_config::NodePorts;
+use skep_base_settings::NodePorts;
 use skep_datapath_maps::Maps;
 use statedb::{Db, RwTable};
 
@@ -21,7 +21,7 @@ use crate::{
 pub fn cell() -> Cell {
     Cell::module("nat-stats", "Who has the source ports of SNAT")
         .config::<Config>()
-        .provide(skep_metrics::provided::<NatMetrics>)
+        .provide(skep_base_metrics::provided::<NatMetrics>)
         .provide_private(new_table)
         .provide(read_only)
         .run(start)

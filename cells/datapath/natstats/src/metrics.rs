@@ -2,7 +2,7 @@
 
 //! Metrics, with Cilium's names.
 
-use skep_metrics::{GaugeVec, Metrics};
+use skep_base_metrics::{GaugeVec, Metrics};
 
 /// How full the source ports are.
 #[derive(Debug, Metrics)]

@@ -5,13 +5,13 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use hive::{Cell, Hive, Member, Running, Settings};
+use skep_base_metrics::{Registry, exposition};
 use skep_bpf_maps::{
     conntrack::OWNER,
     nat::{NAT4, NAT6, NatEntry4, NatEntry6, NatKey4, NatKey6},
 };
 use skep_bpf_sys::Map;
 use skep_datapath_maps::{MapOwner, Maps};
-use skep_metrics::{Registry, exposition};
 use statedb::{Db, Row as _, Table};
 use zerocopy::{FromZeros as _, network_endian::U16};
 
@@ -30,8 +30,8 @@ impl World {
         let owner = || Member(MapOwner::new(OWNER));
         let hive = Hive::new([
             statedb::cell(),
-            skep_metrics::cell(),
-            skep_datapath_config::cell(),
+            skep_base_metrics::cell(),
+            skep_base_settings::cell(),
             skep_datapath_maps::in_memory_cell(),
             Cell::module("packets", "Programs at interfaces").provide(owner),
             crate::cell(),
@@ -209,8 +209,8 @@ async fn without_rows_maps_are_not_walked() {
 fn an_interval_of_zero_is_an_error() {
     let hive = Hive::new([
         statedb::cell(),
-        skep_metrics::cell(),
-        skep_datapath_config::cell(),
+        skep_base_metrics::cell(),
+        skep_base_settings::cell(),
         skep_datapath_maps::in_memory_cell(),
         crate::cell(),
     ]);

@@ -5,17 +5,17 @@
 use std::{error::Error, sync::Arc};
 
 use hive::{Cell, Cfg, Member};
+use skep_base_settings::{AddressFamilies, ForwardingConfig};
 use skep_bpf_maps::{event, lb::HEALTH_OWNER};
 use skep_bpf_programs::map_types;
 use skep_bpf_sys::MapTypes;
-use skep_datapath_config::{AddressFamilies, ForwardingConfig};
 use skep_datapath_maps::{FieldNames, MapOwner};
 
 use crate::{datapath, terminate};
 
 /// Loads, attaches and watches the socket programs.
 ///
-/// Requires: the settings of [`skep_datapath_config`], `Arc<LbMapSizes>`, `Arc<MapStore>`; takes `Arc<dyn MapsWritten>` and
+/// Requires: the settings of [`skep_base_settings`], `Arc<LbMapSizes>`, `Arc<MapStore>`; takes `Arc<dyn MapsWritten>` and
 /// `Arc<dyn PodNetworks>` if there are any. Provides: [`SocketDatapath`](crate::SocketDatapath) (status),
 /// [`DeadBackends`](crate::DeadBackends), `Arc<dyn SocketTermination>`, and the names of the fields of maps (`Arc<dyn FieldNames>`).
 pub fn cell() -> Cell {

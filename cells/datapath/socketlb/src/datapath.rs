@@ -23,11 +23,11 @@ use skep_bpf_sys::{
     mount::{self, MountError},
 };
 
-use skep_datapath_config::{
+use skep_base_settings::{
     AddressFamilies, ForwardingConfig, KernelConfig, KubeProxyReplacement, MonitorConfig, NodePorts,
     ServiceConfig, SocketLbConfig,
 };
-use skep_endpoint_hooks::MapsWritten;
+use skep_datapath_hooks::MapsWritten;
 
 use crate::{
     jit,

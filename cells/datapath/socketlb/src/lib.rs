@@ -7,7 +7,7 @@
 //!   one, and are detached when socket load balancing is switched off. Client sockets of backends that were
 //!   reported dead ([`DeadBackends`]) are destroyed.
 //!
-//! The load balancer's cells report removed backends, and when the maps are filled, by the traits of `skep-endpoint-hooks`.
+//! The load balancer's cells report removed backends, and when the maps are filled, by the traits of `skep-datapath-hooks`.
 //!
 //! What the programs do is written in `bpf/progs/cgroup_socketlb.bpf.c`.
 

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use skep_datapath_config::PortRange;
+use skep_base_settings::PortRange;
 
 /// Where the kernel has both, for the network namespace of whoever looks; below its settings.
 pub(crate) const DIRECTORY: &str = "net/ipv4";

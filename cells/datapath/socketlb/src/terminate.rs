@@ -11,13 +11,13 @@ use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
 use hive::{Cfg, Job, JobCtx, Jobs, SpawnError, Trigger};
 use parking_lot::Mutex;
+use skep_base_settings::SocketLbConfig;
 use skep_bpf_programs::{DeadBackend, IterTerminator, LoadError, TerminateError};
 use skep_bpf_sys::{
     MapError, MapStore,
     netns::{self, NetnsError},
 };
-use skep_datapath_config::SocketLbConfig;
-use skep_endpoint_hooks::{PodNetworks, SocketTermination};
+use skep_datapath_hooks::{PodNetworks, SocketTermination};
 
 use crate::{DiagError, DiagTerminator, SocketDatapath, SocketSettings};
 

@@ -37,12 +37,12 @@ use skep_bpf_sys::{
     netns,
     testing::Node,
 };
-use skep_endpoint_hooks::{MapsWritten, PodNetworks};
+use skep_datapath_hooks::{MapsWritten, PodNetworks};
+use skep_datapath_socketlb::{DeadBackend, DeadBackends, DiagTerminator, SocketDatapath, links_directory};
 use skep_loadbalancer_model::{
     BackendParams, FrontendKind, FrontendParams, L3n4Addr, L4Proto, Service, ServiceName, Source, Writer,
 };
 use skep_loadbalancer_reconciler::InitWait;
-use skep_socketlb::{DeadBackend, DeadBackends, DiagTerminator, SocketDatapath, links_directory};
 use tokio::sync::Notify;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -103,9 +103,9 @@ impl World {
             all.push("--bpf-lb-map-max=1024".to_owned());
         }
         let cells = [
-            skep_datapath_config::cell(),
+            skep_base_settings::cell(),
             skep_datapath_maps::cell(),
-            skep_socketlb::cell(),
+            skep_datapath_socketlb::cell(),
         ]
         .into_iter()
         .chain(cells);
@@ -647,13 +647,13 @@ fn services_in_the_load_balancers_tables_work_from_sockets() {
     run("stack", async |world: World| {
         let cells = [
             statedb::cell(),
-            skep_maglev::cell(),
+            skep_loadbalancer_maglev::cell(),
             skep_loadbalancer_model::cell(),
             skep_loadbalancer_reconciler::cell(),
-            skep_datapath_config::cell(),
+            skep_base_settings::cell(),
             skep_datapath_maps::cell(),
             skep_loadbalancer_reconciler::sockets::cell(),
-            skep_socketlb::cell(),
+            skep_datapath_socketlb::cell(),
         ];
         let flags = [
             "--bpf-lb-sock".to_owned(),

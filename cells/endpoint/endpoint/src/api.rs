@@ -22,15 +22,15 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hive::{Cell, Cfg, Member, Params};
-use skep_api::{Routes, json_list};
-use skep_api_types::{
+use skep_base_api::{Routes, json_list};
+use skep_base_api_types::{
     Endpoint as Model, EndpointBatchDeleteRequest, EndpointChangeRequest, EndpointHealth, Identity,
     IdentityEndpoints, LabelConfiguration,
 };
-use skep_endpoint_hooks::EndpointHooks;
+use skep_base_limiter::{Limiter, LimiterMetrics, NotAdmitted};
+use skep_datapath_hooks::EndpointHooks;
 use skep_identity::NumericIdentity;
 use skep_identity_cache::SecurityIdentity;
-use skep_limiter::{Limiter, LimiterMetrics, NotAdmitted};
 use statedb::{Obj, Table};
 use tokio::time::timeout;
 use utoipa_axum::{router::OpenApiRouter, routes};

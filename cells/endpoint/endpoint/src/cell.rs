@@ -8,10 +8,10 @@
 use std::{sync::Arc, time::Duration};
 
 use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
-use skep_datapath_config::AttachConfig;
-use skep_endpoint_hooks::{EndpointFlows, EndpointHooks};
+use skep_base_settings::AttachConfig;
+use skep_datapath_hooks::{EndpointFlows, EndpointHooks};
 use skep_ipcache::{Publisher, Writer};
-use skep_node::{LocalNode, NodeAddress};
+use skep_node_local::{LocalNode, NodeAddress};
 use statedb::{Db, RwTable, Table, reconciler::Reconciler};
 
 use crate::{
@@ -33,7 +33,7 @@ pub fn cell() -> Cell {
         .config::<Config>()
         .provide_private(endpoint::new_table)
         .provide_private(state_dir)
-        .provide(skep_metrics::provided::<EndpointMetrics>)
+        .provide(skep_base_metrics::provided::<EndpointMetrics>)
         .provide(endpoint::read_only)
         .provide(writer)
         .provide(maps::handles)

@@ -10,7 +10,7 @@ use std::{
 use hive::JobCtx;
 use parking_lot::Mutex;
 use skep_bpf_sys::route::RouteError;
-use skep_endpoint_hooks::{EndpointFlows, ForgetError};
+use skep_datapath_hooks::{EndpointFlows, ForgetError};
 use statedb::{Change, Obj};
 
 use crate::{

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use hive::{Cell, Job, JobCtx, Jobs, Params, SpawnError};
-use skep_redirectpolicy::{CookieSource, NetnsCookies};
+use skep_loadbalancer_redirectpolicy::{CookieSource, NetnsCookies};
 use statedb::{Db, Table};
 
 use crate::{Endpoint, Phase};
@@ -100,7 +100,7 @@ mod tests {
     use std::time::Duration;
 
     use hive::{Hive, Running};
-    use skep_redirectpolicy::{SKIP_BY_POD, SkipRedirects};
+    use skep_loadbalancer_redirectpolicy::{SKIP_BY_POD, SkipRedirects};
     use statedb::{RwTable, reconciler::Status};
 
     use super::*;

@@ -5,8 +5,8 @@
 use std::{collections::BTreeSet, fmt::Debug, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
+use skep_base_settings::AttachConfig;
 use skep_bpf_sys::route::{self, RouteError};
-use skep_datapath_config::AttachConfig;
 
 /// Cilium's `EndpointDatapathConfiguration`, as far as it is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use hive::JobCtx;
 use skep_bpf_maps::endpoint::{LxcKey, LxcValue, lxc_flags};
 use skep_bpf_sys::MapError;
 use skep_datapath_maps::transaction::WriteError;
-use skep_node::NodeAddress;
+use skep_node_local::NodeAddress;
 use statedb::{Db, ReadTxn, Table};
 
 use crate::{EndpointMaps, maps::LxcMap};

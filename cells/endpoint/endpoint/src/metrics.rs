@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use skep_metrics::{GaugeVec, Metrics};
+use skep_base_metrics::{GaugeVec, Metrics};
 
 use crate::EndpointState;
 

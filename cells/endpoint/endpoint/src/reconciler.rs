@@ -12,8 +12,8 @@ use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use skep_bpf_maps::endpoint::{self as family, endpoint_flags, lxc_flags};
 use skep_bpf_sys::{MapError, route::RouteError};
+use skep_datapath_hooks::{EndpointHooks, HookError};
 use skep_datapath_maps::transaction::WriteError;
-use skep_endpoint_hooks::{EndpointHooks, HookError};
 use statedb::{
     Obj, Revision,
     reconciler::{Config, Ops, Round, StatusKind},

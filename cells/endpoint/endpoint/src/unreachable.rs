@@ -10,7 +10,7 @@ use std::{future, net::IpAddr, sync::Arc};
 
 use hive::JobCtx;
 use skep_bpf_sys::route::RouteError;
-use skep_node::LocalNode;
+use skep_node_local::LocalNode;
 use statedb::{Db, Obj, ReadTxn, Table};
 
 use crate::{Endpoint, EndpointRoutes};

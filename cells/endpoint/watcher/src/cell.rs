@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Jobs, Params, SpawnError};
-use skep_datapath_config::AddressFamilies;
+use skep_base_settings::AddressFamilies;
 use skep_ipcache::Writer;
 use skep_k8s_client::Client;
 use skep_k8s_types::slim::{CiliumEndpoint, CiliumEndpointSlice};
-use skep_node::LocalNodeStore;
+use skep_node_local::LocalNodeStore;
 
 use crate::config::Config;
 use crate::watch::Watch;

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cell, Hive, Running, Settings};
-use skep_datapath_config::NodeName;
+use skep_base_settings::NodeName;
 use skep_ipcache::{ClaimedIdentity, IpcacheEntry, Writer};
 use skep_k8s_apiserver::FakeClient;
 use skep_k8s_client::Client;
 use skep_k8s_client::testing::FaultyClient;
 use skep_k8s_types::slim::NodeAddressType;
-use skep_node::LocalNodeStore;
+use skep_node_local::LocalNodeStore;
 use statedb::Db;
 
 /// Address of this node.
@@ -46,10 +46,10 @@ impl Bench {
         let client: Arc<dyn Client> = faults.clone();
         let hive = Hive::new([
             statedb::cell(),
-            skep_datapath_config::cell(),
+            skep_base_settings::cell(),
             skep_datapath_maps::in_memory_cell(),
             skep_ipcache::cell(),
-            skep_node::cells::local_node(),
+            skep_node_local::cells::local_node(),
             Cell::module("test-node", "This node").provide(|| NodeName::new("n1")),
             Cell::group([]).provide(move || client.clone()),
             crate::cell(),

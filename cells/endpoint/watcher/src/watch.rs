@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use hive::{Cfg, Job, JobCtx, Jobs, SpawnError};
-use skep_datapath_config::AddressFamilies;
+use skep_base_settings::AddressFamilies;
 use skep_ipcache::{SourceGuard, Writer};
 use skep_k8s_client::{Api, ApiError, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
 use skep_k8s_types::{DecodeError, ObjectKey};
-use skep_node::LocalNodeStore;
+use skep_node_local::LocalNodeStore;
 use statedb::WriteTxn;
 
 use crate::convert::{self, EndpointError};

@@ -10,8 +10,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hive::{Cell, Member};
-use skep_api::{Routes, json_list};
-use skep_api_types::Identity;
+use skep_base_api::{Routes, json_list};
+use skep_base_api_types::Identity;
 use skep_identity::{Label, Labels, NumericIdentity};
 use statedb::{Db, Obj, Snapshot, Table};
 use utoipa_axum::{router::OpenApiRouter, routes};

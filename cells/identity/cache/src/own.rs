@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
-use skep_datapath_config::identity::IdentityConfig;
+use skep_base_settings::identity::IdentityConfig;
 use skep_identity::NumericIdentity;
 use skep_k8s_client::Client as KubernetesClient;
-use skep_kvstore::Client;
+use skep_kvstore_client::Client;
 use statedb::InitGuard;
 
 use crate::table::{IdentitySource, SecurityIdentity};

@@ -34,4 +34,4 @@ pub use labels::Labels;
 pub use numeric::{NumericIdentity, ParseIdentityError, Scope};
 pub use range::{IdentityRange, RangeError};
 pub use reserved::{Reserved, ReservedLabels};
-pub use skep_datapath_config::{MaxConnectedClusters, UnsupportedMax};
+pub use skep_base_settings::{MaxConnectedClusters, UnsupportedMax};

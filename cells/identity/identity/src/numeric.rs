@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use skep_datapath_config::MaxConnectedClusters;
+use skep_base_settings::MaxConnectedClusters;
 
 /// Where an identity is valid: the upper byte of its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::numeric::NumericIdentity;
-use skep_datapath_config::MaxConnectedClusters;
+use skep_base_settings::MaxConnectedClusters;
 
 /// A cluster has no ids to allocate, as its own id does not fit into the bits for it: fix `cluster-id` or `max-connected-clusters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

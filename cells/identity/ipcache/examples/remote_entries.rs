@@ -30,7 +30,7 @@ struct Config {
 fn main() -> ExitCode {
     let cells = [
         statedb::cell(),
-        skep_datapath_config::cell(),
+        skep_base_settings::cell(),
         skep_datapath_maps::in_memory_cell(),
         skep_ipcache::cell(),
         Cell::module("measure", "Measures remote entries")

@@ -10,8 +10,8 @@ use axum::{
 };
 use hive::{Cell, Member};
 use serde::Deserialize;
-use skep_api::{Routes, json_list};
-use skep_api_types::{IpListEntry, IpListEntryMetadata};
+use skep_base_api::{Routes, json_list};
+use skep_base_api_types::{IpListEntry, IpListEntryMetadata};
 use statedb::{Db, Obj, Snapshot, Table};
 use utoipa_axum::{router::OpenApiRouter, routes};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use skep_identity::{IdentityRange, NumericIdentity};
-use skep_kvstore::{Client, Error, Lifetime, Lock, Locked, LostKeys, backoff, keys};
+use skep_kvstore_client::{Client, Error, Lifetime, Lock, Locked, LostKeys, backoff, keys};
 
 use crate::cache::{Identities, IdentityObserver};
 use crate::claim::{Claim, Local};
@@ -134,7 +134,7 @@ pub struct NotInUse(pub IdentityLabels);
 /// ```
 /// use std::sync::Arc;
 /// use skep_identity::{IdentityRange, MaxConnectedClusters};
-/// use skep_kvstore::{Client, ClientKind, ClientOptions, memory::Memory};
+/// use skep_kvstore_client::{Client, ClientKind, ClientOptions, memory::Memory};
 /// use skep_identity_kvstore::{AllocatorOptions, Identities, IdentityAllocator};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

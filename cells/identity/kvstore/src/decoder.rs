@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use skep_identity::{IdentityRange, NumericIdentity};
-use skep_kvstore::Key;
+use skep_kvstore_client::Key;
 
 use crate::layout::IdentityLabels;
 use skep_kvstore_store::Decoder;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use futures::{StreamExt, stream};
 use skep_identity::{IdentityRange, NumericIdentity};
-use skep_kvstore::{Client, Error, Key, KeyValue, Lock, Revision, Unused, keys};
+use skep_kvstore_client::{Client, Error, Key, KeyValue, Lock, Revision, Unused, keys};
 use tokio::time::MissedTickBehavior;
 
 use crate::layout::{IdentityKeys, IdentityLabels};

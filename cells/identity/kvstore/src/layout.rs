@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use skep_identity::{IdentityRange, NumericIdentity};
-use skep_kvstore::keys;
+use skep_kvstore_client::keys;
 
 /// The labels of an identity as one text: sorted by key, each as `source:key=value;`. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

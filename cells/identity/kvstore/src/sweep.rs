@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use skep_kvstore::{Client, Error, KeyValue, LeaseId, Revision, keys};
+use skep_kvstore_client::{Client, Error, KeyValue, LeaseId, Revision, keys};
 
 use crate::layout::IdentityKeys;
 

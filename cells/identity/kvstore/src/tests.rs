@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skep_identity::{IdentityRange, MaxConnectedClusters, NumericIdentity};
-use skep_kvstore::memory::Memory;
-use skep_kvstore::testing::RunningClient;
-use skep_kvstore::{Client, Event, LeaseId, Watcher};
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::testing::RunningClient;
+use skep_kvstore_client::{Client, Event, LeaseId, Watcher};
 
 use super::*;
 use skep_kvstore_store::testing::{golden_cases, items};

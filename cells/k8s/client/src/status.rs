@@ -7,8 +7,8 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use hive::{Cell, Job, JobCtx, Jobs, Member, SpawnError};
 use parking_lot::Mutex;
-use skep_api::StatusProbe;
-use skep_api_types::{K8sStatus, State, Status, StatusResponse};
+use skep_base_api::StatusProbe;
+use skep_base_api_types::{K8sStatus, State, Status, StatusResponse};
 use tokio::time::Instant;
 
 use crate::{ApiError, Client, DisabledClient, ServerVersion};

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use skep_metrics::workqueue::{Work, WorkqueueRecorder};
+use skep_base_metrics::workqueue::{Work, WorkqueueRecorder};
 use tokio::time::Instant;
 
 use crate::error::Retry;

@@ -10,9 +10,9 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, SelectAll};
 use futures::{FutureExt, StreamExt};
 use hive::Health;
+use skep_base_metrics::workqueue::WorkqueueRecorder;
 use skep_k8s_client::{Api, Backoff, Client, ListerWatcher, WatchState, watcher};
 use skep_k8s_types::Resource;
-use skep_metrics::workqueue::WorkqueueRecorder;
 use tokio::time::{Instant, sleep_until};
 
 use crate::error::Failure;
@@ -61,6 +61,7 @@ pub trait Watches<T: Resource>: Reconciler {
 }
 
 type Apply<R> = Box<dyn FnOnce(&mut R) -> Vec<<R as Reconciler>::Key> + Send>;
+type Resync<R> = (Duration, fn(&R) -> Vec<<R as Reconciler>::Key>);
 type State<R> = fn(&mut R) -> &WatchState;
 type Done<R> = (
     <R as Reconciler>::Key,
@@ -74,7 +75,7 @@ pub struct Controller<R: Reconciler> {
     states: Vec<State<R>>,
     queue: Queue<R::Key>,
     concurrency: usize,
-    resync: Option<(Duration, fn(&R) -> Vec<R::Key>)>,
+    resync: Option<Resync<R>>,
 }
 
 impl<R: Reconciler> Controller<R> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use skep_metrics::workqueue::WorkqueueRecorder;
+use skep_base_metrics::workqueue::WorkqueueRecorder;
 use tokio::time::advance;
 
 use crate::queue::Queue;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
-use skep_datapath_config::NodeName;
+use skep_base_settings::NodeName;
 use skep_k8s_client::Client;
 use statedb::{Db, RwTable, Table};
 

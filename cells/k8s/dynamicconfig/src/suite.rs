@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use hive::{Cell, Hive};
 use hive_script::testing::{Assembling, Assembly, Setup, Suite};
-use skep_datapath_config::NodeName;
-use skep_health::testing::base_cells;
+use skep_base_health::testing::base_cells;
+use skep_base_settings::NodeName;
 use statedb::Table;
 
 use crate::row::ConfigEntry;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Level, Running, Settings};
 use serde_json::{Value, json};
-use skep_datapath_config::NodeName;
+use skep_base_settings::NodeName;
 use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
 use skep_k8s_client::testing::{Fault, FaultyClient};
 use skep_k8s_client::{Client, Patch, Subresource, WriteOptions};

@@ -141,7 +141,7 @@ fn news<T: Resource>(event: WatcherEvent<T>, read: Read<T>) -> News {
         WatcherEvent::Replaced { items, invalid } => {
             let valid = items
                 .iter()
-                .map(|item| (item.metadata().name.to_string(), document(&**item)));
+                .map(|item| (item.metadata().name.to_string(), document(item)));
             let invalid = invalid.iter().map(|error| {
                 let text = hive::error_chain(error).to_string();
                 (error.object.name.to_string(), Err(text))
@@ -149,7 +149,7 @@ fn news<T: Resource>(event: WatcherEvent<T>, read: Read<T>) -> News {
             News::All(valid.chain(invalid).collect())
         }
         WatcherEvent::Object(ObjectEvent::Applied(item)) => {
-            News::One(item.metadata().name.to_string(), document(&*item))
+            News::One(item.metadata().name.to_string(), document(&item))
         }
         WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => News::Gone(key.name.to_string()),
         WatcherEvent::Object(ObjectEvent::Invalid(error)) => {

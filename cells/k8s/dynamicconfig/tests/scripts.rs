@@ -2,7 +2,7 @@
 
 //! The scripts of this crate's suite, each a test.
 
-use skep_dynamic_config as _;
+use skep_k8s_dynamicconfig as _;
 
 fn main() -> std::process::ExitCode {
     hive_script::testing::run_tests(env!("CARGO_PKG_NAME"))

@@ -11,9 +11,9 @@ use std::time::Duration;
 /// use std::time::Duration;
 ///
 /// let (first, last) = (Duration::from_secs(1), Duration::from_secs(60));
-/// let pause = skep_kvstore::backoff(3, (first, last));
+/// let pause = skep_kvstore_client::backoff(3, (first, last));
 /// assert!(pause > Duration::from_secs(3) && pause <= Duration::from_secs(4));
-/// assert!(skep_kvstore::backoff(u32::MAX, (first, last)) <= last);
+/// assert!(skep_kvstore_client::backoff(u32::MAX, (first, last)) <= last);
 /// ```
 pub fn backoff(failures: u32, (first, last): (Duration, Duration)) -> Duration {
     let factor = 1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);

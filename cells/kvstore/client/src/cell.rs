@@ -24,7 +24,7 @@ hive::catalogue!(metrics);
 hive::catalogue!(heartbeat_updater);
 
 /// The metrics of clients: every client of a program, that of the own store and those of remote clusters, counts here.
-/// Requires the metrics of limiters, [`skep_limiter::cell`].
+/// Requires the metrics of limiters, [`skep_base_limiter::cell`].
 pub fn metrics() -> Cell {
     Cell::module("kvstore-metrics", "Metrics of clients of key-value stores")
         .provide(KvstoreMetrics::provided)

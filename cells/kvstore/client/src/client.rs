@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use skep_limiter::Permit;
+use skep_base_limiter::Permit;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -54,9 +54,9 @@ use monitor::Monitor;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use skep_kvstore::{Client, ClientKind, ClientOptions, Lifetime, memory::Memory};
+/// use skep_kvstore_client::{Client, ClientKind, ClientOptions, Lifetime, memory::Memory};
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), skep_kvstore::Error> {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), skep_kvstore_client::Error> {
 /// let store = Arc::new(Memory::new());
 /// let (client, _driver) = Client::new(store, ClientOptions::new("etcd", ClientKind::Full));
 ///

@@ -20,7 +20,7 @@ pub const INIT_LOCK: &str = "cilium/.initlock";
 /// Joins parts of a key by `/`. Runs of `/` collapse and the last one is cut, as Cilium does; nothing is escaped.
 ///
 /// ```
-/// use skep_kvstore::keys;
+/// use skep_kvstore_client::keys;
 ///
 /// assert_eq!(keys::join(["cilium/state/", "/nodes", "v1"]), "cilium/state/nodes/v1");
 /// ```
@@ -58,7 +58,7 @@ pub fn cached(prefix: &str) -> String {
 /// first 12 characters.
 ///
 /// ```
-/// use skep_kvstore::keys;
+/// use skep_kvstore_client::keys;
 ///
 /// assert_eq!(keys::scope("cilium/state/services/v1/alder/shop/cart"), "services/v1");
 /// assert_eq!(keys::scope("cilium/.heartbeat"), "cilium/.hear");

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::Members;
-use skep_limiter::{LimiterMetrics, LimiterUsage, Limits, Parameters, Recorder as _};
-use skep_metrics::{CounterVec, HistogramVec, MetricHandle, MetricSet, Metrics};
+use skep_base_limiter::{LimiterMetrics, LimiterUsage, Limits, Parameters, Recorder as _};
+use skep_base_metrics::{CounterVec, HistogramVec, MetricHandle, MetricSet, Metrics};
 
 use crate::keys;
 use crate::operation::{OperationRecord, Recorder};
@@ -85,7 +85,7 @@ impl Recorder for KvstoreMetrics {
     }
 }
 
-impl skep_limiter::Recorder for KvstoreMetrics {
+impl skep_base_limiter::Recorder for KvstoreMetrics {
     fn made(&self, client: &str, parameters: &Parameters) {
         self.limiters.made(client, parameters);
     }

@@ -120,7 +120,7 @@ pub struct OperationRecord<'a> {
 }
 
 /// Measures what a client does, and its limiter, which has its name. All methods return at once.
-pub trait Recorder: skep_limiter::Recorder {
+pub trait Recorder: skep_base_limiter::Recorder {
     /// An operation has ended.
     fn operation(&self, record: &OperationRecord<'_>) {
         let _ = record;
@@ -141,6 +141,6 @@ pub trait Recorder: skep_limiter::Recorder {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRecorder;
 
-impl skep_limiter::Recorder for NoRecorder {}
+impl skep_base_limiter::Recorder for NoRecorder {}
 
 impl Recorder for NoRecorder {}

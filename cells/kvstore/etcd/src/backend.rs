@@ -14,7 +14,7 @@ use etcd_client::{
 };
 use futures::future::{BoxFuture, FutureExt};
 use futures::{StreamExt, stream};
-use skep_kvstore::{
+use skep_kvstore_client::{
     Backend, BackendError, EndpointAnswer, EndpointStatus, Grant, LeaseId, RangeRequest, RangeResponse,
     Revision, Txn, TxnResponse, WatchRequest, WatchResponse, WatchStream,
 };
@@ -488,7 +488,7 @@ fn lease_of(txn: &Txn) -> LeaseId {
         .iter()
         .chain(&txn.otherwise)
         .find_map(|op| match op {
-            skep_kvstore::Op::Put { lease, .. } if *lease != LeaseId::NONE => Some(*lease),
+            skep_kvstore_client::Op::Put { lease, .. } if *lease != LeaseId::NONE => Some(*lease),
             _ => None,
         })
         .unwrap_or(LeaseId::NONE)

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Health, HookCtx, Jobs, Lifecycle, SpawnError};
-use skep_kvstore::{Client, KvstoreMetrics, cell::spawn};
+use skep_kvstore_client::{Client, KvstoreMetrics, cell::spawn};
 
 use crate::backend::{ConfigSource, Etcd};
 use crate::config::KvstoreConfig;

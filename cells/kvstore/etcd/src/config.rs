@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hive::config::Faults;
-use skep_kvstore::{ClientKind, ClientOptions, LOCK_TTL};
+use skep_kvstore_client::{ClientKind, ClientOptions, LOCK_TTL};
 
 use crate::options::EtcdOptions;
 

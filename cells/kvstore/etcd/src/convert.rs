@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use etcd_client as etcd;
 use etcd_client::{CompareOp, SortOrder, SortTarget};
-use skep_kvstore::{
+use skep_kvstore_client::{
     BackendError, Change, Compare, Condition, Header, KeyRange, KeyValue, LeaseId, Op, OpResponse, Order,
     RangeRequest, RangeResponse, Revision, Txn, TxnResponse,
 };

@@ -5,7 +5,7 @@
 use std::error::Error as _;
 use std::sync::Arc;
 
-use skep_kvstore::{BackendError, Cause, LeaseId, Revision};
+use skep_kvstore_client::{BackendError, Cause, LeaseId, Revision};
 use tonic::{Code, Status};
 
 use crate::connector::ConnectError;

@@ -2,7 +2,7 @@
 
 //! etcd as key-value store: connections, client options, TLS.
 //!
-//! - [`Etcd`]: the store, for a [`skep_kvstore::Client`];
+//! - [`Etcd`]: the store, for a [`skep_kvstore_client::Client`];
 //! - [`EtcdConfig`]: etcd's client configuration file with Cilium's host aliases;
 //! - [`EtcdOptions`]: the options of `--kvstore-opt`;
 //! - [`cell()`]: the client of the own store, with Cilium's flags ([`KvstoreConfig`]).

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use skep_duration::parse_duration;
-use skep_kvstore::{ClientOptions, PageSize, RateLimit};
+use skep_kvstore_client::{ClientOptions, PageSize, RateLimit};
 
 use crate::backend::{ConfigSource, TransportOptions};
 use crate::file::EtcdConfig;
@@ -199,7 +199,7 @@ mod tests {
             ("etcd.keepaliveTimeout", "500ms"),
         ])
         .expect("they are valid");
-        let mut client = ClientOptions::new("etcd", skep_kvstore::ClientKind::Full);
+        let mut client = ClientOptions::new("etcd", skep_kvstore_client::ClientKind::Full);
         options.apply(&mut client);
 
         assert!(matches!(&options.source, ConfigSource::Config(config) if config.endpoints[0].is_tls));

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
-use skep_kvstore::Backend;
+use skep_kvstore_client::Backend;
 use tempfile::TempDir;
 
 use crate::backend::{ConfigSource, Etcd, TransportOptions};

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use skep_kvstore::{Backend, KeyRange, RangeRequest, keys};
+use skep_kvstore_client::{Backend, KeyRange, RangeRequest, keys};
 use tokio::time::timeout;
 
 use crate::backend::{ConfigSource, Etcd, TransportOptions};

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use etcd_client::UserAddOptions;
 use futures::FutureExt;
-use skep_kvstore::BackendError;
+use skep_kvstore_client::BackendError;
 
 use crate::backend::{Clients, Etcd};
 use crate::failure::About;

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use skep_kvstore::{Cause, Key};
+use skep_kvstore_client::{Cause, Key};
 
 /// Makes typed keys and values of what is stored, and rejects what is invalid.
 ///

@@ -7,7 +7,7 @@
 //! - [`SyncStore`] writes local objects, and a canary when all of them are written;
 //! - [`SharedStore`] does both for a prefix to which many programs contribute.
 //!
-//! All of them stand on [`skep_kvstore::Client`], so they run on etcd and in memory. Feature `hive` adds the cell
+//! All of them stand on [`skep_kvstore_client::Client`], so they run on etcd and in memory. Feature `hive` adds the cell
 //! `metrics`.
 
 mod entry;

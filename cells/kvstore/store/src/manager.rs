@@ -10,14 +10,14 @@ use std::fmt;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use skep_kvstore::{Client, Event, keys};
+use skep_kvstore_client::{Client, Event, keys};
 
 /// Starts the watches of a cluster's prefixes: each when its canary `cilium/synced/<cluster>/<prefix>` exists.
 ///
 /// A reader that lists earlier would take a store that is being filled for one that has lost its keys.
 ///
 /// ```no_run
-/// # use skep_kvstore::Client;
+/// # use skep_kvstore_client::Client;
 /// # use skep_kvstore_store::{Raw, WatchStore, WatchStoreManager, WatchStoreOptions};
 /// # async fn connected(client: Client, has_canaries: bool) {
 /// let mut nodes = WatchStore::new(Raw, (), WatchStoreOptions::new("alder"));

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use hive::Cell;
-use skep_kvstore::keys;
-use skep_metrics::{CounterVec, GaugeVec, HistogramVec, Metrics};
+use skep_base_metrics::{CounterVec, GaugeVec, HistogramVec, Metrics};
+use skep_kvstore_client::keys;
 
 use crate::recorder::{Direction, StoreRecorder};
 
@@ -15,7 +15,7 @@ hive::catalogue!(metrics);
 /// The metrics of stores: every store of a program counts here.
 pub fn metrics() -> Cell {
     Cell::module("kvstore-store-metrics", "Metrics of stores on key-value stores")
-        .provide(skep_metrics::provided::<StoreMetrics>)
+        .provide(skep_base_metrics::provided::<StoreMetrics>)
 }
 
 /// What stores on key-value stores do.
@@ -64,7 +64,7 @@ mod tests {
     use std::sync::Arc;
 
     use hive::{Hive, testing};
-    use skep_metrics::{MetricSet, Registry, exposition};
+    use skep_base_metrics::{MetricSet, Registry, exposition};
 
     use super::*;
 

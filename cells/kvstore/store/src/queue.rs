@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use skep_kvstore::backoff;
+use skep_kvstore_client::backoff;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -29,8 +29,8 @@ pub enum Failure {
     Item,
 }
 
-impl From<&skep_kvstore::Error> for Failure {
-    fn from(error: &skep_kvstore::Error) -> Self {
+impl From<&skep_kvstore_client::Error> for Failure {
+    fn from(error: &skep_kvstore_client::Error) -> Self {
         if error.is_transient() {
             Self::Store
         } else {
@@ -64,6 +64,12 @@ struct State<T> {
     paused_until: Option<Instant>,
 }
 
+impl<T: Clone + Ord + Hash> Default for Queue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T: Clone + Ord + Hash> Queue<T> {
     /// An empty queue.
     pub fn new() -> Self {
@@ -90,7 +96,7 @@ impl<T: Clone + Ord + Hash> Queue<T> {
     }
 
     /// How many items are in the queue, with those that are being handled.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let state = self.state.lock();
         state.ready.len() + state.delayed.len() + state.taken.len()
     }

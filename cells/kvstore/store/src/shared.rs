@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_kvstore::{Client, Error, keys};
+use skep_kvstore_client::{Client, Error, keys};
 
 use crate::entry::{Decoder, Observer};
 use crate::recorder::{NoStoreRecorder, StoreRecorder};

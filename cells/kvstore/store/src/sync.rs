@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::FutureExt;
 use parking_lot::Mutex;
-use skep_kvstore::{Client, Key, LostKeys, keys};
+use skep_kvstore_client::{Client, Key, LostKeys, keys};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -108,10 +108,10 @@ impl SyncStoreOptions {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use skep_kvstore::{Client, ClientKind, ClientOptions, memory::Memory};
+/// use skep_kvstore_client::{Client, ClientKind, ClientOptions, memory::Memory};
 /// use skep_kvstore_store::{SyncStore, SyncStoreOptions};
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), skep_kvstore::Error> {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), skep_kvstore_client::Error> {
 /// let (client, _driver) = Client::new(Arc::new(Memory::new()), ClientOptions::new("etcd", ClientKind::Full));
 /// let nodes = SyncStore::new(client.clone(), SyncStoreOptions::new("alder", "cilium/state/nodes/v1"));
 ///

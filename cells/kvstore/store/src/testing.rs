@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use skep_kvstore::memory::Memory;
-use skep_kvstore::testing::{PATIENCE, RunningClient};
-use skep_kvstore::{Backend, Client, Key, KeyValue, Lifetime};
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::testing::{PATIENCE, RunningClient};
+use skep_kvstore_client::{Backend, Client, Key, KeyValue, Lifetime};
 
 use crate::entry::{Decoder, InvalidEntry, Observer};
 use crate::recorder::{Direction, StoreRecorder};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use skep_kvstore::{Client, Event, Key, KeyValue, keys};
+use skep_kvstore_client::{Client, Event, Key, KeyValue, keys};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -51,7 +51,7 @@ impl WatchStoreOptions {
 /// ```
 /// use std::sync::Arc;
 /// use bytes::Bytes;
-/// use skep_kvstore::{Client, ClientKind, ClientOptions, Key, Lifetime, memory::Memory};
+/// use skep_kvstore_client::{Client, ClientKind, ClientOptions, Key, Lifetime, memory::Memory};
 /// use skep_kvstore_store::{Observer, Raw, WatchStore, WatchStoreOptions};
 ///
 /// struct Print;
@@ -65,7 +65,7 @@ impl WatchStoreOptions {
 ///     }
 /// }
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), skep_kvstore::Error> {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), skep_kvstore_client::Error> {
 /// let (client, _driver) = Client::new(Arc::new(Memory::new()), ClientOptions::new("etcd", ClientKind::Full));
 /// client.put("cilium/state/nodes/v1/alder/n1", "{}", Lifetime::Leased).await?;
 ///

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
-use skep_datapath_config::KubeProxyReplacement;
+use skep_base_settings::KubeProxyReplacement;
 use skep_loadbalancer_model::Writer;
 use statedb::Db;
 

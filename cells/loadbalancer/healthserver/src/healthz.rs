@@ -15,7 +15,7 @@ use hyper::body::Incoming;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::json;
-use skep_datapath_config::KubeProxyReplacement;
+use skep_base_settings::KubeProxyReplacement;
 use skep_listen::{BindError, Tcp};
 use skep_loadbalancer_model::Writer;
 use statedb::Db;

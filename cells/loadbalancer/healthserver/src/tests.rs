@@ -30,7 +30,7 @@ fn surroundings() -> [Cell; 4] {
     };
     [
         statedb::cell(),
-        skep_datapath_config::cell(),
+        skep_base_settings::cell(),
         skep_loadbalancer_model::config_cell(),
         Cell::module("tables", "Tables of the load balancer").provide(writer),
     ]

@@ -2,8 +2,8 @@
 
 //! Time to build one lookup table, with equal and with very unequal weights.
 
-use skep_maglev::TableSize;
-use skep_maglev::bench::{even, fastest, lopsided};
+use skep_loadbalancer_maglev::TableSize;
+use skep_loadbalancer_maglev::bench::{even, fastest, lopsided};
 
 fn main() {
     println!(

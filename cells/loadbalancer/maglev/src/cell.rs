@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: lookup tables as configured. Requires: the settings of `skep_datapath_config`. Provides: [`Maglev`].
+//! Cell: lookup tables as configured. Requires: the settings of `skep_base_settings`. Provides: [`Maglev`].
 
 use hive::{Cell, Cfg};
-use skep_datapath_config::MaglevConfig;
+use skep_base_settings::MaglevConfig;
 
 use crate::Maglev;
 

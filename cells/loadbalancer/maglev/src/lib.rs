@@ -11,7 +11,7 @@
 //!   packets with.
 //!
 //! ```
-//! use skep_maglev::{Backend, HashSeed, Maglev, TableSize};
+//! use skep_loadbalancer_maglev::{Backend, HashSeed, Maglev, TableSize};
 //!
 //! let maglev = Maglev::new(TableSize::try_from(251)?, HashSeed::default());
 //! let table = maglev.lookup_table([
@@ -19,7 +19,7 @@
 //!     Backend { id: 2, weight: 100, address: "10.0.0.2:80/TCP" },
 //! ]);
 //! assert_eq!(table.len(), 251);
-//! # Ok::<(), skep_maglev::MaglevError>(())
+//! # Ok::<(), skep_loadbalancer_maglev::MaglevError>(())
 //! ```
 
 #[cfg(any(test, feature = "testing"))]
@@ -33,7 +33,7 @@ mod tests;
 
 pub use cell::cell;
 pub use murmur::murmur3_x64_128;
-pub use skep_datapath_config::{HashSeed, MaglevError, TableSize};
+pub use skep_base_settings::{HashSeed, MaglevError, TableSize};
 pub use table::{Backend, Maglev};
 
 hive::catalogue!(cell);

@@ -11,7 +11,7 @@ const C2: u64 = 0x4cf5_ad43_2745_937f;
 /// Hashes `data`; returns the two halves `(h1, h2)`.
 ///
 /// ```
-/// let (h1, h2) = skep_maglev::murmur3_x64_128(b"[10.0.0.1:80/TCP,State:active]", 0x24b7_ef82);
+/// let (h1, h2) = skep_loadbalancer_maglev::murmur3_x64_128(b"[10.0.0.1:80/TCP,State:active]", 0x24b7_ef82);
 /// assert_eq!((h1, h2), (0xc61a_94cb_c80e_5006, 0x4aa5_ddef_6f23_e6ea));
 /// ```
 pub fn murmur3_x64_128(data: &[u8], seed: u32) -> (u64, u64) {

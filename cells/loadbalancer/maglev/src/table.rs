@@ -6,7 +6,7 @@
 //! walked, never stored.
 
 use crate::murmur::murmur3_x64_128;
-use skep_datapath_config::{HashSeed, TableSize};
+use skep_base_settings::{HashSeed, TableSize};
 use std::fmt::{Display, Write as _};
 
 /// Marks a slot that is not taken yet. Never remains in a finished table.

@@ -273,7 +273,7 @@ fn configured(flags: &[(&str, &str)]) -> Result<Maglev, String> {
         .fold(hive::Settings::new(), |settings, (name, value)| {
             settings.flag(*name, *value)
         });
-    let plan = hive::Hive::new([skep_datapath_config::cell(), crate::cell()])
+    let plan = hive::Hive::new([skep_base_settings::cell(), crate::cell()])
         .root::<Maglev>()
         .plan(settings)
         .map_err(|report| report.to_string())?;

@@ -4,8 +4,8 @@
 
 use axum::{extract::State, response::Response};
 use hive::{Cell, Member};
-use skep_api::{Routes, json_list};
-use skep_api_types::{BackendAddress, FrontendAddress, Service, ServiceSpec, ServiceSpecFlags};
+use skep_base_api::{Routes, json_list};
+use skep_base_api_types::{BackendAddress, FrontendAddress, Service, ServiceSpec, ServiceSpecFlags};
 use statedb::{Db, Obj, Table};
 use utoipa_axum::{router::OpenApiRouter, routes};
 

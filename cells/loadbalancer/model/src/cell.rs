@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg};
-use skep_datapath_config::{AddressFamilies, ForwardingConfig, NodePorts};
+use skep_base_settings::{AddressFamilies, ForwardingConfig, NodePorts};
 use statedb::{Db, Table};
 
 use crate::config::Config;

@@ -17,7 +17,7 @@ mod tests;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use skep_datapath_config::PortRange;
+use skep_base_settings::PortRange;
 use statedb::{Db, InitGuard, ReadTxn, Snapshot, Table, Watch, WriteTxn};
 
 use crate::node::{NoAddresses, NodeAddresses, NodeFacts};

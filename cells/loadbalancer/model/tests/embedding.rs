@@ -56,7 +56,7 @@ async fn a_registry_is_a_source_of_services() {
     let (sender, receiver) = watch::channel(first);
     let hive = Hive::new([
         statedb::cell(),
-        skep_datapath_config::cell(),
+        skep_base_settings::cell(),
         skep_loadbalancer_model::cell(),
         source::cell(receiver),
     ]);

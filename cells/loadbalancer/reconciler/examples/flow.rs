@@ -127,7 +127,7 @@ async fn main() -> Result<(), Failure> {
     let ops = Arc::new(Mutex::new(Ops::new(
         Settings::default(),
         maps.clone(),
-        skep_maglev::Maglev::default(),
+        skep_loadbalancer_maglev::Maglev::default(),
     )));
     let timing = Timing {
         retry_min: Duration::from_millis(10),

@@ -14,8 +14,8 @@ use statedb::{Db, Table};
 fn main() -> ExitCode {
     let cells = [
         statedb::cell(),
-        skep_maglev::cell(),
-        skep_datapath_config::cell(),
+        skep_loadbalancer_maglev::cell(),
+        skep_base_settings::cell(),
         skep_loadbalancer_model::cell(),
         skep_loadbalancer_sources::cell(),
         skep_datapath_maps::in_memory_cell(),

@@ -69,7 +69,7 @@ async fn main() -> Result<(), Failure> {
         external_cluster_ip: true,
         ..Settings::default()
     };
-    let ops = Ops::new(settings, maps, skep_maglev::Maglev::default());
+    let ops = Ops::new(settings, maps, skep_loadbalancer_maglev::Maglev::default());
     let timing = Timing {
         retry_min: Duration::from_millis(10),
         retry_max: Duration::from_secs(1),

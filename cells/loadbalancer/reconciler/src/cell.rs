@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
-use skep_datapath_config::{AddressFamilies, BalancingConfig, ForwardingConfig, ServiceIpamConfig};
+use skep_base_metrics::ReconcilerMetricSet;
+use skep_base_settings::{AddressFamilies, BalancingConfig, ForwardingConfig, ServiceIpamConfig};
 use skep_datapath_maps::PressureTrigger;
+use skep_loadbalancer_maglev::Maglev;
 use skep_loadbalancer_model::{Config, Writer};
-use skep_maglev::Maglev;
-use skep_metrics::ReconcilerMetricSet;
 
 use crate::command;
 use crate::maps::LoadBalancerMaps;

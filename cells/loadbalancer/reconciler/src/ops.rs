@@ -23,9 +23,9 @@ use std::sync::Arc;
 use roaring::RoaringBitmap;
 use skep_bpf_maps::lb::IdMark;
 use skep_datapath_maps::transaction::Stage as _;
+use skep_loadbalancer_maglev::Maglev;
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{Change, Frontend, L3n4Addr};
-use skep_maglev::Maglev;
 use smallvec::SmallVec;
 
 use self::entry::{EntryPlan, release_pending};

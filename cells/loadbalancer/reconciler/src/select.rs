@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use skep_datapath_maps::transaction::Stage as _;
+use skep_loadbalancer_maglev::Maglev;
 use skep_loadbalancer_model::hash::{HashMap, HashSet};
 use skep_loadbalancer_model::types::{Backend, BackendRow, BackendSet, BackendState, Change, L3n4Addr};
-use skep_maglev::Maglev;
 use smallvec::SmallVec;
 
 use super::Settings;
@@ -275,7 +275,7 @@ pub(super) fn lookup_table(
         .filter(|row| quarantine.class(row) == chosen)
         .filter_map(|row| {
             let address = row.params.address;
-            Some(skep_maglev::Backend {
+            Some(skep_loadbalancer_maglev::Backend {
                 id: backends.get(&address)?.id,
                 weight: row.params.weight,
                 address,

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use compact_str::CompactString;
-use skep_datapath_config::{
+use skep_base_settings::{
     AddressFamilies, Algorithm, BalancingConfig, DefaultIpam, ForwardingConfig, NodeMode, ServiceIpamConfig,
 };
 use skep_loadbalancer_model::Config;

@@ -6,7 +6,7 @@
 use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
 
 use hive::{Cell, Job, JobCtx, Jobs, SpawnError};
-use skep_endpoint_hooks::{MapsWritten, SocketTermination};
+use skep_datapath_hooks::{MapsWritten, SocketTermination};
 use skep_loadbalancer_model::{BACKENDS_BY_ADDRESS, Backend, L3n4Addr};
 use statedb::{Change, ChangeIterator, Db, Snapshot, Table};
 use tokio::sync::Mutex;

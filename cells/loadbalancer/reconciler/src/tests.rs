@@ -18,12 +18,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use proptest::prelude::*;
 use skep_bpf_maps::lb::{DEFAULT_LB_MAP_MAX, LbMapSizes};
 use skep_bpf_sys::map::{Fate, Faults, FaultyMap};
+use skep_loadbalancer_maglev::{HashSeed, Maglev, TableSize};
 use skep_loadbalancer_model::testing;
 use skep_loadbalancer_model::types::{
     Backend, BackendParams, BackendRow, BackendState, Frontend, FrontendKind, FrontendParams, L3n4Addr,
     Service, ServiceName, Source,
 };
-use skep_maglev::{HashSeed, Maglev, TableSize};
 
 use super::*;
 use crate::ids::Ids;

@@ -7,8 +7,8 @@ use std::net::IpAddr;
 
 use axum::{extract::State, response::Response};
 use hive::{Cell, Member};
-use skep_api::{Routes, json_list};
-use skep_api_types::{BackendAddress, FrontendMapping, LrpBackend, LrpSpec};
+use skep_base_api::{Routes, json_list};
+use skep_base_api_types::{BackendAddress, FrontendMapping, LrpBackend, LrpSpec};
 use skep_k8s_reflectors::tables::LocalPod;
 use skep_loadbalancer_model::api::frontend_address;
 use skep_loadbalancer_model::{FRONTENDS_BY_SERVICE, Frontend, FrontendKind, L3n4Addr};

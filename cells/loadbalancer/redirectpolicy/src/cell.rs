@@ -9,7 +9,7 @@ use std::sync::Arc;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use ipnet::IpNet;
 use parking_lot::Mutex;
-use skep_datapath_config::AddressFamilies;
+use skep_base_settings::AddressFamilies;
 use skep_k8s_client::{Api, Client};
 use skep_k8s_reflectors::tables::LocalPod;
 use skep_k8s_reflectors::{ReflectError, Reflector};

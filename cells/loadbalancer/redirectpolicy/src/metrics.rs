@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use hive::Members;
-use skep_metrics::{Counter, CounterVec, Gauge, Histogram, MetricHandle, Metrics, supply};
+use skep_base_metrics::{Counter, CounterVec, Gauge, Histogram, MetricHandle, Metrics, supply};
 
 /// How much work policies are, and how many there were.
 #[derive(Debug, Metrics)]

@@ -9,12 +9,12 @@ use std::sync::atomic::AtomicBool;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use parking_lot::Mutex;
-use skep_datapath_config::{AddressFamilies, ForwardingConfig, KubeProxyReplacement, NodePorts};
+use skep_base_settings::{AddressFamilies, ForwardingConfig, KubeProxyReplacement, NodePorts};
 use skep_k8s_client::{Api, Client};
 use skep_k8s_reflectors::tables::LocalPod;
 use skep_k8s_types::selector::SelectorError;
 use skep_loadbalancer_model::{Config, KUBERNETES_SERVICES, NodeAddresses, Source, Writer};
-use skep_node::{LocalNodeStore, NodeAddress};
+use skep_node_local::{LocalNodeStore, NodeAddress};
 use statedb::{Db, Table};
 
 use super::config::{FileConfig, KubernetesConfig};

@@ -24,7 +24,7 @@ pub use service::{ServiceFrontends, service};
 
 use std::net::IpAddr;
 
-use skep_datapath_config::PortRange;
+use skep_base_settings::PortRange;
 use skep_k8s_types::slim::Protocol;
 use skep_loadbalancer_model::types::{L4Proto, Source};
 

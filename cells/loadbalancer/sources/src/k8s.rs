@@ -23,7 +23,7 @@ use skep_k8s_client::{
 use skep_k8s_types::Resource;
 use skep_k8s_types::slim::{EndpointSlice, Labels, Service};
 use skep_loadbalancer_model::types::Frontend;
-use skep_node::{LocalNode, LocalNodeStore};
+use skep_node_local::{LocalNode, LocalNodeStore};
 use statedb::{Db, InitGuard, Snapshot, Table};
 use tokio::time::Instant;
 

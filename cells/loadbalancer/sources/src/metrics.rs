@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use hive::{Cfg, Members};
-use skep_datapath_config::{BalancingConfig, ForwardingConfig, KubeProxyReplacement};
-use skep_metrics::{Counter, CounterVec, Gauge, GaugeVec, MetricHandle, Metrics, supply};
+use skep_base_metrics::{Counter, CounterVec, Gauge, GaugeVec, MetricHandle, Metrics, supply};
+use skep_base_settings::{BalancingConfig, ForwardingConfig, KubeProxyReplacement};
 
 /// What arrived from Kubernetes, and how the load balancer is set up.
 #[derive(Debug, Metrics)]

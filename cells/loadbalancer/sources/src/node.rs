@@ -9,7 +9,7 @@ use compact_str::CompactString;
 use hive::{Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
 use skep_loadbalancer_model::{AddressUse, Addresses, NodeAddresses, NodeFacts, Writer};
-use skep_node::{LocalNodeStore, NodeAddress};
+use skep_node_local::{LocalNodeStore, NodeAddress};
 use statedb::{InitGuard, Revision, Snapshot, Table};
 
 /// Shortest time between two changes of frontends because of the node.
@@ -269,7 +269,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_zone_is_known_at_once() {
         let db = Db::new();
-        let node = LocalNodeStore::new(&db, &skep_datapath_config::NodeName::new("n1")).unwrap();
+        let node = LocalNodeStore::new(&db, &skep_base_settings::NodeName::new("n1")).unwrap();
         let writer = Writer::new(db.clone(), Tables::new(&db).unwrap(), WriterSettings::default());
         let watcher = NodeWatcher::new(writer.clone(), None, Some(node.clone())).unwrap();
         let changes = async {

@@ -11,12 +11,12 @@ use std::time::Duration;
 use hive::{Built, Cell, Hive};
 use hive_script::hive_command::AfterStart;
 use hive_script::testing::{Assembly, Choices, Setup};
-use skep_datapath_config::NodeName;
-use skep_datapath_config::cilium_keys;
-use skep_health::testing::base_cells;
+use skep_base_health::testing::base_cells;
+use skep_base_settings::NodeName;
+use skep_base_settings::cilium_keys;
 use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_reconciler::InitWait;
-use skep_node::{LocalNode, NodeAddress};
+use skep_node_local::{LocalNode, NodeAddress};
 use statedb::Table;
 
 use crate::maps;
@@ -27,16 +27,16 @@ pub fn load_balancer(choices: &Choices) -> Hive {
         .with(skep_shell::cell())
         .with(kubernetes())
         .with(node())
-        .with(skep_maglev::cell())
-        .with(skep_datapath_config::cell())
+        .with(skep_loadbalancer_maglev::cell())
+        .with(skep_base_settings::cell())
         .with(maps::cell(choices))
         .with(skep_loadbalancer_model::cell())
         .with(skep_loadbalancer_sources::cell())
         .with(skep_loadbalancer_reconciler::cell())
         .with(skep_loadbalancer_reconciler::testing::testing_cell())
-        .with(skep_redirectpolicy::cell())
-        .with(skep_healthserver::cell())
-        .with(skep_healthserver::kube_proxy_healthz())
+        .with(skep_loadbalancer_redirectpolicy::cell())
+        .with(skep_loadbalancer_healthserver::cell())
+        .with(skep_loadbalancer_healthserver::kube_proxy_healthz())
         // Scripts read and write these tables, also those that no cell of the hive needs.
         .root::<Table<NodeAddress>>()
         .root::<Table<LocalNode>>()
@@ -55,8 +55,8 @@ fn kubernetes() -> Cell {
 fn node() -> Cell {
     Cell::group([
         Cell::module("test-node", "Name of the node").provide(node_name),
-        skep_node::cells::local_node(),
-        skep_node::cells::empty_addresses(),
+        skep_node_local::cells::local_node(),
+        skep_node_local::cells::empty_addresses(),
     ])
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hive::{Cell, Hive};
 use hive_script::testing::{Assembling, Choices, Setup, Suite};
-use skep_healthserver::ListenAddress;
+use skep_loadbalancer_healthserver::ListenAddress;
 
 use crate::cells::{assemble, load_balancer, quick};
 use crate::maps::{self, MAPS};
@@ -38,7 +38,7 @@ fn hive(choices: &Choices, address: IpAddr) -> Hive {
     let listen = Cell::module("test-address", "Where health-check servers listen")
         .provide(move || ListenAddress(address));
     load_balancer(choices)
-        .with(skep_healthserver::testing())
+        .with(skep_loadbalancer_healthserver::testing())
         .with(listen)
 }
 

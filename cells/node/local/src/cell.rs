@@ -30,7 +30,7 @@ pub mod cells {
     use crate::source::DeviceSource;
     use crate::store::LocalNodeStore;
     use crate::{reflector, sync};
-    use skep_datapath_config::NodeName;
+    use skep_base_settings::NodeName;
 
     /// Table `devices`, kept in sync with the kernel.
     pub fn devices() -> Cell {

@@ -8,7 +8,7 @@
 //! | `node-addresses` | [`NodeAddress`] | `devices` and the local node |
 //! | `local-node` | [`LocalNode`] | the Kubernetes Node, else `node-addresses`; through [`LocalNodeStore`] |
 //!
-//! [`cell`] is all of it; [`cells`] has the parts. They require [`NodeName`](skep_datapath_config::NodeName).
+//! [`cell`] is all of it; [`cells`] has the parts. They require [`NodeName`](skep_base_settings::NodeName).
 
 mod address;
 mod cell;

@@ -6,7 +6,7 @@ use skep_k8s_types::slim::Str;
 use statedb::{Db, InitGuard, Obj, RwTable, Table};
 
 use crate::local::LocalNode;
-use skep_datapath_config::NodeName;
+use skep_base_settings::NodeName;
 
 /// Reads and updates the local node. Cheap to clone.
 #[derive(Clone, hive::Value)]

@@ -16,7 +16,7 @@ use crate::address::{NodeAddress, WILDCARD_DEVICE};
 use crate::local::LocalNode;
 use crate::reflector::RegisterError;
 use crate::store::LocalNodeStore;
-use skep_datapath_config::NodeName;
+use skep_base_settings::NodeName;
 
 /// Taint of a node that the cluster autoscaler is about to delete: load balancers should drain it, as kube-proxy tells them
 /// (KEP-3836).

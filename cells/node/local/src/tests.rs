@@ -32,7 +32,7 @@ use crate::{
     DeviceAddress, DeviceEvent, DeviceEvents, DeviceSource, Link, LinkAddress, LocalNode, LocalNodeStore,
     Route, cells,
 };
-use skep_datapath_config::NodeName;
+use skep_base_settings::NodeName;
 
 // Long: a busy machine may take its time, and what holds at once waits no moment.
 const SOON: Duration = Duration::from_secs(30);

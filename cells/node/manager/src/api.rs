@@ -10,7 +10,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use hive::{Cell, Member};
-use skep_api::Routes;
+use skep_base_api::Routes;
 use statedb::{Db, Table};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -35,14 +35,16 @@ fn api(db: Db, table: Table<NodeId>) -> Member<Routes> {
 
 /// Lists the ids of other nodes with their addresses.
 #[utoipa::path(get, path = "/node/ids", responses(
-    (status = 200, description = "The ids", body = [skep_api_types::NodeId])))]
+    (status = 200, description = "The ids", body = [skep_base_api_types::NodeId])))]
 async fn ids(State((db, table)): State<(Db, Table<NodeId>)>) -> Response {
     let mut addresses: BTreeMap<u16, Vec<String>> = BTreeMap::new();
     for row in table.all(&db.read()) {
         addresses.entry(row.id).or_default().push(row.address.to_string());
     }
     let ids = addresses.into_iter();
-    let ids: Vec<skep_api_types::NodeId> = ids.map(|(id, ips)| skep_api_types::NodeId { id, ips }).collect();
+    let ids: Vec<skep_base_api_types::NodeId> = ids
+        .map(|(id, ips)| skep_base_api_types::NodeId { id, ips })
+        .collect();
     Json(ids).into_response()
 }
 

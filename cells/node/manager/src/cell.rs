@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Jobs, Params};
-use skep_datapath_config::NodeName;
-use skep_datapath_config::{AddressFamilies, TunnelConfig};
+use skep_base_settings::NodeName;
+use skep_base_settings::{AddressFamilies, TunnelConfig};
 use skep_ipcache::{Config, Source, Writer};
 use skep_k8s_client::Client;
-use skep_node::{AddressConfig, LocalNode, LocalNodeStore};
+use skep_node_local::{AddressConfig, LocalNode, LocalNodeStore};
 use statedb::{Db, Table};
 
 use crate::apiserver::ApiServers;
@@ -29,7 +29,7 @@ use crate::{convert, host, local};
 pub fn cell() -> Cell {
     Cell::group([
         Cell::module("node-manager", "Nodes of all clusters")
-            .provide(skep_metrics::provided::<NodeMetrics>)
+            .provide(skep_base_metrics::provided::<NodeMetrics>)
             .provide(NodeManager::new)
             .provide(read_only)
             .run(start)

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use hive::Cfg;
 use ipnet::IpNet;
-use skep_datapath_config::{AddressFamilies, TunnelConfig};
+use skep_base_settings::{AddressFamilies, TunnelConfig};
 use skep_identity::Reserved;
 use skep_ipcache::{Claim, EndpointFlags, Owner, Prefix, ResourceId};
 use skep_k8s_types::slim::NodeAddressType;

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use skep_ipcache::Source;
 use skep_k8s_types::slim::{CiliumNode, Node as KubernetesNode, NodeAddressType};
-use skep_node::LocalNode;
+use skep_node_local::LocalNode;
 
 use crate::node::{Node, NodeKey};
 

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use hive::{Cfg, Job, JobCtx, Jobs, Params};
 use ipnet::IpNet;
-use skep_datapath_config::NodeName;
-use skep_datapath_config::{AddressFamilies, TunnelConfig};
+use skep_base_settings::NodeName;
+use skep_base_settings::{AddressFamilies, TunnelConfig};
 use skep_identity::Reserved;
 use skep_ipcache::{Claim, Owner, Prefix, Publisher, ResourceId, Source, Writer};
-use skep_node::{LocalNodeStore, NodeAddress};
+use skep_node_local::{LocalNodeStore, NodeAddress};
 use statedb::{Db, ReadTxn, Table};
 
 use crate::claims::View;

@@ -10,7 +10,7 @@ use hive::{Job, JobCtx, Jobs, SpawnError};
 use skep_ipcache::{Source, SourceGuard};
 use skep_k8s_client::{Api, ApiError, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
 use skep_k8s_types::{DecodeError, Resource};
-use skep_node::LocalNodeStore;
+use skep_node_local::LocalNodeStore;
 
 use crate::convert::{Converted, InvalidPart};
 use crate::manager::NodeManager;
@@ -175,7 +175,7 @@ impl ObjectFaults {
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
-    use skep_datapath_config::NodeName;
+    use skep_base_settings::NodeName;
     use skep_k8s_client::{Change, DisabledClient, Status};
     use skep_k8s_types::RawObject;
     use skep_k8s_types::slim::CiliumNode;

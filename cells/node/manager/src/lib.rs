@@ -4,7 +4,7 @@
 //!
 //! | input | source |
 //! |---|---|
-//! | the local node (`skep-node`) | `local` |
+//! | the local node (`skep-node-local`) | `local` |
 //! | CiliumNodes | `custom-resource` |
 //! | Nodes of Kubernetes | `k8s` |
 //! | users of [`NodeManager`]: the mesh, a key-value store | `clustermesh`, `kvstore` |

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 
 use hive::{Job, JobCtx, Jobs, SpawnError};
-use skep_datapath_config::NodeName;
+use skep_base_settings::NodeName;
 use skep_ipcache::{Source, SourceGuard};
-use skep_node::{LocalNode, LocalNodeStore};
+use skep_node_local::{LocalNode, LocalNodeStore};
 use statedb::{Db, Obj, Table};
 
 use crate::convert;

@@ -2,8 +2,8 @@
 
 //! Metrics, with Cilium's names.
 
+use skep_base_metrics::{CounterVec, Gauge, Metrics};
 use skep_ipcache::Source;
-use skep_metrics::{CounterVec, Gauge, Metrics};
 
 /// What happens to nodes.
 #[derive(Debug, Metrics)]

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 use skep_ipcache::Source;
 use skep_k8s_types::slim::{Labels, NodeAddressType, Str};
-use skep_node::LocalNode;
+use skep_node_local::LocalNode;
 use statedb::row::BoxError;
 use statedb::{Index, Key, KeyWriter, Row};
 

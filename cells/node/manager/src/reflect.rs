@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use hive::{Cfg, Job, JobCtx, Jobs, SpawnError};
 use ipnet::IpNet;
-use skep_datapath_config::NodeName;
-use skep_datapath_config::{AddressFamilies, TunnelConfig};
+use skep_base_settings::NodeName;
+use skep_base_settings::{AddressFamilies, TunnelConfig};
 use skep_ipcache::{Owner, Published, SourceGuard, Writer};
-use skep_node::LocalNodeStore;
+use skep_node_local::LocalNodeStore;
 use statedb::{Change, Snapshot};
 
 use crate::claims::{self, View};

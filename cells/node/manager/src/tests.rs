@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cell, Hive, Running, Settings};
+use skep_base_settings::NodeName;
 use skep_bpf_maps::node::{IPCACHE, NODE_IDS, NodeIdKey, NodeIdValue};
 use skep_bpf_maps::text::Text;
-use skep_datapath_config::NodeName;
 use skep_datapath_maps::Maps;
 use skep_ipcache::Source;
 use skep_k8s_apiserver::FakeClient;
 use skep_k8s_types::slim::NodeAddressType;
-use skep_node::{AddressConfig, LocalNodeStore, NodeAddress};
+use skep_node_local::{AddressConfig, LocalNodeStore, NodeAddress};
 use statedb::{Db, RwTable, Table};
 
 use crate::{Node, NodeKey, NodeManager};
@@ -48,10 +48,10 @@ fn hive() -> Hive {
     Hive::new([
         statedb::cell(),
         skep_k8s_apiserver::fake_client_cell(),
-        skep_datapath_config::cell(),
+        skep_base_settings::cell(),
         skep_datapath_maps::in_memory_cell(),
         skep_ipcache::cell(),
-        skep_node::cells::local_node(),
+        skep_node_local::cells::local_node(),
         Cell::module("test-node", "This node")
             .provide(|| NodeName::new(THIS))
             .provide(addresses),

@@ -16,9 +16,9 @@ use ipnet::IpNet;
 use netlink_packet_route::route::{RouteMessage, RouteType};
 use rtnetlink::{Handle, RouteMessageBuilder};
 use skep_base_net::{NetError, connected, failed, find};
-use skep_datapath_config::{AddressFamilies, TunnelConfig};
-use skep_endpoint_hooks::HOST_DEVICE as HOST;
-use skep_node::Device;
+use skep_base_settings::{AddressFamilies, TunnelConfig};
+use skep_datapath_hooks::HOST_DEVICE as HOST;
+use skep_node_local::Device;
 use skep_node_manager::{Node, NodeKey, NodeManager};
 use statedb::{Db, Table};
 

@@ -14,8 +14,8 @@ use netlink_packet_route::{
 };
 use rtnetlink::{Handle, RouteMessageBuilder};
 use skep_base_net::{NetError, connected, failed, find};
-use skep_datapath_config::TunnelConfig;
-use skep_endpoint_hooks::{EndpointHooks, HOST_DEVICE as HOST};
+use skep_base_settings::TunnelConfig;
+use skep_datapath_hooks::{EndpointHooks, HOST_DEVICE as HOST};
 use skep_node_manager::Node;
 use statedb::{Db, Table};
 
@@ -213,9 +213,9 @@ async fn list(handle: &Handle, index: u32) -> Result<(Vec<Route>, Vec<IpNet>), N
 mod tests {
     use netlink_packet_route::address::AddressFlags;
     use rtnetlink::{LinkMessageBuilder, LinkUnspec, LinkVeth};
+    use skep_base_settings::RoutingMode;
     use skep_bpf_sys::testing::Node as TestNode;
-    use skep_datapath_config::RoutingMode;
-    use skep_endpoint_hooks::NET_DEVICE;
+    use skep_datapath_hooks::NET_DEVICE;
     use skep_ipcache::Source;
     use skep_k8s_types::slim::NodeAddressType;
     use skep_node_manager::NodeKey;

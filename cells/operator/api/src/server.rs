@@ -8,9 +8,9 @@ use std::sync::Arc;
 use axum::{Json, Router, routing::get};
 use hive::{All, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, SpawnError};
 use parking_lot::Mutex;
+use skep_base_metrics::Registry;
 use skep_listen::http::{Http1, TowerToHyperService};
 use skep_listen::{BindError, BoundTcp, Server, Tcp};
-use skep_metrics::Registry;
 
 use crate::clusters::RemoteClusters;
 use crate::config::{Config, SERVE_ADDR};

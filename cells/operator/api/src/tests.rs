@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hive::{Cell, Hive, Member, Settings, testing};
+use skep_base_metrics::{CounterVec, MetricHandle, Namespace, Opts};
 use skep_k8s_client::{Client, DisabledClient};
-use skep_metrics::{CounterVec, MetricHandle, Namespace, Opts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -85,7 +85,7 @@ async fn metrics_have_the_model_of_cilium() {
     let cells = [
         cell(),
         statedb::cell(),
-        skep_metrics::cell_in(Namespace::OPERATOR),
+        skep_base_metrics::cell_in(Namespace::OPERATOR),
         Cell::group([]).provide(client).provide(counted),
     ];
     let hive = Hive::new(cells).root::<Arc<Listening>>();

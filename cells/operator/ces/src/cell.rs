@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Jobs, Params, SpawnError};
-use skep_datapath_config::cluster::ClusterSettings;
+use skep_base_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
+use skep_base_settings::cluster::ClusterSettings;
 use skep_identity_labels::{FilterError, LabelConfig};
 use skep_k8s_client::Client;
 use skep_k8s_crds::Config as CrdConfig;
-use skep_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 
 use crate::config::{Config, ControllerMode};
 use crate::controller::{self, Source};
@@ -21,7 +21,7 @@ use crate::metrics::SliceMetrics;
 pub fn cell() -> Cell {
     Cell::module("k8s-ces-controller", "Gathers CiliumEndpoints in slices")
         .config::<Config>()
-        .provide(skep_metrics::provided::<SliceMetrics>)
+        .provide(skep_base_metrics::provided::<SliceMetrics>)
         .run(start)
 }
 

@@ -13,13 +13,13 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, SelectAll, select_all};
 use futures::{FutureExt, StreamExt};
 use hive::{Cfg, Health, Job, JobCtx, Jobs, SpawnError};
+use skep_base_limiter::TokenBucket;
+use skep_base_metrics::workqueue::WorkqueueRecorder;
 use skep_identity_labels::LabelFilter;
 use skep_k8s_client::{Api, ApiError, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
 use skep_k8s_crds::endpoint::CiliumEndpointSlice;
 use skep_k8s_types::slim::{CiliumEndpoint, CiliumIdentity, CiliumNode, Namespace, Pod, Str};
 use skep_k8s_types::{DecodeError, ObjectKey, Resource};
-use skep_limiter::TokenBucket;
-use skep_metrics::workqueue::WorkqueueRecorder;
 use tokio::time::Instant;
 
 use crate::config::Config;

@@ -2,7 +2,7 @@
 
 //! Metrics, with Cilium's names.
 
-use skep_metrics::{CounterVec, Histogram, HistogramVec, Metrics};
+use skep_base_metrics::{CounterVec, Histogram, HistogramVec, Metrics};
 
 /// Endpoints that were added to a slice.
 pub(crate) const INSERTED: &str = "cepinserted";

@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use skep_base_metrics::workqueue::{Work, WorkqueueRecorder};
 use skep_k8s_types::slim::Str;
-use skep_metrics::workqueue::{Work, WorkqueueRecorder};
 use tokio::time::Instant;
 
 /// How long a change waits for others of its slice.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
+use skep_base_metrics::{CounterVec, Metrics};
 use skep_k8s_client::{Api, Client};
 use skep_k8s_crds::Config as CrdConfig;
 use skep_k8s_types::slim::{CiliumEndpoint, Str};
-use skep_metrics::{CounterVec, Metrics};
 use statedb::clock::{Clock, SystemClock};
 use statedb::{Db, ReadTxn, Table};
 
@@ -41,7 +41,7 @@ hive::catalogue!(cell);
 pub fn cell() -> Cell {
     Cell::module("k8s-endpoints-gc", "Deletes CiliumEndpoints without a pod")
         .config::<Config>()
-        .provide(skep_metrics::provided::<EndpointMetrics>)
+        .provide(skep_base_metrics::provided::<EndpointMetrics>)
         .run(start)
 }
 

@@ -17,13 +17,13 @@ use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
-use skep_datapath_config::identity::IdentityConfig;
+use skep_base_metrics::{CounterVec, GaugeVec, Metrics};
+use skep_base_settings::identity::IdentityConfig;
 use skep_k8s_client::{Api, ApiError, Client, ListOptions, Subresource, WriteOptions};
 use skep_k8s_crds::Config as CrdConfig;
 use skep_k8s_types::Resource;
 use skep_k8s_types::selector::FieldSelector;
 use skep_k8s_types::slim::{CiliumIdentity, Str};
-use skep_metrics::{CounterVec, GaugeVec, Metrics};
 use statedb::{Db, Snapshot, Table};
 use tokio::time::Instant;
 
@@ -98,7 +98,7 @@ hive::catalogue!(objects_cell);
 pub fn cell() -> Cell {
     Cell::module("k8s-identities-gc", "Deletes CiliumIdentities that nothing uses")
         .config::<Config>()
-        .provide(skep_metrics::provided::<IdentityMetrics>)
+        .provide(skep_base_metrics::provided::<IdentityMetrics>)
         .run(start)
 }
 

@@ -10,11 +10,11 @@ use std::time::Duration;
 use hive::config::Faults;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use parking_lot::Mutex;
+use skep_base_metrics::{Gauge, Metrics};
 use skep_k8s_client::{Api, Client};
 use skep_k8s_crds::Config as CrdConfig;
 use skep_k8s_types::selector::{FieldSelector, Selector};
 use skep_k8s_types::slim::{Pod, Str};
-use skep_metrics::{Gauge, Metrics};
 use statedb::clock::{Clock, SystemClock};
 use statedb::{Db, Table};
 use tokio::time::Instant;
@@ -61,7 +61,7 @@ hive::catalogue!(cell);
 pub fn cell() -> Cell {
     Cell::module("unmanaged-pods-gc", "Restarts pods without an endpoint")
         .config::<Config>()
-        .provide(skep_metrics::provided::<PodMetrics>)
+        .provide(skep_base_metrics::provided::<PodMetrics>)
         .run(start)
 }
 

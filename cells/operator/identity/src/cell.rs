@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use hive::config::Faults;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, OnceJob, Params, SpawnError};
-use skep_datapath_config::{cluster::ClusterSettings, identity::IdentityConfig};
+use skep_base_settings::{cluster::ClusterSettings, identity::IdentityConfig};
 use skep_identity::{IdentityRange, RangeError};
 use skep_identity_labels::{FilterError, LabelConfig};
 use skep_k8s_client::Client;
@@ -89,7 +89,7 @@ pub fn cell() -> Cell {
     Cell::module("k8s-cid-controller", "Creates the identities of pods")
         .config::<Config>()
         .config::<LabelConfig>()
-        .provide(skep_metrics::provided::<IdentityMetrics>)
+        .provide(skep_base_metrics::provided::<IdentityMetrics>)
         .run(start)
 }
 

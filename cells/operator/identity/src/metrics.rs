@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use skep_metrics::{CounterVec, Gauge, HistogramVec, Metrics};
+use skep_base_metrics::{CounterVec, Gauge, HistogramVec, Metrics};
 
 const IDENTITIES: &str = "cilium_identity";
 

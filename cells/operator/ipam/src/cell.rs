@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
 use parking_lot::Mutex;
-use skep_datapath_config::AddressFamilies;
+use skep_base_settings::AddressFamilies;
 use skep_k8s_client::Client;
 
 use crate::assign::ClusterPool;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use hive::config::Faults;
 use ipnet::IpNet;
-use skep_datapath_config::AddressFamilies;
+use skep_base_settings::AddressFamilies;
 
 use crate::allocator::{Family, NetworkError, PrefixAllocator};
 use crate::multipool::{AutoPools, Migration};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hive::{Cell, Members};
 use parking_lot::Mutex;
-use skep_metrics::{Counter, Gauge, GaugeVec, Histogram, MetricHandle, MetricSet, Metrics};
+use skep_base_metrics::{Counter, Gauge, GaugeVec, Histogram, MetricHandle, MetricSet, Metrics};
 
 use crate::allocator::Family;
 use crate::recorder::{IpamRecorder, PoolUsage};

@@ -4,7 +4,7 @@
 
 use hive::Hive;
 use hive_script::testing::{Assembling, Assembly, Setup, Suite};
-use skep_health::testing::base_cells;
+use skep_base_health::testing::base_cells;
 
 hive_script::suite!(Suite::new(
     "operator-ipam",

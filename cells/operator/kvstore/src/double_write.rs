@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use skep_base_metrics::{Gauge, Metrics};
+use skep_base_settings::identity::IdentityConfig;
 use skep_clustermesh_types::Kind;
-use skep_datapath_config::identity::IdentityConfig;
-use skep_kvstore::{Client, Error};
-use skep_metrics::{Gauge, Metrics};
+use skep_kvstore_client::{Client, Error};
 use skep_operator_gc::identities::ObjectIdentities;
 
 /// How often identities are compared.
@@ -52,7 +52,7 @@ pub fn cell() -> Cell {
         "Compares CiliumIdentities with the identities in the key-value store",
     )
     .config::<Config>()
-    .provide(skep_metrics::provided::<DoubleWriteMetrics>)
+    .provide(skep_base_metrics::provided::<DoubleWriteMetrics>)
     .run(start)
 }
 

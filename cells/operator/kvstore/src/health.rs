@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use hive::{Cell, Member};
-use skep_kvstore::{Client, Status};
+use skep_kvstore_client::{Client, Status};
 use skep_operator_api::{HealthProbe, Unhealthy};
 
 hive::catalogue!(cell);
@@ -46,8 +46,8 @@ impl HealthProbe for Kvstore {
 mod tests {
     use std::time::Duration;
 
-    use skep_kvstore::memory::Memory;
-    use skep_kvstore::testing::{FaultyBackend, PATIENCE, RunningClient};
+    use skep_kvstore_client::memory::Memory;
+    use skep_kvstore_client::testing::{FaultyBackend, PATIENCE, RunningClient};
     use tokio::time::timeout;
 
     use super::*;

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
-use skep_datapath_config::{cluster::ClusterSettings, identity::IdentityConfig};
+use skep_base_metrics::{Gauge, Metrics};
+use skep_base_settings::{cluster::ClusterSettings, identity::IdentityConfig};
 use skep_identity::{IdentityRange, RangeError};
 use skep_identity_kvstore::{GcRound, IdentityGc, IdentityGcOptions};
-use skep_kvstore::Client;
-use skep_metrics::{Gauge, Metrics};
+use skep_kvstore_client::Client;
 use skep_operator_gc::identities::{Config, IdentityMetrics, Pass};
 use tokio::time::Instant;
 
@@ -57,7 +57,7 @@ pub fn cell() -> Cell {
         "kvstore-identities-gc",
         "Deletes identities in the key-value store that no node uses",
     )
-    .provide(skep_metrics::provided::<IdMetrics>)
+    .provide(skep_base_metrics::provided::<IdMetrics>)
     .run(start)
 }
 

@@ -4,7 +4,7 @@
 
 use hive::{Cell, Job, JobCtx, Jobs, SpawnError};
 use skep_identity_kvstore::{IdentityKeys, LockSweep, SWEEP_INTERVAL};
-use skep_kvstore::Client;
+use skep_kvstore_client::Client;
 
 hive::catalogue!(cell);
 

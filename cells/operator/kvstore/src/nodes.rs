@@ -17,9 +17,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use skep_base_settings::cluster::ClusterSettings;
 use skep_clustermesh_types::Kind;
-use skep_datapath_config::cluster::ClusterSettings;
-use skep_kvstore::{Client, Error, Key};
+use skep_kvstore_client::{Client, Error, Key};
 use skep_kvstore_store::{
     Decoder, NoStoreRecorder, Observer, StoreMetrics, StoreRecorder, WatchStore, WatchStoreOptions,
 };

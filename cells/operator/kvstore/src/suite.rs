@@ -6,14 +6,14 @@ mod nodesgc;
 mod watchers;
 
 use hive::Hive;
-use skep_health::testing::base_cells;
+use skep_base_health::testing::base_cells;
 
 /// Kubernetes and a key-value store, both in memory and filled by scripts.
 fn hive() -> Hive {
     Hive::new(base_cells())
         .with(skep_k8s_apiserver::fake_client_cell())
-        .with(skep_kvstore::cell::memory())
+        .with(skep_kvstore_client::cell::memory())
         .with(skep_clustermesh_types::command::suite_commands())
-        .with(skep_kvstore::table::cell("__local__"))
-        .with(skep_datapath_config::cluster::cell())
+        .with(skep_kvstore_client::table::cell("__local__"))
+        .with(skep_base_settings::cluster::cell())
 }

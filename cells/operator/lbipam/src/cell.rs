@@ -13,6 +13,6 @@ use crate::metrics::LbIpamMetrics;
 pub fn cell() -> Cell {
     Cell::module("lbipam", "Addresses of pools for Services")
         .config::<Config>()
-        .provide(skep_metrics::provided::<LbIpamMetrics>)
+        .provide(skep_base_metrics::provided::<LbIpamMetrics>)
         .run(controller::start)
 }

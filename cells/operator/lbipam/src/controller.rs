@@ -13,7 +13,7 @@ use futures::{FutureExt, StreamExt};
 use hive::{Health, Job, JobCtx, Jobs, Params, SpawnError};
 use jiff::Timestamp;
 use serde_json::Value;
-use skep_datapath_config::ServiceIpamConfig;
+use skep_base_settings::ServiceIpamConfig;
 use skep_k8s_client::{
     Api, ApiError, Backoff, Client, ObjectEvent, Patch, Subresource, WatchState, WatcherEvent, WriteOptions,
     watcher,

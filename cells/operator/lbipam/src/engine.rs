@@ -18,7 +18,7 @@ use crate::object::{PoolObject, ServiceObject};
 use crate::pool::{Pool, Pools, Usage};
 use crate::request::{self, Request};
 use crate::status::{self, KnownPool, PoolReport};
-use skep_datapath_config::DefaultIpam;
+use skep_base_settings::DefaultIpam;
 
 /// Pools and services, and which service has which address.
 #[derive(Debug)]

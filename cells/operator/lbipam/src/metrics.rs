@@ -2,7 +2,7 @@
 
 //! Metrics, with Cilium's names.
 
-use skep_metrics::{Gauge, GaugeVec, HistogramVec, Metrics};
+use skep_base_metrics::{Gauge, GaugeVec, HistogramVec, Metrics};
 
 use crate::engine::Pass;
 

@@ -13,7 +13,7 @@ use skep_k8s_types::slim::{
 
 use crate::address::Family;
 use crate::config::Families;
-use skep_datapath_config::DefaultIpam;
+use skep_base_settings::DefaultIpam;
 
 /// Annotations with their older names, which are read if the newer one is absent.
 const IPS: [&str; 2] = ["lbipam.cilium.io/ips", "io.cilium/lb-ipam-ips"];

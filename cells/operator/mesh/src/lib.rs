@@ -4,7 +4,7 @@
 //!
 //! - [`mcsapi`]: the multi-cluster services API: ServiceExports of all clusters become ServiceImports;
 //! - [`mirror`]: backends of remote clusters become EndpointSlices;
-//! - `skep-clustermesh` connects to the remote clusters; nothing is connected if none of the cells here is enabled.
+//! - `skep-clustermesh-mesh` connects to the remote clusters; nothing is connected if none of the cells here is enabled.
 
 mod diff;
 pub mod mcsapi;

@@ -29,14 +29,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, Member, Params, SpawnError};
-use skep_clustermesh::{ClusterMesh, MeshObserver, observe};
+use skep_base_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
+use skep_base_settings::cluster::ClusterSettings;
 use skep_clustermesh_export::ExportSettings;
+use skep_clustermesh_mesh::{ClusterMesh, MeshObserver, observe};
 use skep_clustermesh_types::ServiceExport;
-use skep_datapath_config::cluster::ClusterSettings;
 use skep_k8s_client::{ApiError, Client};
 use skep_k8s_crds::Config;
 use skep_k8s_types::Resource;
-use skep_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 
 use self::controller::Controller;
 use self::exports::RemoteExports;
@@ -54,7 +54,7 @@ hive::catalogue!(cell);
 /// Merges service exports of all clusters.
 pub fn cell() -> Cell {
     Cell::module("mcsapi", "Merges service exports of all clusters")
-        .provide(skep_metrics::provided::<McsApiMetrics>)
+        .provide(skep_base_metrics::provided::<McsApiMetrics>)
         .provide(new_observer)
         .run(start)
         .when(|config: &Config| config.clustermesh_enable_mcs_api)

@@ -18,11 +18,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Members, Params, SpawnError};
-use skep_clustermesh::{ClusterMesh, MeshObserver, observe};
+use skep_base_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
+use skep_clustermesh_mesh::{ClusterMesh, MeshObserver, observe};
 use skep_clustermesh_types::{ClusterEndpointSlice, ClusterService, ServiceSettings};
 use skep_k8s_client::Client;
 use skep_k8s_types::selector::{Selector, SelectorError};
-use skep_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 
 use self::controller::Controller;
 use self::remote::RemoteBackends;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::time::Duration;
 
-use skep_metrics::workqueue::{Work, WorkqueueRecorder};
+use skep_base_metrics::workqueue::{Work, WorkqueueRecorder};
 use tokio::time::Instant;
 
 /// Wait after a failure; doubles up to the longest.
@@ -159,8 +159,8 @@ impl<K: Ord + Clone + Display> Queue<K> {
 
 #[cfg(test)]
 mod tests {
-    use skep_metrics::workqueue::WorkqueueMetrics;
-    use skep_metrics::{MetricSet, Registry, exposition};
+    use skep_base_metrics::workqueue::WorkqueueMetrics;
+    use skep_base_metrics::{MetricSet, Registry, exposition};
 
     use super::*;
 

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
-use skep_datapath_config::{DefaultIpam, ServiceIpamConfig};
+use skep_base_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
+use skep_base_settings::{DefaultIpam, ServiceIpamConfig};
 use skep_k8s_client::Client;
-use skep_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 
 use crate::controller::Controller;
 

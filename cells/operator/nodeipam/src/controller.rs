@@ -10,12 +10,12 @@ use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use hive::Health;
 use serde_json::{Value, json};
+use skep_base_metrics::workqueue::WorkqueueRecorder;
 use skep_k8s_client::{
     Api, ApiError, Backoff, Client, ObjectEvent, Subresource, WatchState, WatcherEvent, WriteOptions, watcher,
 };
 use skep_k8s_types::slim::{EndpointSlice, Node, Service};
 use skep_k8s_types::{ObjectKey, Resource};
-use skep_metrics::workqueue::WorkqueueRecorder;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::world::{World, has_class, is_responsible};

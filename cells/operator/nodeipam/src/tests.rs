@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Running, Settings};
 use serde_json::{Value, json};
+use skep_base_metrics::workqueue::WorkqueueMetrics;
+use skep_base_metrics::{MetricSet, Registry, exposition};
 use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_client::Client;
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_types::slim::{EndpointSlice, Node, Service};
 use skep_k8s_types::{Kind, Resource};
-use skep_metrics::workqueue::WorkqueueMetrics;
-use skep_metrics::{MetricSet, Registry, exposition};
 
 const N1: &[&str] = &["ExternalIP 192.0.2.1"];
 const N2: &[&str] = &["ExternalIP 192.0.2.2"];
@@ -36,11 +36,11 @@ impl Cluster {
     async fn operator(&self, flags: &[&str]) -> Running {
         let client: Arc<dyn Client> = self.client.clone();
         let client = Cell::module("test", "Client")
-            .config::<skep_datapath_config::ServiceIpamConfig>()
+            .config::<skep_base_settings::ServiceIpamConfig>()
             .provide(move || client.clone());
         let flags = ["--enable-node-ipam"].iter().chain(flags).copied();
         let settings = Settings::new().args(flags);
-        let hive = Hive::new([crate::cell(), skep_metrics::workqueue::cell(), client]);
+        let hive = Hive::new([crate::cell(), skep_base_metrics::workqueue::cell(), client]);
         hive::testing::start_with(hive.root::<Arc<WorkqueueMetrics>>(), settings).await
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use hive::config::Faults;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use skep_base_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 use skep_k8s_client::Client;
-use skep_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 
 use crate::controller::controller;
 

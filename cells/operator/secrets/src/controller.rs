@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use skep_base_metrics::workqueue::WorkqueueRecorder;
 use skep_k8s_client::Client;
 use skep_k8s_controller::{Change, Controller, Reconciler, Store, Watches, Work};
 use skep_k8s_crds::policy::{CiliumClusterwideNetworkPolicy, CiliumNetworkPolicy, Rule};
-use skep_metrics::workqueue::WorkqueueRecorder;
 
 use crate::world::{PolicyKind, World};
 use crate::writer::{CopyError, Secret, Writer};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use skep_kvstore::Backend;
+use skep_kvstore_client::Backend;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -169,7 +169,7 @@ impl Writer {
 mod tests {
     use std::collections::BTreeMap;
 
-    use skep_kvstore::memory::Memory;
+    use skep_kvstore_client::memory::Memory;
 
     use super::*;
 

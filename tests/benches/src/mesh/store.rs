@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use skep_kvstore::{Backend, LeaseId, Op, Txn};
+use skep_kvstore_client::{Backend, LeaseId, Op, Txn};
 
 use crate::mesh::remote::Item;
 

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use hive::{Cell, Hive, Level, MemoryHealth, Running, Settings};
 use serde_json::{Value, json};
-use skep_datapath_config::NodeName;
+use skep_base_settings::NodeName;
 use skep_faults::put_malformed;
 use skep_k8s_apiserver::FakeClient;
 use skep_loadbalancer_model::Writer;
@@ -26,15 +26,15 @@ impl Fixture {
         let sink: Arc<dyn hive::HealthSink> = health.clone();
         let cells = [
             statedb::cell(),
-            skep_maglev::cell(),
-            skep_datapath_config::cell(),
+            skep_loadbalancer_maglev::cell(),
+            skep_base_settings::cell(),
             skep_loadbalancer_model::cell(),
             skep_loadbalancer_sources::cell(),
             skep_datapath_maps::in_memory_cell(),
             skep_loadbalancer_reconciler::cell(),
             skep_k8s_apiserver::fake_client_cell(),
             skep_k8s_reflectors::tables::cell(),
-            skep_redirectpolicy::cell(),
+            skep_loadbalancer_redirectpolicy::cell(),
             Cell::module("node-name", "Name of the node").provide(|| NodeName::new("here")),
             Cell::module("health", "Health").provide(move || sink.clone()),
         ];

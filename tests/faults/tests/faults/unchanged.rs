@@ -21,7 +21,7 @@ use skep_lab::{
     session::{Way, at, client_pod, cluster_ips, echo_pod},
     shape::{RoutingMode, Shape},
 };
-use skep_node::{DeviceEvent, DeviceSource as _, Netlink};
+use skep_node_local::{DeviceEvent, DeviceSource as _, Netlink};
 use tokio_util::sync::CancellationToken;
 
 const NODE: &str = "c1-n1";

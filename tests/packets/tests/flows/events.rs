@@ -14,7 +14,7 @@ use run_packets::{
 };
 use skep_bpf_maps::endpoint::{Device, device_flags};
 use skep_bpf_programs::{EventKinds, Nat46x64, NodeOptions, Tunnel, TunnelProtocol};
-use skep_monitor_events::event::{Event, PacketFlags};
+use skep_datapath_monitor_events::event::{Event, PacketFlags};
 use zerocopy::IntoBytes as _;
 
 use crate::{dsr::*, frame::*, packet::*};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Derive macro of the `skep-metrics` crate, which re-exports and documents it.
+//! Derive macro of the `skep-base-metrics` crate, which re-exports and documents it.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -9,7 +9,7 @@ use syn::{
     Attribute, Data, DeriveInput, Error, Expr, Field, Fields, Lit, LitStr, Meta, Result, parse_macro_input,
 };
 
-/// Makes a struct a set of metrics: one metric a field. See `skep_metrics::MetricSet`.
+/// Makes a struct a set of metrics: one metric a field. See `skep_base_metrics::MetricSet`.
 #[proc_macro_derive(Metrics, attributes(metrics, metric))]
 pub fn metrics(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
@@ -53,13 +53,13 @@ fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let makes = fields.iter().map(|(_, make)| make);
     Ok(quote! {
         #[automatically_derived]
-        impl ::skep_metrics::MetricSet for #name {
-            fn metrics(&self) -> ::std::vec::Vec<::skep_metrics::MetricHandle> {
+        impl ::skep_base_metrics::MetricSet for #name {
+            fn metrics(&self) -> ::std::vec::Vec<::skep_base_metrics::MetricHandle> {
                 ::std::vec![#(::std::sync::Arc::new(::core::clone::Clone::clone(&self.#idents))),*]
             }
         }
 
-        ::skep_metrics::declare!(#name);
+        ::skep_base_metrics::declare!(#name);
 
         #[automatically_derived]
         impl ::core::default::Default for #name {
@@ -92,7 +92,7 @@ fn make(field: &Field, set: &Options) -> Result<TokenStream> {
     } else {
         quote!(new)
     };
-    let mut opts = quote!(::skep_metrics::Opts::#constructor(#full, #help));
+    let mut opts = quote!(::skep_base_metrics::Opts::#constructor(#full, #help));
     if set.disabled || options.disabled {
         opts.extend(quote!(.disabled()));
     }

@@ -122,7 +122,7 @@ family!(
     /// Counters with labels.
     ///
     /// ```
-    /// use skep_metrics::{CounterVec, Opts};
+    /// use skep_base_metrics::{CounterVec, Opts};
     ///
     /// let drops = CounterVec::new(Opts::new("drops_total", "Packets dropped"), ["reason", "direction"]);
     /// drops.with(["policy", "ingress"]).inc();
@@ -135,7 +135,7 @@ family!(
     /// Gauges with labels.
     ///
     /// ```
-    /// use skep_metrics::{GaugeVec, Opts};
+    /// use skep_base_metrics::{GaugeVec, Opts};
     ///
     /// let pressure = GaugeVec::new(Opts::new("bpf_map_pressure", "Fill level"), ["map_name"]);
     /// pressure.with(["lb4_services_v2"]).set(0.2);
@@ -148,7 +148,7 @@ family!(
     /// Histograms with labels.
     ///
     /// ```
-    /// use skep_metrics::{HistogramVec, Opts};
+    /// use skep_base_metrics::{HistogramVec, Opts};
     ///
     /// let latency = HistogramVec::new(Opts::new("api_duration_seconds", "Time of a request"), ["method"]);
     /// latency.with(["GET"]).observe(0.2);

@@ -55,7 +55,7 @@ impl Buckets {
 /// Counts observations in buckets.
 ///
 /// ```
-/// use skep_metrics::{Histogram, Opts};
+/// use skep_base_metrics::{Histogram, Opts};
 /// use std::time::Duration;
 ///
 /// let latency = Histogram::new(Opts::new("request_duration_seconds", "Time of a request"));

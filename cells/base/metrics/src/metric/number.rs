@@ -31,7 +31,7 @@ impl Number {
 /// A number that only grows.
 ///
 /// ```
-/// use skep_metrics::{Counter, Opts};
+/// use skep_base_metrics::{Counter, Opts};
 ///
 /// let drops = Counter::new(Opts::new("drops_total", "Packets dropped"));
 /// drops.inc();
@@ -71,7 +71,7 @@ impl Counter {
 /// A number that goes up and down.
 ///
 /// ```
-/// use skep_metrics::{Gauge, Opts};
+/// use skep_base_metrics::{Gauge, Opts};
 ///
 /// let open = Gauge::new(Opts::new("connections", "Connections open now"));
 /// open.set(5.0);
@@ -114,7 +114,7 @@ impl Gauge {
 /// A counter or gauge whose value is computed when it is read.
 ///
 /// ```
-/// use skep_metrics::{Computed, Kind, Opts};
+/// use skep_base_metrics::{Computed, Kind, Opts};
 ///
 /// let uptime = std::time::Instant::now();
 /// let opts = Opts::new("uptime_seconds", "Time since start");

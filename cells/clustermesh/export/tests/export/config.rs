@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use skep_clustermesh_export::cluster_config;
-use skep_kvstore::Lifetime;
+use skep_kvstore_client::Lifetime;
 
 use crate::world::{World, eventually};
 

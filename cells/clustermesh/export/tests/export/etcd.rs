@@ -3,7 +3,7 @@
 //! A real etcd.
 
 use serde_json::json;
-use skep_kvstore::testing::RunningClient;
+use skep_kvstore_client::testing::RunningClient;
 use skep_kvstore_etcd::testing::EtcdServer;
 
 use crate::world::{ENDPOINTS, NODES, World, endpoint, exporters};

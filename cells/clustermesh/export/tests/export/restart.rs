@@ -3,7 +3,7 @@
 //! A store that outlives the program.
 
 use serde_json::json;
-use skep_kvstore::Backend;
+use skep_kvstore_client::Backend;
 
 use crate::world::{ENDPOINTS, NODES, World, endpoint, eventually};
 

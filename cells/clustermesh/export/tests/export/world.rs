@@ -13,9 +13,9 @@ use skep_clustermesh_export as export;
 use skep_k8s_apiserver::{FakeClient, in_process_client};
 use skep_k8s_client::{Client as KubernetesClient, DeleteOptions, WriteOptions};
 use skep_k8s_types::Kind;
-use skep_kvstore::memory::Memory;
-use skep_kvstore::testing::{PATIENCE, RunningClient};
-use skep_kvstore::{Backend, Client};
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::testing::{PATIENCE, RunningClient};
+use skep_kvstore_client::{Backend, Client};
 
 pub(crate) const NAMESPACES: Kind = Kind::NAMESPACE;
 pub(crate) const SERVICES: Kind = Kind::SERVICE;
@@ -126,7 +126,7 @@ impl World {
             .provide(move || client.clone());
         let hive = Hive::new([statedb::cell()])
             .with(provided)
-            .with(skep_datapath_config::cluster::cell())
+            .with(skep_base_settings::cluster::cell())
             .with(Cell::group([]).config::<skep_k8s_crds::Config>())
             .with(skep_kvstore_store::metrics())
             .with(export::tables::cell())

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_clustermesh::testing::FakeCluster;
+use skep_clustermesh_mesh::testing::FakeCluster;
 use skep_clustermesh_types::{Capabilities, Kind, keys};
-use skep_kvstore::memory::Memory;
-use skep_kvstore::testing::FaultyBackend;
-use skep_kvstore::{Backend, LeaseId};
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::testing::FaultyBackend;
+use skep_kvstore_client::{Backend, LeaseId};
 use tokio::time::sleep;
 
 use crate::fixture::{Place, World, canaries, copies, eventually, everything};

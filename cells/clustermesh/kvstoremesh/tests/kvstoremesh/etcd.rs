@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use skep_clustermesh::testing::FakeCluster;
+use skep_clustermesh_mesh::testing::FakeCluster;
 use skep_clustermesh_types::{Kind, keys};
 use skep_kvstore_etcd::testing::EtcdServer;
 use tokio::time::sleep;

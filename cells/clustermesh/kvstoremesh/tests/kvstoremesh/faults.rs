@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skep_clustermesh_types::{Capabilities, Kind, keys};
-use skep_kvstore::Backend;
-use skep_kvstore::memory::Memory;
-use skep_kvstore::testing::FaultyBackend;
+use skep_kvstore_client::Backend;
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::testing::FaultyBackend;
 use tokio::time::{Instant, sleep};
 
 use crate::fixture::{Place, World, copies, eventually, everything};
 
 /// How long a change of a cluster takes until it is copied.
-async fn delay(place: &Place, cluster: &skep_clustermesh::testing::FakeCluster, name: &str) -> Duration {
+async fn delay(place: &Place, cluster: &skep_clustermesh_mesh::testing::FakeCluster, name: &str) -> Duration {
     let started = Instant::now();
     cluster.put(Kind::Nodes, name, "1").await;
     let key = Kind::Nodes.key(&cluster.name, true, name);

@@ -10,13 +10,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use hive::{Cell, Health, Hive, Jobs, Running, Settings, SpawnError, testing as hive_testing};
 use parking_lot::Mutex;
-use skep_clustermesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
-use skep_clustermesh::{ClusterMesh, Connector, RemoteClusterStatus};
+use skep_clustermesh_kvstoremesh::{ApiConfig, HealthConfig, KvstoreMeshMetrics, Listening, Readiness};
+use skep_clustermesh_mesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
+use skep_clustermesh_mesh::{ClusterMesh, Connector, RemoteClusterStatus};
 use skep_clustermesh_types::{Capabilities, EndpointSlicesExportMode, Kind, keys};
-use skep_kvstore::memory::Memory;
-use skep_kvstore::{Backend, Client, ClientKind, ClientOptions, KeyRange, KeyValue, RangeRequest, RateLimit};
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::{
+    Backend, Client, ClientKind, ClientOptions, KeyRange, KeyValue, RangeRequest, RateLimit,
+};
 use skep_kvstore_etcd::KvstoreConfig;
-use skep_kvstoremesh::{ApiConfig, HealthConfig, KvstoreMeshMetrics, Listening, Readiness};
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -172,7 +174,7 @@ impl World {
     /// logged.
     pub(crate) async fn start_with_logged_health(place: Place, via: Arc<dyn Backend>) -> Self {
         let hive = hive(via, Some(place.connector.clone()));
-        let hive = hive.with(Cell::group([statedb::cell(), skep_health::cell()]));
+        let hive = hive.with(Cell::group([statedb::cell(), skep_base_health::cell()]));
         Self::start_hive(place, hive, &[]).await
     }
 
@@ -235,7 +237,7 @@ fn client(backend: Arc<dyn Backend>, jobs: &Jobs, health: &Health) -> Result<Cli
         ..ClientOptions::new("etcd", ClientKind::Full)
     };
     let (client, driver) = Client::new(backend, options);
-    skep_kvstore::cell::spawn(jobs, health, &client, driver)?;
+    skep_kvstore_client::cell::spawn(jobs, health, &client, driver)?;
     Ok(client)
 }
 
@@ -249,12 +251,12 @@ fn hive(backend: Arc<dyn Backend>, connector: Option<Arc<StoreConnector>>) -> Hi
     };
     Hive::new([
         fakes,
-        skep_datapath_config::cluster::cell(),
-        skep_kvstoremesh::cell(),
-        skep_kvstoremesh::election(),
-        skep_kvstoremesh::leader(),
-        skep_kvstoremesh::api(),
-        skep_kvstoremesh::health(),
+        skep_base_settings::cluster::cell(),
+        skep_clustermesh_kvstoremesh::cell(),
+        skep_clustermesh_kvstoremesh::election(),
+        skep_clustermesh_kvstoremesh::leader(),
+        skep_clustermesh_kvstoremesh::api(),
+        skep_clustermesh_kvstoremesh::health(),
     ])
     .root::<Arc<ClusterMesh>>()
     .root::<Arc<Readiness>>()

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use skep_clustermesh::testing::Logged;
+use skep_base_metrics::{Namespace, Registry};
+use skep_clustermesh_kvstoremesh::{ApiConfig, HealthConfig, Listening};
+use skep_clustermesh_mesh::testing::Logged;
 use skep_clustermesh_types::Kind;
-use skep_kvstore::memory::Memory;
-use skep_kvstore::{Backend, testing::FaultyBackend};
-use skep_kvstoremesh::{ApiConfig, HealthConfig, Listening};
-use skep_metrics::{Namespace, Registry};
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::{Backend, testing::FaultyBackend};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
@@ -226,7 +226,7 @@ async fn status_and_readiness_are_served() {
     world.readiness.wait().await;
     assert_eq!(get(health, "/readyz").await, (200, "Ready".to_owned()));
     let (_, body) = get(api, "/v1/cluster").await;
-    let clusters: Vec<skep_clustermesh::RemoteClusterStatus> =
+    let clusters: Vec<skep_clustermesh_mesh::RemoteClusterStatus> =
         serde_json::from_str(&body).expect("it is the model");
     assert!(clusters[0].ready);
     assert_eq!(clusters[0].num_nodes, 1);
@@ -259,9 +259,9 @@ async fn metrics_name_the_clusters() {
     world.ready("alder").await;
     sleep(Duration::from_secs(2)).await;
 
-    let metrics = skep_metrics::MetricSet::metrics(&*world.metrics);
+    let metrics = skep_base_metrics::MetricSet::metrics(&*world.metrics);
     let registry = Registry::in_namespace(Namespace::KVSTOREMESH, metrics, &[]);
-    let text = skep_metrics::exposition(&registry.expect("names are unique"));
+    let text = skep_base_metrics::exposition(&registry.expect("names are unique"));
     for line in [
         "cilium_kvstoremesh_remote_clusters 1",
         "cilium_kvstoremesh_remote_cluster_readiness_status{target_cluster=\"alder\"} 1",

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use skep_clustermesh_types::Kind;
-use skep_kvstore::testing::{RunningClient, event_texts};
+use skep_kvstore_client::testing::{RunningClient, event_texts};
 use tokio::time::sleep;
 
 use crate::fixture::{Place, World, canaries, copies, eventually};
@@ -181,7 +181,7 @@ async fn clusters_that_left_while_no_program_ran_are_deleted() {
     world.ready("maple").await;
     let place = world.stop().await;
     // What the own cluster publishes is no copy.
-    let own = skep_clustermesh::testing::FakeCluster::in_store("birch", 9, place.local.clone()).await;
+    let own = skep_clustermesh_mesh::testing::FakeCluster::in_store("birch", 9, place.local.clone()).await;
     own.put(Kind::Nodes, "n1", "1").await;
     let published = place.keys("cilium/state/").await;
 

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use skep_clustermesh_types::{Capabilities, ClusterEndpointSlice, RemoteInfo};
-use skep_kvstore::Key;
+use skep_kvstore_client::Key;
 use skep_loadbalancer_model::ServiceName;
 
 use super::{Desired, Place, ServiceObserver};

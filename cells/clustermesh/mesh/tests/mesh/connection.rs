@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skep_clustermesh_types::{Capabilities, Kind, keys};
-use skep_kvstore::memory::Memory;
-use skep_kvstore::testing::FaultyBackend;
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::testing::FaultyBackend;
 use tokio::time::sleep;
 
 use crate::fixture::{World, eventually, node};

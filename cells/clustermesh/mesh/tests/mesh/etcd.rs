@@ -3,9 +3,9 @@
 //! Remote clusters in real etcds, by their configuration files.
 
 use futures::StreamExt as _;
-use skep_clustermesh::testing::FakeCluster;
+use skep_clustermesh_mesh::testing::FakeCluster;
 use skep_clustermesh_types::{Capabilities, Kind, keys};
-use skep_kvstore::{KeyRange, RangeRequest};
+use skep_kvstore_client::{KeyRange, RangeRequest};
 use skep_kvstore_etcd::testing::{EtcdServer, Gate, Passes};
 
 use crate::fixture::{World, eventually, node};

@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Member, Running, Settings, testing as hive_testing};
 use parking_lot::Mutex;
-use skep_clustermesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
-use skep_clustermesh::{
+use skep_base_metrics::{MetricSet, Registry, exposition};
+use skep_clustermesh_mesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
+use skep_clustermesh_mesh::{
     ClusterMesh, ClusterMeshMetrics, Connector, MeshObserver, RemoteClusterStatus, RemoteValue,
     ValueObserver, observe, services,
 };
 use skep_clustermesh_types::{ClusterName, Identity, IpIdentityPair, Node, RemoteInfo};
-use skep_kvstore::{Backend, Key};
+use skep_kvstore_client::{Backend, Key};
 use skep_loadbalancer_model::Writer;
-use skep_metrics::{MetricSet, Registry, exposition};
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -117,7 +117,7 @@ impl World {
 
     /// A mesh whose health is a table, as in programs: what is degraded is logged.
     pub(crate) async fn start_with_logged_health(args: &[&str], fill: impl FnOnce(&Path)) -> Self {
-        Self::build(args, fill, true, Some(skep_health::cell())).await
+        Self::build(args, fill, true, Some(skep_base_health::cell())).await
     }
 
     async fn build(args: &[&str], fill: impl FnOnce(&Path), is_fake: bool, health: Option<Cell>) -> Self {
@@ -265,11 +265,11 @@ fn hive(
     Hive::new([
         fakes,
         statedb::cell(),
-        skep_datapath_config::cell(),
+        skep_base_settings::cell(),
         skep_loadbalancer_model::cell(),
-        skep_datapath_config::cluster::cell(),
+        skep_base_settings::cluster::cell(),
         skep_kvstore_etcd::cell(),
-        skep_clustermesh::cell(),
+        skep_clustermesh_mesh::cell(),
         services::cell(),
     ])
     .root::<Arc<ClusterMesh>>()

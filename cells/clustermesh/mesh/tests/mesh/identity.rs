@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use skep_clustermesh::testing::FakeCluster;
+use skep_clustermesh_mesh::testing::FakeCluster;
 use skep_clustermesh_types::{Capabilities, Kind};
-use skep_kvstore::memory::Memory;
+use skep_kvstore_client::memory::Memory;
 
 use crate::fixture::{World, eventually, ip, node};
 

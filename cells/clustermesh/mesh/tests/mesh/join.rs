@@ -315,7 +315,7 @@ async fn copies_of_kvstoremesh_are_read_where_they_are() {
 async fn waits_end_when_all_clusters_are_complete_or_it_takes_too_long() {
     let world = World::start_with(&["--clustermesh-sync-timeout=40s"], |directory| {
         for name in ["alder", "cedar"] {
-            skep_clustermesh::testing::write_file(directory, name, name);
+            skep_clustermesh_mesh::testing::write_file(directory, name, name);
         }
     })
     .await;

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Cell, Hive, Running, Settings, testing as hive_testing};
+use skep_base_settings::NodeName;
 use skep_bpf_maps::node::IPCACHE;
-use skep_clustermesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
-use skep_clustermesh::{ClusterMesh, ClusterMeshMetrics, Connector, identities, ipcache, nodes};
+use skep_clustermesh_mesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
+use skep_clustermesh_mesh::{ClusterMesh, ClusterMeshMetrics, Connector, identities, ipcache, nodes};
 use skep_clustermesh_types::{IpIdentityPair, Kind};
-use skep_datapath_config::NodeName;
 use skep_datapath_maps::Maps;
 use skep_identity::NumericIdentity;
 use skep_identity_cache::{IdentitySource, SecurityIdentity};
 use skep_ipcache::{Claim, IpcacheEntry, Owner, Prefix, ResourceId, Source, Writer};
-use skep_kvstore::testing::FaultyBackend;
-use skep_node::NodeAddress;
+use skep_kvstore_client::testing::FaultyBackend;
+use skep_node_local::NodeAddress;
 use skep_node_manager::NodeManager;
 use statedb::{Db, RwTable, Table};
 use tempfile::TempDir;
@@ -66,19 +66,19 @@ impl Agent {
         let provided = connector.clone();
         let hive = Hive::new([
             statedb::cell(),
-            skep_datapath_config::cell(),
+            skep_base_settings::cell(),
             skep_datapath_maps::in_memory_cell(),
             skep_ipcache::cell(),
-            skep_node::cells::local_node(),
+            skep_node_local::cells::local_node(),
             skep_node_manager::cell(),
             Cell::module("fakes", "Fakes of the test")
                 .provide(|| NodeName::new("n1"))
                 .provide(addresses)
                 .provide(move || provided.clone() as Arc<dyn Connector>)
                 .run(leave_entry),
-            skep_datapath_config::cluster::cell(),
+            skep_base_settings::cluster::cell(),
             skep_kvstore_etcd::cell(),
-            skep_clustermesh::cell(),
+            skep_clustermesh_mesh::cell(),
             nodes::cell(),
             ipcache::cell(),
             skep_identity_cache::cell(),

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use skep_clustermesh::testing::FakeCluster;
+use skep_clustermesh_mesh::testing::FakeCluster;
 use skep_clustermesh_types::Kind;
-use skep_kvstore::memory::Memory;
-use skep_kvstore::testing::FaultyBackend;
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::testing::FaultyBackend;
 use tokio::time::sleep;
 
 use crate::fixture::{World, eventually, node};
@@ -82,7 +82,7 @@ impl Remote {
             93..95 => {
                 let now = self.store.header().revision;
                 // Compacted there already, if nothing was written since.
-                let _ = skep_kvstore::Backend::compact(&self.store, now).await;
+                let _ = skep_kvstore_client::Backend::compact(&self.store, now).await;
             }
             95..97 => {
                 // Another etcd cluster, which its writers fill again.

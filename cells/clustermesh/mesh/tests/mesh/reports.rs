@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use skep_clustermesh::testing::{Logged, write_file};
+use skep_clustermesh_mesh::testing::{Logged, write_file};
 use skep_clustermesh_types::{Kind, keys};
 use tokio::time::sleep;
 

@@ -5,13 +5,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use skep_clustermesh::testing::FakeCluster;
+use skep_clustermesh_mesh::testing::FakeCluster;
 use skep_clustermesh_types::{
     BackendZone, Capabilities, ClusterEndpointSlice, Endpoint, EndpointPort, EndpointSlicesExportMode,
     ForZone, Kind, SERVICE_NAME_LABEL, ServicePort, TextEntry,
 };
-use skep_kvstore::memory::Memory;
-use skep_kvstore::testing::FaultyBackend;
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::testing::FaultyBackend;
 use skep_loadbalancer_model::{BackendParams, FrontendKind, FrontendParams, Service, ServiceName, Source};
 use tokio::time::sleep;
 
@@ -171,9 +171,9 @@ async fn services_are_withdrawn_from_a_cluster_that_is_away_for_too_long_but_nod
     eventually("they are withdrawn", || world.backends().is_empty()).await;
     assert_eq!(world.nodes.names(), ["alder/n1"]);
     let revocations = || {
-        let metrics = skep_metrics::MetricSet::metrics(&*world.metrics);
-        let registry = skep_metrics::Registry::new(metrics, &[]).expect("the names differ");
-        let text = skep_metrics::exposition(&registry);
+        let metrics = skep_base_metrics::MetricSet::metrics(&*world.metrics);
+        let registry = skep_base_metrics::Registry::new(metrics, &[]).expect("the names differ");
+        let text = skep_base_metrics::exposition(&registry);
         let line = text
             .lines()
             .find(|line| line.starts_with("cilium_clustermesh_remote_cluster_cache_revocations{"));
@@ -240,7 +240,7 @@ async fn the_load_balancer_waits_for_remote_services_but_not_for_ever() {
         world.writer.frontends().is_initialized(&txn)
     };
     let configured =
-        |directory: &std::path::Path| skep_clustermesh::testing::write_file(directory, "alder", "alder");
+        |directory: &std::path::Path| skep_clustermesh_mesh::testing::write_file(directory, "alder", "alder");
     let world = World::start_with(&["--clustermesh-sync-timeout=50s"], configured).await;
     sleep(Duration::from_secs(40)).await;
     assert!(!frontends_are_complete(&world));
@@ -422,8 +422,8 @@ async fn a_short_outage_withdraws_nothing_later() {
         assert_eq!(world.backends().len(), 1);
     }
     let line = "cilium_clustermesh_remote_cluster_cache_revocations{target_cluster=\"alder\"}";
-    let metrics = skep_metrics::MetricSet::metrics(&*world.metrics);
-    let registry = skep_metrics::Registry::new(metrics, &[]).expect("the names differ");
-    assert!(!skep_metrics::exposition(&registry).contains(line));
+    let metrics = skep_base_metrics::MetricSet::metrics(&*world.metrics);
+    let registry = skep_base_metrics::Registry::new(metrics, &[]).expect("the names differ");
+    assert!(!skep_base_metrics::exposition(&registry).contains(line));
     world.stop().await;
 }

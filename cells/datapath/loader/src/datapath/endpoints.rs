@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use parking_lot::MutexGuard;
 use skep_bpf_sys::link::{self, LinkError};
-use skep_endpoint_hooks::HookError;
+use skep_datapath_hooks::HookError;
 
 use super::{DatapathError, PacketDatapath, State, attached};
 use crate::attach::{self, Attachment, Hook, Owner, tc_hook};
@@ -139,12 +139,12 @@ impl PacketDatapath {
         }
     }
 
-    /// As [`EndpointHooks::attach`](skep_endpoint_hooks::EndpointHooks::attach).
+    /// As [`EndpointHooks::attach`](skep_datapath_hooks::EndpointHooks::attach).
     pub(crate) fn attach_to_endpoint(&self, id: u16, interface: &str) -> Result<(), HookError> {
         self.attach_program(id, interface, FROM_CONTAINER)
     }
 
-    /// As [`EndpointHooks::attach_egress`](skep_endpoint_hooks::EndpointHooks::attach_egress).
+    /// As [`EndpointHooks::attach_egress`](skep_datapath_hooks::EndpointHooks::attach_egress).
     pub(crate) fn attach_egress_to_endpoint(&self, id: u16, interface: &str) -> Result<(), HookError> {
         self.attach_program(id, interface, TO_CONTAINER)
     }
@@ -189,7 +189,7 @@ impl PacketDatapath {
         }
     }
 
-    /// As [`EndpointHooks::detach`](skep_endpoint_hooks::EndpointHooks::detach).
+    /// As [`EndpointHooks::detach`](skep_datapath_hooks::EndpointHooks::detach).
     pub(crate) fn detach_from_endpoint(&self, id: u16) -> Result<(), HookError> {
         let mut state = self.state.lock();
         let directory = Owner::Endpoint(id).links(&self.store.root());
@@ -211,7 +211,7 @@ impl PacketDatapath {
         }
     }
 
-    /// As [`EndpointHooks::detach_egress`](skep_endpoint_hooks::EndpointHooks::detach_egress).
+    /// As [`EndpointHooks::detach_egress`](skep_datapath_hooks::EndpointHooks::detach_egress).
     pub(crate) fn detach_egress_from_endpoint(&self, id: u16, interface: &str) -> Result<(), HookError> {
         let mut state = self.state.lock();
         let directory = Owner::Endpoint(id).links(&self.store.root());

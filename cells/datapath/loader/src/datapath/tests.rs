@@ -4,7 +4,7 @@
 
 use skep_bpf_maps::endpoint;
 use skep_datapath_maps::MapOwner;
-use skep_node::Vlan;
+use skep_node_local::Vlan;
 
 use super::*;
 use crate::options::tests::settings;

@@ -9,7 +9,7 @@ use skep_bpf_sys::{
     link::{InterfaceHook, has_interface_links},
     testing::{ProgramKind, program},
 };
-use skep_endpoint_hooks::HookError;
+use skep_datapath_hooks::HookError;
 
 use crate::world::*;
 

@@ -18,7 +18,7 @@ use skep_bpf_sys::{
     link::{InterfaceHook, InterfaceLinks},
     testing::{CallWatch, Calls, Watched},
 };
-use skep_endpoint_hooks::{EndpointHooks, HookError};
+use skep_datapath_hooks::{EndpointHooks, HookError};
 
 use crate::world::*;
 

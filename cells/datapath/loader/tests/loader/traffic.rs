@@ -17,7 +17,7 @@ use skep_bpf_maps::{
     testing::{Frontend, LbMaps},
 };
 use skep_bpf_sys::{MapStore, testing::Pod};
-use skep_socketlb::SocketDatapath;
+use skep_datapath_socketlb::SocketDatapath;
 
 use crate::world::*;
 

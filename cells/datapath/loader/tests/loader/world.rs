@@ -18,10 +18,10 @@ use skep_bpf_sys::{
     link::{InterfaceHook, InterfaceLinks, has_interface_links},
     testing::{Node, Pod, slowness},
 };
+use skep_datapath_hooks::EndpointHooks;
 use skep_datapath_loader::{Attachment, PacketDatapath};
-use skep_endpoint_hooks::EndpointHooks;
-use skep_node::LocalNodeStore;
-use skep_socketlb::SocketDatapath;
+use skep_datapath_socketlb::SocketDatapath;
+use skep_node_local::LocalNodeStore;
 
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -230,13 +230,13 @@ impl Agent {
         }
         let plan = Hive::new([
             statedb::cell(),
-            skep_datapath_config::cell(),
+            skep_base_settings::cell(),
             skep_datapath_maps::cell(),
-            skep_maglev::cell(),
+            skep_loadbalancer_maglev::cell(),
             skep_loadbalancer_model::cell(),
-            skep_datapath_config::node_name::cell(),
-            skep_node::cell(),
-            skep_socketlb::cell(),
+            skep_base_settings::node_name::cell(),
+            skep_node_local::cell(),
+            skep_datapath_socketlb::cell(),
             skep_datapath_loader::cell(),
             Cell::module("readiness", "Readiness").provide(readiness),
         ])

@@ -16,13 +16,13 @@
 //! another version, or from another process: whatever they are, decoding returns an error that says what is wrong.
 //!
 //! ```
-//! use skep_monitor_events::event::{DebugMsg, Event};
+//! use skep_datapath_monitor_events::event::{DebugMsg, Event};
 //!
 //! let message = DebugMsg { subtype: 15, source: 812, hash: 0x5b1e, args: [0, 0, 0] };
 //! let bytes = message.to_bytes();
 //! let Event::Debug(same) = Event::decode(&bytes)? else { unreachable!() };
 //! assert_eq!(same.text(&|_| None), "CT verdict: New, revnat=0");
-//! # Ok::<(), skep_monitor_events::event::DecodeError>(())
+//! # Ok::<(), skep_datapath_monitor_events::event::DecodeError>(())
 //! ```
 
 pub mod access_log;

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use hive::{Cfg, config::Faults};
-use skep_limiter::{Limiter, LimiterMetrics, NoRecorder, Parameters, Recorder};
+use skep_base_limiter::{Limiter, LimiterMetrics, NoRecorder, Parameters, Recorder};
 
 /// The setting that errors name.
 const SETTING: &str = "api-rate-limit";

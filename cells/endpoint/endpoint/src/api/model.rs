@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use skep_api_types::{
+use skep_base_api_types::{
     Endpoint as Model, EndpointAddressing, EndpointHealth, EndpointIdentifiers, EndpointNetworking,
     EndpointPolicy, EndpointPolicyStatus, EndpointStatus, Identity, LabelConfigurationStatus,
 };

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, str::FromStr};
 
 use serde::de::DeserializeOwned;
-use skep_api_types::EndpointChangeRequest;
+use skep_base_api_types::EndpointChangeRequest;
 use skep_identity::{Label, LabelSource, Labels};
 
 use super::ApiError;

@@ -5,8 +5,8 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use skep_limiter::LimiterMetrics;
-use skep_metrics::{MetricSet as _, Registry, exposition};
+use skep_base_limiter::LimiterMetrics;
+use skep_base_metrics::{MetricSet as _, Registry, exposition};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::UnixStream,
@@ -27,8 +27,8 @@ async fn start_with(limits: &[(&str, &str)]) -> Bench {
         api_rate_limit: limits.collect(),
     };
     let bench = Bench::start(vec![
-        skep_api::cell(),
-        skep_limiter::cell(),
+        skep_base_api::cell(),
+        skep_base_limiter::cell(),
         super::cell().config_value(config),
         skep_identity_cache::cell(),
         skep_identity_cache::api::cell(),

@@ -5,19 +5,19 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use hive::{Cell, Hive, Running, Settings};
+use skep_base_settings::NodeName;
 use skep_bpf_maps::{
     endpoint::{LXC, LxcKey, lxc_flags},
     node::IPCACHE,
     text::Text as _,
 };
-use skep_datapath_config::NodeName;
-use skep_datapath_maps::Maps;
-use skep_endpoint_hooks::{
+use skep_datapath_hooks::{
     EndpointFlows, EndpointHooks,
     testing::{FakeFlows, FakeHooks},
 };
+use skep_datapath_maps::Maps;
 use skep_identity::NumericIdentity;
-use skep_node::{LocalNodeStore, NodeAddress};
+use skep_node_local::{LocalNodeStore, NodeAddress};
 use statedb::{Db, Obj, RwTable, Table};
 use tempfile::TempDir;
 
@@ -125,10 +125,10 @@ impl Bench {
         let has_api = !more.is_empty();
         let cells = [
             statedb::cell(),
-            skep_datapath_config::cell(),
+            skep_base_settings::cell(),
             skep_datapath_maps::in_memory_cell(),
             skep_ipcache::cell(),
-            skep_node::cells::local_node(),
+            skep_node_local::cells::local_node(),
             crate::cell(),
             fakes,
         ];

@@ -26,8 +26,8 @@ use skep_bpf_sys::{
     map::{Fate, FaultyMap},
     route::RouteError,
 };
+use skep_datapath_hooks::{EndpointHooks, HookError, testing::FakeHooks};
 use skep_datapath_maps::Maps;
-use skep_endpoint_hooks::{EndpointHooks, HookError, testing::FakeHooks};
 use skep_identity::NumericIdentity;
 use statedb::{
     Db, Obj, RwTable,

@@ -13,6 +13,7 @@ use std::{
 
 use hive::{Cell, Cfg, Hive, Running, Settings};
 use parking_lot::Mutex;
+use skep_base_settings::AttachConfig;
 use skep_bpf_maps::policy::{POLICY_STATS, PolicyStats};
 use skep_bpf_programs::{NodeOptions, PacketOptions, Packets};
 use skep_bpf_sys::{
@@ -21,12 +22,11 @@ use skep_bpf_sys::{
     map::cpu_values,
     testing::Node,
 };
-use skep_datapath_config::AttachConfig;
+use skep_datapath_hooks::{EndpointHooks, HookError};
 use skep_datapath_maps::Maps;
 use skep_endpoint::{EndpointSpec, Endpoints, Identifier};
-use skep_endpoint_hooks::{EndpointHooks, HookError};
 use skep_identity::NumericIdentity;
-use skep_node::NodeAddress;
+use skep_node_local::NodeAddress;
 use statedb::{Db, RwTable, Table};
 
 use super::node::Outcome;
@@ -149,7 +149,7 @@ pub(super) async fn start(node: &Node) -> Outcome<Agent> {
 pub(super) async fn start_with(node: &Node, settings: &[&str]) -> Outcome<Agent> {
     let cells = [
         statedb::cell(),
-        skep_datapath_config::cell(),
+        skep_base_settings::cell(),
         skep_datapath_maps::cell(),
         skep_ipcache::cell(),
         skep_endpoint::cell(),

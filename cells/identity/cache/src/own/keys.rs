@@ -8,7 +8,7 @@ use std::time::Duration;
 use hive::JobCtx;
 use skep_identity::NumericIdentity;
 use skep_identity_kvstore::{IdentityDecoder, IdentityKeys, IdentityLabels};
-use skep_kvstore::Client;
+use skep_kvstore_client::Client;
 use skep_kvstore_store::{Observer, WatchStore, WatchStoreOptions, WatchStoreStatus};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 

@@ -11,9 +11,9 @@ use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_client::Client as KubernetesClient;
 use skep_k8s_types::Resource;
 use skep_k8s_types::slim::CiliumIdentity;
-use skep_kvstore::memory::Memory;
-use skep_kvstore::testing::{FaultyBackend, RunningClient};
-use skep_kvstore::{Client, Lifetime};
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::testing::{FaultyBackend, RunningClient};
+use skep_kvstore_client::{Client, Lifetime};
 use statedb::{Db, Table};
 
 use crate::{IdentitySource, SecurityIdentity};
@@ -32,7 +32,7 @@ impl Agent {
             Some(client) => clients.provide(move || client.clone()),
             None => clients,
         };
-        let settings = skep_datapath_config::identity::cell();
+        let settings = skep_base_settings::identity::cell();
         let hive = Hive::new([
             statedb::cell(),
             settings,
@@ -235,7 +235,7 @@ async fn without_a_store_only_reserved_identities_are_known() {
 fn an_unknown_mode_is_named() {
     let hive = Hive::new([
         statedb::cell(),
-        skep_datapath_config::identity::cell(),
+        skep_base_settings::identity::cell(),
         crate::cell(),
         crate::own::cell(),
         Cell::group([]).provide(Client::disabled),

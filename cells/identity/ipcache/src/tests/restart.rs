@@ -205,7 +205,7 @@ async fn entries_are_written_before_others_are_deleted() {
 async fn start_cell() -> (hive::Running, Writer, Arc<IpcacheMap>) {
     let cells: Vec<Cell> = vec![
         statedb::cell(),
-        skep_datapath_config::cell(),
+        skep_base_settings::cell(),
         skep_datapath_maps::in_memory_cell(),
         crate::cell(),
         Cell::module("leftover", "An entry from before a restart").run(|maps: Arc<Maps>| {

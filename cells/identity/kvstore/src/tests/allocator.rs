@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use skep_kvstore::testing::FaultyBackend;
+use skep_kvstore_client::testing::FaultyBackend;
 
 use super::*;
 use skep_kvstore_store::WatchStoreOptions;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use skep_kvstore::testing::FaultyBackend;
-use skep_kvstore::{Backend, ClientKind, ClientOptions, Lifetime, Lock};
+use skep_kvstore_client::testing::FaultyBackend;
+use skep_kvstore_client::{Backend, ClientKind, ClientOptions, Lifetime, Lock};
 
 use super::*;
 use skep_kvstore_store::testing::{delete, put};
@@ -210,7 +210,7 @@ async fn a_list_that_fails_keeps_the_marks() {
     let faulty = FaultyBackend::new(Arc::new(store.clone()));
     let client = RunningClient::new(
         Arc::clone(&faulty) as Arc<dyn Backend>,
-        skep_kvstore::testing::options(ClientKind::Full),
+        skep_kvstore_client::testing::options(ClientKind::Full),
     );
     let mut gc = gc(&client);
     put(&client, &format!("{BASE}id/459001"), "k8s:app=cart;").await;

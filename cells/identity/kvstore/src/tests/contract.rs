@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::future::join_all;
-use skep_kvstore::Backend;
-use skep_kvstore::testing::PATIENCE;
+use skep_kvstore_client::Backend;
+use skep_kvstore_client::testing::PATIENCE;
 use skep_kvstore_etcd::testing::EtcdServer;
 
 use super::*;
@@ -31,7 +31,7 @@ async fn list(client: &Client, prefix: &str) -> BTreeMap<String, String> {
         .list(&format!("{BASE}{prefix}"))
         .await
         .expect("it is listed");
-    let text = |item: skep_kvstore::KeyValue| {
+    let text = |item: skep_kvstore_client::KeyValue| {
         let value = String::from_utf8_lossy(&item.value).into_owned();
         (item.key[BASE.len() + prefix.len()..].to_owned(), value)
     };

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
-use skep_kvstore::testing::{FaultyBackend, options};
-use skep_kvstore::{Backend, ClientKind};
+use skep_kvstore_client::testing::{FaultyBackend, options};
+use skep_kvstore_client::{Backend, ClientKind};
 
 use super::*;
 

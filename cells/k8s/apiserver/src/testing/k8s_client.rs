@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hive::{Cell, Hive, Member};
 use hive_script::CommandHandle;
 use hive_script::testing::{Assembling, Assembly, Setup, Suite};
-use skep_health::testing::base_cells;
+use skep_base_health::testing::base_cells;
 
 use crate::{FakeClient, FakeError, fake_client_cell, update_status_command};
 

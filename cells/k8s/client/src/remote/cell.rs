@@ -39,7 +39,7 @@ pub fn cell() -> Cell {
         .config::<Config>()
         .config::<LimitConfig>()
         .provide_private(LimitConfig::limit)
-        .provide(skep_metrics::provided::<ClientMetrics>)
+        .provide(skep_base_metrics::provided::<ClientMetrics>)
         .provide(new_client)
 }
 
@@ -49,7 +49,7 @@ pub fn operator_cell() -> Cell {
         .config::<Config>()
         .config::<OperatorLimitConfig>()
         .provide_private(OperatorLimitConfig::limit)
-        .provide(skep_metrics::provided::<ClientMetrics>)
+        .provide(skep_base_metrics::provided::<ClientMetrics>)
         .provide(new_client)
 }
 

@@ -15,7 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt};
 use parking_lot::Mutex;
-use skep_limiter::TokenBucket;
+use skep_base_limiter::TokenBucket;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tower::util::MapRequestLayer;

@@ -3,7 +3,7 @@
 //! Metrics of requests, with Cilium's names. Labels hold paths without names of objects and namespaces.
 
 use http::{Method, StatusCode, Uri};
-use skep_metrics::{CounterVec, Histogram, HistogramVec, Metrics};
+use skep_base_metrics::{CounterVec, Histogram, HistogramVec, Metrics};
 use tokio::time::Instant;
 
 use crate::error::ApiError;

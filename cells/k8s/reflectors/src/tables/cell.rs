@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use hive::{Cell, Jobs, Params};
-use skep_datapath_config::NodeName;
+use skep_base_settings::NodeName;
 use skep_k8s_client::{Api, Client};
 use skep_k8s_types::selector::FieldSelector;
 use skep_k8s_types::slim::{Namespace, Pod};

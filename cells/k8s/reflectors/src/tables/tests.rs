@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use hive::{Cell, Hive};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
-use skep_datapath_config::NodeName;
+use skep_base_settings::NodeName;
 use skep_k8s_client::{ApiError, Client, DisabledClient, ListOptions, RawPage, RawWatch, WatchOptions};
 use skep_k8s_types::slim::{Namespace, Pod};
 use skep_k8s_types::{Kind, RawObject};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hive::{Hive, testing};
-use skep_metrics::{MetricSet, Registry, exposition};
+use skep_base_metrics::{MetricSet, Registry, exposition};
 
 use super::*;
 use crate::backend::Backend;
@@ -11,10 +11,15 @@ use crate::keys;
 use crate::types::{Key, Lifetime};
 
 fn hive() -> Hive {
-    Hive::new([memory(), metrics(), skep_limiter::cell(), heartbeat_updater()])
-        .root::<Client>()
-        .root::<Memory>()
-        .root::<Arc<KvstoreMetrics>>()
+    Hive::new([
+        memory(),
+        metrics(),
+        skep_base_limiter::cell(),
+        heartbeat_updater(),
+    ])
+    .root::<Client>()
+    .root::<Memory>()
+    .root::<Arc<KvstoreMetrics>>()
 }
 
 fn stored(store: &Memory) -> Vec<Key> {
@@ -73,7 +78,7 @@ async fn the_heartbeat_is_written_at_once_each_minute_and_when_its_lease_ends() 
 
 #[tokio::test(start_paused = true)]
 async fn the_limits_of_a_client_are_shown() {
-    let limiters = Arc::new(skep_limiter::LimiterMetrics::default());
+    let limiters = Arc::new(skep_base_limiter::LimiterMetrics::default());
     let metrics = Arc::new(KvstoreMetrics::new(limiters.clone()));
     let mut options = ClientOptions::new("etcd-birch", ClientKind::Mesh);
     options.rate = RateLimit {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use skep_limiter::{Limiter, Parameters, Permit, Recorder};
+use skep_base_limiter::{Limiter, Parameters, Permit, Recorder};
 
 use crate::options::RateLimit;
 

@@ -32,7 +32,7 @@ use crate::types::{KeyValue, LeaseId, Revision};
 /// method `backend(&self) -> Arc<dyn Backend>`; the store lives as long as the value.
 ///
 /// ```ignore
-/// skep_kvstore::contract_tests!(start_store);
+/// skep_kvstore_client::contract_tests!(start_store);
 /// ```
 #[macro_export]
 macro_rules! contract_tests {

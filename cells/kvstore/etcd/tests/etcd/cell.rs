@@ -5,16 +5,16 @@
 use std::time::Duration;
 
 use hive::{HealthEntry, Hive, Level, Settings, testing};
-use skep_kvstore::testing::PATIENCE;
-use skep_kvstore::{Client, Lifetime, keys};
+use skep_kvstore_client::testing::PATIENCE;
+use skep_kvstore_client::{Client, Lifetime, keys};
 use skep_kvstore_etcd::testing::EtcdServer;
 
 fn hive() -> Hive {
     Hive::new([
         skep_kvstore_etcd::cell(),
-        skep_kvstore::cell::metrics(),
-        skep_limiter::cell(),
-        skep_kvstore::cell::heartbeat_updater(),
+        skep_kvstore_client::cell::metrics(),
+        skep_base_limiter::cell(),
+        skep_kvstore_client::cell::heartbeat_updater(),
     ])
     .root::<Client>()
 }
@@ -72,7 +72,9 @@ async fn the_client_connects_and_the_heartbeat_is_written() {
     testing::stop(running).await;
     let kept = server
         .backend()
-        .range(skep_kvstore::RangeRequest::new(skep_kvstore::KeyRange::key("a")))
+        .range(skep_kvstore_client::RangeRequest::new(
+            skep_kvstore_client::KeyRange::key("a"),
+        ))
         .await
         .expect("it is read");
     assert_eq!(kept.items.len(), 1, "a stop leaves the keys to their lease");

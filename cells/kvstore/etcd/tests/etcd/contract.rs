@@ -4,4 +4,4 @@
 
 use skep_kvstore_etcd::testing::EtcdServer;
 
-skep_kvstore::contract_tests!(EtcdServer::start);
+skep_kvstore_client::contract_tests!(EtcdServer::start);

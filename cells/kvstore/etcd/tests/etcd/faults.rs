@@ -5,8 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use skep_kvstore::testing::{PATIENCE, RunningClient, event_text, event_texts, next_event, options};
-use skep_kvstore::{Backend, BackendError, Client, ClientKind, ClientOptions, ConnectionError, Lifetime};
+use skep_kvstore_client::testing::{PATIENCE, RunningClient, event_text, event_texts, next_event, options};
+use skep_kvstore_client::{
+    Backend, BackendError, Client, ClientKind, ClientOptions, ConnectionError, Lifetime,
+};
 use skep_kvstore_etcd::testing::{EtcdServer, Gate, Passes};
 use skep_kvstore_etcd::{ConfigSource, Etcd, EtcdConfig, TransportOptions};
 

@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use skep_kvstore::testing::{PATIENCE, RunningClient};
-use skep_kvstore::{BackendError, Lifetime};
+use skep_kvstore_client::testing::{PATIENCE, RunningClient};
+use skep_kvstore_client::{BackendError, Lifetime};
 use skep_kvstore_etcd::testing::{Authority, EtcdServer, ServerTls};
 use skep_kvstore_etcd::{ConfigSource, Etcd, EtcdConfig, TransportOptions};
 use tempfile::TempDir;

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use skep_kvstore::{Adopted, Key, backoff};
+use skep_kvstore_client::{Adopted, Key, backoff};
 
 use super::{Canary, SyncStore};
 use crate::log::chain;

@@ -6,9 +6,9 @@ mod lag;
 
 use std::time::Duration;
 
-use skep_kvstore::LeaseId;
-use skep_kvstore::memory::Memory;
-use skep_kvstore::testing::{FaultyBackend, RunningClient, event_texts};
+use skep_kvstore_client::LeaseId;
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::testing::{FaultyBackend, RunningClient, event_texts};
 
 use super::*;
 use crate::testing::{Log, delete, end_lease, golden, item, items, memory, settle};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
-use skep_kvstore::{Error, Key, KeyChange, Lifetime, MAX_BATCH};
+use skep_kvstore_client::{Error, Key, KeyChange, Lifetime, MAX_BATCH};
 
 use super::{Canary, Item, SyncStore, SyncStoreOptions, WriteMode};
 use crate::log::chain;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use skep_kvstore::memory::Memory;
-use skep_kvstore::testing::RunningClient;
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::testing::RunningClient;
 
 use super::*;
 use crate::testing::{Log, Words, delete, memory, put, settle};

@@ -40,8 +40,8 @@ async fn start(flags: &[(&str, &str)]) -> (hive::Running, Arc<Parts>) {
     );
     let cells = [
         statedb::cell(),
-        skep_maglev::cell(),
-        skep_datapath_config::cell(),
+        skep_loadbalancer_maglev::cell(),
+        skep_base_settings::cell(),
         skep_loadbalancer_model::cell(),
         skep_datapath_maps::in_memory_cell(),
         crate::cell(),

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Member};
+use skep_base_settings::{AddressFamilies, MapConfig};
 use skep_bpf_maps::lb::{LbMapSizes, OWNER};
-use skep_datapath_config::{AddressFamilies, MapConfig};
 use skep_datapath_maps::{MapOwner, Maps};
 
 use super::LoadBalancerMaps;

@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use ipnet::IpNet;
 use skep_bpf_maps::lb::{ServiceFlags, ServiceValue};
 use skep_datapath_maps::transaction::Stage as _;
+use skep_loadbalancer_maglev::Maglev;
 use skep_loadbalancer_model::hash::HashMap;
 use skep_loadbalancer_model::types::{BackendRow, BackendSet, Change, Frontend, L3n4Addr};
-use skep_maglev::Maglev;
 use smallvec::SmallVec;
 
 use super::super::ids::Ids;

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use skep_k8s_types::slim::NodeAddressType;
 use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_model::types::{L3n4Addr, ServiceName};
-use skep_node::LocalNodeStore;
+use skep_node_local::LocalNodeStore;
 
 use super::snapshot::MapSnapshot;
 use crate::maps::LoadBalancerMaps;

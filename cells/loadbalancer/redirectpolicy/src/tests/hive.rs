@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use hive::{Cell, HealthEntry, Hive, Level, MemoryHealth, Running, Settings};
 use serde_json::{Value, json};
+use skep_base_settings::NodeName;
 use skep_bpf_maps::MapSizes;
 use skep_bpf_maps::lb::{SKIP4, SKIP6};
 use skep_bpf_sys::map::{FaultyMap, Plain};
 use skep_bpf_sys::{Map, MapSpec, MemoryMap};
-use skep_datapath_config::NodeName;
 use skep_k8s_apiserver::FakeClient;
 use skep_loadbalancer_model::{Frontend, Writer};
 use statedb::Table;
@@ -48,7 +48,7 @@ impl Fixture {
         let sink: Arc<dyn hive::HealthSink> = health.clone();
         let cells = [
             statedb::cell(),
-            skep_datapath_config::cell(),
+            skep_base_settings::cell(),
             skep_loadbalancer_model::cell(),
             skep_loadbalancer_sources::cell(),
             skep_k8s_apiserver::fake_client_cell(),

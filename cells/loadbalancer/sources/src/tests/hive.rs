@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Level, MemoryHealth, Running, Settings};
 use serde_json::{Value, json};
-use skep_datapath_config::NodeName;
+use skep_base_settings::NodeName;
 use skep_k8s_apiserver::FakeClient;
 use skep_k8s_types::slim::Labels;
 use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_model::types::{FrontendKind, FrontendParams, Service, ServiceName, Source};
-use skep_node::LocalNodeStore;
+use skep_node_local::LocalNodeStore;
 
 use super::{frontends, service_json, services, slice_json};
 
@@ -31,12 +31,12 @@ impl Fixture {
         let sink: Arc<dyn hive::HealthSink> = health.clone();
         let cells = [
             statedb::cell(),
-            skep_datapath_config::cell(),
+            skep_base_settings::cell(),
             skep_loadbalancer_model::cell(),
             crate::cell(),
             skep_k8s_apiserver::fake_client_cell(),
             skep_k8s_reflectors::tables::cell(),
-            skep_node::cells::local_node(),
+            skep_node_local::cells::local_node(),
             Cell::module("node-name", "Name of the node").provide(|| NodeName::new("here")),
             Cell::module("health", "Health").provide(move || sink.clone()),
         ];

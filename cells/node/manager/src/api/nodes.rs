@@ -14,8 +14,8 @@ use axum::response::{IntoResponse, Response};
 use hive::Member;
 use parking_lot::Mutex;
 use serde_json::json;
-use skep_api::Routes;
-use skep_api_types::{
+use skep_base_api::Routes;
+use skep_base_api_types::{
     ClusterNode, ClusterNodeStatus, NodeAddressing, NodeAddressingAddress, NodeAddressingFamily,
 };
 use statedb::{Db, Revision};

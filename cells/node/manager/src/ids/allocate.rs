@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{Job, JobCtx, Jobs, Params};
+use skep_base_settings::NodeName;
 use skep_bpf_maps::node::NODE_IDS;
-use skep_datapath_config::NodeName;
 use skep_datapath_maps::Maps;
-use skep_node::LocalNodeStore;
+use skep_node_local::LocalNodeStore;
 use statedb::reconciler::{Config, Reconciler, Status};
 use statedb::{Change, Db, InitGuard, RwTable, Snapshot, WriteTxn};
 

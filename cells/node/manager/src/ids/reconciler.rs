@@ -5,10 +5,10 @@
 use std::collections::HashSet;
 
 use hive::{Cfg, Member};
+use skep_base_settings::MapConfig;
 use skep_bpf_maps::MapSizes;
 use skep_bpf_maps::node::{NODE_IDS_MAX, NODE_IDS_OWNER, NodeIdKey, NodeIdValue};
 use skep_bpf_sys::Map;
-use skep_datapath_config::MapConfig;
 use skep_datapath_maps::MapOwner;
 use statedb::reconciler::{Ops, Round};
 use statedb::row::BoxError;

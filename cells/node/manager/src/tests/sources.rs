@@ -2,7 +2,7 @@
 
 //! What sources say about nodes, and which one counts.
 
-use skep_metrics::{MetricSet, Registry, exposition};
+use skep_base_metrics::{MetricSet, Registry, exposition};
 use statedb::Row;
 
 use super::*;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use hive::testing;
 use serde_json::json;
+use skep_base_metrics::workqueue::WorkqueueMetrics;
+use skep_base_metrics::{MetricSet, Registry, exposition};
 use skep_k8s_client::testing::{Fault, Verb};
-use skep_metrics::workqueue::WorkqueueMetrics;
-use skep_metrics::{MetricSet, Registry, exposition};
 
 use super::world::*;
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Running, Settings, testing};
 use serde_json::{Value, json};
+use skep_base_metrics::workqueue::WorkqueueMetrics;
 use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_client::Client;
 use skep_k8s_client::testing::FaultyClient;
 use skep_k8s_types::Kind;
-use skep_metrics::workqueue::WorkqueueMetrics;
 use tokio::time::{Instant, sleep};
 
 pub(super) const NAMESPACES: Kind = Kind::NAMESPACE;
@@ -93,8 +93,8 @@ impl World {
         let client: Arc<dyn Client> = self.faults.clone();
         let hive = Hive::new([
             crate::cell(),
-            skep_metrics::workqueue::cell(),
-            skep_datapath_config::cluster::cell(),
+            skep_base_metrics::workqueue::cell(),
+            skep_base_settings::cluster::cell(),
             Cell::group([])
                 .config::<skep_k8s_crds::Config>()
                 .config::<skep_identity_labels::LabelConfig>()

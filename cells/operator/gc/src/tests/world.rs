@@ -141,7 +141,7 @@ impl World {
             crate::agents::cell(),
             statedb::cell(),
             Cell::group([])
-                .config::<skep_datapath_config::identity::IdentityConfig>()
+                .config::<skep_base_settings::identity::IdentityConfig>()
                 .config::<skep_k8s_crds::Config>()
                 .config::<skep_operator_leader::Config>()
                 .provide(move || client.clone())

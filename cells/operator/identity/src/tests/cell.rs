@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Jobs, Running, Settings, testing};
 use serde_json::{Value, json};
-use skep_datapath_config::cluster::ClusterSettings;
-use skep_datapath_config::identity::IdentityConfig;
+use skep_base_settings::cluster::ClusterSettings;
+use skep_base_settings::identity::IdentityConfig;
 use skep_identity::{IdentityRange, NumericIdentity};
 use skep_identity_labels::LabelFilter;
 use skep_k8s_apiserver::testing::TestCluster;
@@ -449,7 +449,7 @@ async fn labels_that_change_make_a_new_identity() {
 async fn start_with_ids(cluster: &Cluster, size: u32) -> Running {
     let client: Arc<dyn Client> = cluster.client.clone();
     let cell = Cell::module("test", "Creates identities")
-        .provide(skep_metrics::provided::<IdentityMetrics>)
+        .provide(skep_base_metrics::provided::<IdentityMetrics>)
         .run(move |jobs: Jobs, metrics: Arc<IdentityMetrics>| {
             let (first, last) = (NumericIdentity::new(256), NumericIdentity::new(255 + size));
             let range = IdentityRange::between(first, last);

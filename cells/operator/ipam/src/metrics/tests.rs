@@ -4,8 +4,8 @@
 
 use hive::{Hive, Running, Settings};
 use serde_json::json;
+use skep_base_metrics::{Namespace, Registry, exposition};
 use skep_k8s_client::Client;
-use skep_metrics::{Namespace, Registry, exposition};
 
 use super::*;
 use crate::world::World;
@@ -14,7 +14,7 @@ async fn start(server: &Arc<World>, args: &[&str]) -> Running {
     let client = server.client.clone();
     let client =
         Cell::module("test-client", "A client").provide(move || -> Arc<dyn Client> { client.clone() });
-    let metrics = skep_metrics::cell_in(Namespace::OPERATOR);
+    let metrics = skep_base_metrics::cell_in(Namespace::OPERATOR);
     let hive = Hive::new([crate::cell(), cell(), metrics, client]).root::<Arc<Registry>>();
     hive::testing::start_with(hive, Settings::new().args(args.iter().copied())).await
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use hive::{Running, testing};
 use serde_json::json;
+use skep_base_metrics::{MetricSet, Namespace, Registry, exposition};
 use skep_k8s_types::Kind;
-use skep_metrics::{MetricSet, Namespace, Registry, exposition};
 
 use super::world::{World, seconds};
 use crate::double_write::{DoubleWriteMetrics, cell};

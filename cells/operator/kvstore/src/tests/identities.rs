@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use hive::{Level, testing};
-use skep_metrics::{MetricSet, Namespace, Registry, exposition};
+use skep_base_metrics::{MetricSet, Namespace, Registry, exposition};
 use skep_operator_gc::identities::IdentityMetrics;
 
 use super::world::{World, seconds, wait_health};

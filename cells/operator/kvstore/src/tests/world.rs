@@ -10,9 +10,9 @@ use hive::{Cell, Hive, Level, Running, Settings, testing};
 use serde_json::json;
 use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_types::Kind;
-use skep_kvstore::memory::Memory;
-use skep_kvstore::testing::{FaultyBackend, RunningClient, options};
-use skep_kvstore::{Client, ClientKind, Lifetime};
+use skep_kvstore_client::memory::Memory;
+use skep_kvstore_client::testing::{FaultyBackend, RunningClient, options};
+use skep_kvstore_client::{Client, ClientKind, Lifetime};
 
 pub(crate) static PODS: Kind = Kind::POD;
 pub(crate) static CILIUM_NODES: Kind = Kind::new("cilium.io", "v2", "CiliumNode", "ciliumnodes", false);
@@ -99,10 +99,10 @@ impl World {
         let (kubernetes, client): (_, Client) = (self.cluster.client().clone(), self.client.clone());
         let hive = Hive::new([
             cell,
-            skep_datapath_config::cluster::cell(),
+            skep_base_settings::cluster::cell(),
             skep_operator_gc::tables::cell(),
             skep_operator_gc::agents::cell(),
-            skep_datapath_config::identity::cell(),
+            skep_base_settings::identity::cell(),
             skep_operator_gc::identities::cell(),
             skep_operator_gc::identities::objects_cell(),
             statedb::cell(),

@@ -70,7 +70,7 @@ impl Cluster {
         let surroundings = Cell::module("test", "Client").provide(move || client.clone());
         let hive = Hive::new([
             surroundings,
-            skep_datapath_config::service_ipam_cell(),
+            skep_base_settings::service_ipam_cell(),
             crate::cell(),
         ]);
         hive::testing::start_with(hive, Settings::new().args(flags.iter().copied())).await

@@ -13,7 +13,7 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use hive::Health;
 use jiff::Timestamp;
-use skep_clustermesh::ClusterMesh;
+use skep_clustermesh_mesh::ClusterMesh;
 use skep_clustermesh_types::Kind;
 use skep_k8s_client::{Api, Backoff, Client, WatcherEvent, watcher};
 use skep_k8s_types::slim::Namespace;

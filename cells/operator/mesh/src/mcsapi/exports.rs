@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use skep_clustermesh::{ClusterMesh, ValueObserver};
+use skep_clustermesh_mesh::{ClusterMesh, ValueObserver};
 use skep_clustermesh_types::{ClusterName, RemoteInfo, ServiceExport};
 use skep_k8s_types::ObjectKey;
 use skep_k8s_types::slim::Str;
-use skep_kvstore::Key;
+use skep_kvstore_client::Key;
 use tokio::sync::Notify;
 
 /// The exports of all remote clusters, as their stores hold them.

@@ -2,9 +2,9 @@
 
 //! Metrics, with Cilium's names.
 
+use skep_base_metrics::{GaugeVec, Metrics};
 use skep_k8s_crds::shared::{Condition, ConditionStatus};
 use skep_k8s_types::ObjectKey;
-use skep_metrics::{GaugeVec, Metrics};
 
 use super::state::State;
 
@@ -65,9 +65,10 @@ fn update_conditions(gauge: &GaugeVec, key: &ObjectKey, conditions: Option<&Vec<
 impl McsApiMetrics {
     /// All series, as Prometheus reads them.
     pub(crate) fn text(&self) -> String {
-        let metrics = skep_metrics::MetricSet::metrics(self);
-        let registry = skep_metrics::Registry::in_namespace(skep_metrics::Namespace::OPERATOR, metrics, &[]);
-        skep_metrics::exposition(&registry.expect("names are unique"))
+        let metrics = skep_base_metrics::MetricSet::metrics(self);
+        let registry =
+            skep_base_metrics::Registry::in_namespace(skep_base_metrics::Namespace::OPERATOR, metrics, &[]);
+        skep_base_metrics::exposition(&registry.expect("names are unique"))
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use hive::Health;
-use skep_clustermesh::ClusterMesh;
+use skep_clustermesh_mesh::ClusterMesh;
 use skep_clustermesh_types::{Kind, SERVICE_NAME_LABEL};
 use skep_k8s_client::{
     Api, ApiError, Backoff, Client, DeleteOptions, Preconditions, Subresource, WatcherEvent, WriteOptions,

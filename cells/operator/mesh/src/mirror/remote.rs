@@ -7,13 +7,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use skep_clustermesh::{ClusterMesh, ValueObserver};
+use skep_clustermesh_mesh::{ClusterMesh, ValueObserver};
 use skep_clustermesh_types::{
     Capabilities, ClusterEndpointSlice, ClusterName, ClusterService, Kind, RemoteInfo, ServiceMode,
 };
 use skep_k8s_types::ObjectKey;
 use skep_k8s_types::slim::Str;
-use skep_kvstore::Key;
+use skep_kvstore_client::Key;
 use tokio::sync::Notify;
 
 use super::object::Port;

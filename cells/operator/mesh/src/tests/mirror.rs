@@ -3,11 +3,11 @@
 //! Mirrored EndpointSlices against an API server and remote clusters in memory.
 
 use serde_json::{Value, json};
-use skep_clustermesh::testing::FakeCluster;
+use skep_base_metrics::{MetricSet, Registry, exposition};
+use skep_clustermesh_mesh::testing::FakeCluster;
 use skep_clustermesh_types::{
     ClusterEndpointSlice, Conditions, Endpoint, EndpointPort, Kind as Values, TextEntry, keys,
 };
-use skep_metrics::{MetricSet, Registry, exposition};
 
 use super::world::{World, capabilities, denied, faults, services, slices};
 

@@ -10,8 +10,9 @@ use async_trait::async_trait;
 use hive::{Cell, Hive, Running, Settings};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use skep_clustermesh::Connector;
-use skep_clustermesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
+use skep_base_metrics::workqueue::WorkqueueMetrics;
+use skep_clustermesh_mesh::Connector;
+use skep_clustermesh_mesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
 use skep_clustermesh_types::{Capabilities, Kind as Values, ServiceExport};
 use skep_k8s_apiserver::testing::api_server;
 use skep_k8s_apiserver::{ApiServer, Gvr, in_process_client};
@@ -21,8 +22,7 @@ use skep_k8s_client::{
 };
 use skep_k8s_crds::definitions;
 use skep_k8s_types::{Kind, RawObject};
-use skep_kvstore::Backend;
-use skep_metrics::workqueue::WorkqueueMetrics;
+use skep_kvstore_client::Backend;
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -250,10 +250,10 @@ impl World {
             .config::<skep_clustermesh_types::ServiceSettings>();
         Hive::new([
             surroundings,
-            skep_datapath_config::cluster::cell(),
+            skep_base_settings::cluster::cell(),
             skep_kvstore_etcd::cell(),
-            skep_clustermesh::operator_cell(),
-            skep_metrics::workqueue::cell(),
+            skep_clustermesh_mesh::operator_cell(),
+            skep_base_metrics::workqueue::cell(),
             crate::mcsapi::cell(),
             crate::mirror::cell(),
         ])

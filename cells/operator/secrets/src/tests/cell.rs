@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Running, Settings, testing};
 use serde_json::{Value, json};
+use skep_base_metrics::workqueue::WorkqueueMetrics;
+use skep_base_metrics::{MetricSet, Registry, exposition};
 use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_client::Client;
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_crds::definitions;
 use skep_k8s_types::Kind;
-use skep_metrics::workqueue::WorkqueueMetrics;
-use skep_metrics::{MetricSet, Registry, exposition};
 
 use crate::{OWNER_NAME, OWNER_NAMESPACE};
 
@@ -54,7 +54,7 @@ impl Cluster {
         let client: Arc<dyn Client> = self.client.clone();
         let client = Cell::module("test", "Client").provide(move || client.clone());
         let settings = Settings::new().args(["--enable-policy-secrets-sync"]);
-        let hive = Hive::new([crate::cell(), skep_metrics::workqueue::cell(), client]);
+        let hive = Hive::new([crate::cell(), skep_base_metrics::workqueue::cell(), client]);
         testing::start_with(hive.root::<Arc<WorkqueueMetrics>>(), settings).await
     }
 

@@ -3,7 +3,7 @@
 //! Requests as Prometheus reads them.
 
 use hive::{Hive, Settings as Flags};
-use skep_metrics::{Registry, exposition};
+use skep_base_metrics::{Registry, exposition};
 
 use super::*;
 use crate::ListOptions;
@@ -12,7 +12,7 @@ use crate::ListOptions;
 async fn requests_are_counted_and_measured_without_names() {
     let server = Server::start().await;
     let flags = Flags::new().flag("k8s-api-server-urls", server.url.clone());
-    let hive = Hive::new([crate::remote::cell(), skep_metrics::cell()])
+    let hive = Hive::new([crate::remote::cell(), skep_base_metrics::cell()])
         .root::<Arc<dyn Client>>()
         .root::<Arc<Registry>>();
     let running = hive::testing::start_with(hive, flags).await;
@@ -79,7 +79,7 @@ async fn waiting_for_the_rate_limit_is_measured() {
         client.admit(&http::Method::GET, "/api/v1/nodes/n1?x=y").await;
     }
 
-    let registry = Registry::new(skep_metrics::MetricSet::metrics(&*metrics), &[]).unwrap();
+    let registry = Registry::new(skep_base_metrics::MetricSet::metrics(&*metrics), &[]).unwrap();
     let text = exposition(&registry);
     let series = "cilium_k8s_client_rate_limiter_duration_seconds";
     let labels = "method=\"GET\",path=\"/api/v1/nodes/{name}\"";

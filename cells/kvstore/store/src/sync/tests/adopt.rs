@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use skep_kvstore::Lifetime;
+use skep_kvstore_client::Lifetime;
 
 use super::*;
 
@@ -79,7 +79,7 @@ async fn a_store_that_is_restored_gets_what_it_misses_and_loses_what_came_back()
             tokio::time::sleep(Duration::from_secs(60)).await;
             if !is_adopting {
                 // A store that does not look for former keys leaves them to their lease.
-                tokio::time::sleep(skep_kvstore::LEASE_TTL).await;
+                tokio::time::sleep(skep_kvstore_client::LEASE_TTL).await;
             }
             assert_eq!(items(&memory, PREFIX), right, "adopts: {is_adopting}");
             assert!(item(&memory, CANARY).is_some());
@@ -122,7 +122,7 @@ async fn keys_that_were_adopted_outlive_the_former_lease() {
     nodes.upsert("alder/a", "1");
     nodes.set_synced();
 
-    during(&nodes, tokio::time::sleep(skep_kvstore::LEASE_TTL * 3)).await;
+    during(&nodes, tokio::time::sleep(skep_kvstore_client::LEASE_TTL * 3)).await;
 
     assert_eq!(items(&memory, PREFIX), ["cilium/state/nodes/v1/alder/a=1"]);
     assert_eq!(version(&memory, "alder/a"), 1);
