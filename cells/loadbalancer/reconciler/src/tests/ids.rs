@@ -90,6 +90,8 @@ struct World {
     ops: Ops,
     /// Pods by address, and what they serve.
     pods: BTreeMap<u8, (u32, BTreeSet<u8>)>,
+    /// Those of the last round.
+    reconciled: BTreeMap<u8, (u32, BTreeSet<u8>)>,
     frontends: BTreeMap<u8, u8>,
     rows: HashMap<(u8, u8), BackendRow>,
     flows: BTreeMap<(u8, u8), Flow>,
@@ -134,6 +136,7 @@ impl World {
             maps,
             conntrack,
             pods: BTreeMap::new(),
+            reconciled: BTreeMap::new(),
             frontends: BTreeMap::new(),
             rows: HashMap::default(),
             flows: BTreeMap::new(),
@@ -143,9 +146,13 @@ impl World {
         }
     }
 
+    /// A service that has an address before and after a round has the same pod there, as far as anyone can tell.
     fn new_pod(&mut self, address: u8, service: u8) {
+        let known = self.reconciled.get(&address);
+        let known = known.filter(|(_, serves)| serves.contains(&service));
+        let pod = known.map_or(self.next_pod, |(pod, _)| *pod);
         self.next_pod += 1;
-        self.pods.insert(address, (self.next_pod, [service].into()));
+        self.pods.insert(address, (pod, [service].into()));
     }
 
     fn change(&mut self, change: &Change) {
@@ -184,6 +191,34 @@ impl World {
         });
     }
 
+    /// Addresses of the endpoints of each frontend.
+    fn endpoints(&self) -> BTreeMap<u8, BTreeSet<u8>> {
+        let of = |service: &u8| {
+            let pods = self
+                .pods
+                .iter()
+                .filter(|(_, (_, serves))| serves.contains(service));
+            pods.map(|(address, _)| *address).collect()
+        };
+        self.frontends
+            .iter()
+            .map(|(at, service)| (*at, of(service)))
+            .collect()
+    }
+
+    /// Maps do not name services: after a restart, a frontend with one of its endpoints counts as that of the same service,
+    /// and keeps its flows.
+    fn expect_shared(&mut self, before: &BTreeMap<u8, BTreeSet<u8>>) {
+        let now = self.endpoints();
+        for ((_, at), flow) in &mut self.answers {
+            if let (Some(before), Some(now)) = (before.get(at), now.get(at))
+                && !before.is_disjoint(now)
+            {
+                flow.service = self.frontends[at];
+            }
+        }
+    }
+
     fn wanted(&mut self) -> Vec<Frontend> {
         let mut all = Vec::new();
         for (at, service) in &self.frontends {
@@ -210,6 +245,7 @@ impl World {
 
     /// One round, and more of them while there is no id: then conntrack forgets flows that are over.
     fn reconcile(&mut self) {
+        self.reconciled = self.pods.clone();
         let wanted = self.wanted();
         let gone: Vec<L3n4Addr> = self
             .known
@@ -351,7 +387,9 @@ proptest! {
                     world.collect();
                 }
                 Step::Restart(changes, size) => {
+                    let before: BTreeMap<u8, BTreeSet<u8>> = world.endpoints();
                     changes.iter().for_each(|change| world.change(change));
+                    world.expect_shared(&before);
                     world.restart(*size);
                 }
             }
