@@ -13,6 +13,7 @@
 #include "lb/affinity.h"
 #include "lb/backend.h"
 #include "lb/health.h"
+#include "lb/ids.h"
 #include "lb/maglev.h"
 #include "lb/reverse_nat.h"
 #include "lb/reverse_sk.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `skep_lb_ids`: how far ids were allocated, for the next start of the agent. Programs do not read it.
+//! `skep_lb_ids`: how far ids were allocated, for the next start of the agent. Programs do not read it. C twin:
+//! `bpf/include/lb/ids.h`.
 
 use std::mem::size_of;
 
@@ -25,7 +26,7 @@ pub struct IdMark {
     pub has_wrapped: u32,
 }
 const _: () = assert!(size_of::<IdMark>() == 8);
-layout!(IdMark);
+layout!(IdMark = "lb_id_mark" { next, has_wrapped });
 
 /// `skep_lb_ids`.
 pub static ID_MARKS: MapFamily<u32, IdMark> =
