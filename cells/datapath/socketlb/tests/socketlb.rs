@@ -455,7 +455,7 @@ fn programs_are_switched_to_replaced_maps_when_those_are_filled() {
         assert_eq!(node.attached("cil_sock4_connect"), before);
 
         let maps = node.maps(&running)?;
-        assert!(maps.services4.entries()?.is_empty());
+        assert!(!maps.services4.entries()?.is_empty(), "entries go over");
         maps.upsert(&service)?;
         filled.0.notify_one();
         let deadline = Instant::now() + PATIENCE;

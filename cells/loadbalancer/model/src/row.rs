@@ -8,10 +8,10 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
-use hive_script::text::{format_duration, human_duration_nanos};
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
+use skep_duration::{format_duration, human_duration_nanos};
 use statedb::Row;
 use statedb::reconciler::Status;
 use statedb::row::{self, BoxError};
