@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Echo messages in fragments: the first one has type and id, which later ones need. They are
- * remembered when the program is done with the first one and lets it go on, so that nobody fills
+ * remembered when the program is done with the first one and lets it go on, so that no sender fills
  * the map with messages that are dropped.
  */
 #ifndef PACKET_ECHO_H

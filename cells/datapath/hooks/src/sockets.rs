@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What socket load balancing asks of, and is told by, other cells.
+//! Traits between socket load balancing and other cells.
 
 use std::{future::Future, net::SocketAddr, path::PathBuf, pin::Pin};
 

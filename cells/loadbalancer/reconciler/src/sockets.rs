@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: what socket load balancing is told: when the maps are filled, and which backends are gone.
+//! Cell: reports to socket load balancing when the maps are filled, and which backends are gone.
 //! Requires: [`InitWait`], `Table<Backend>`, [`Db`], `Arc<dyn SocketTermination>`. Provides: `Arc<dyn MapsWritten>`.
 
 use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};

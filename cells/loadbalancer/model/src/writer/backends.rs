@@ -166,7 +166,7 @@ impl Writer {
         changed
     }
 
-    /// Removes the claims of a source to backends that `is_gone` matches, and backends that nobody claims then.
+    /// Removes the claims of a source to backends that `is_gone` matches, and backends without a claim then.
     fn drop_backends(
         &self,
         txn: &mut WriteTxn,
