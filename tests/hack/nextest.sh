@@ -10,7 +10,8 @@ fi
 status=0
 # Many tests wait more than they compute, for the kernel above all: each link at an interface is a grace period of RCU.
 cargo nextest run --no-fail-fast --test-threads "${NEXTEST_TEST_THREADS:-$((2 * $(nproc)))}" "$@" || status=$?
-report="${CARGO_TARGET_DIR:-target}/nextest/default/junit.xml"
+# In the workspace, wherever the target folder is.
+report=target/nextest/default/junit.xml
 if [ -f "$report" ]; then
 	echo "Slowest tests, in seconds:"
 	sed -n 's/.*<testcase name="\([^"]*\)" classname="\([^"]*\)".* time="\([0-9.]*\)".*/\3 \2 \1/p' "$report" |
