@@ -21,6 +21,8 @@ use crate::store::{Change, Store};
 
 /// Most faults that health names.
 const NAMED: usize = 10;
+/// Time between two reports of health while keys are reconciled: a report looks at all of them.
+const REPORT: Duration = Duration::from_secs(1);
 /// Keys that are reconciled at the same time, unless set otherwise.
 const CONCURRENCY: usize = 4;
 
@@ -137,6 +139,7 @@ impl<R: Reconciler> Controller<R> {
     pub async fn run(mut self, health: &Health) {
         let mut running: FuturesUnordered<BoxFuture<'static, Done<R>>> = FuturesUnordered::new();
         let mut resync = self.next_resync();
+        let mut reported: Option<Instant> = None;
         loop {
             let is_listed = self.is_listed();
             let has_room = is_listed && running.len() < self.concurrency;
@@ -169,7 +172,10 @@ impl<R: Reconciler> Controller<R> {
                     }
                 }
             }
-            self.report(health);
+            if running.is_empty() || reported.is_none_or(|at| at.elapsed() >= REPORT) {
+                self.report(health);
+                reported = Some(Instant::now());
+            }
         }
     }
 
