@@ -22,6 +22,8 @@
 //! **Constructors are plain functions.** Parameters are dependencies, the result is what is offered. A cell
 //! lists them; [`Params`](derive@Params) gathers parameters when there are many. `src/main.rs`:
 //!
+
+#![warn(missing_docs)]
 #![cfg_attr(feature = "run", doc = "```no_run")]
 #![cfg_attr(not(feature = "run"), doc = "```ignore")]
 //! use hive::{Cell, Cfg, Health, HookCtx, Job, JobCtx, Jobs, Lifecycle, Params, Program, SpawnError};

@@ -50,7 +50,6 @@ fn set_name(node: LocalNodeStore, settings: Cfg<ClusterSettings>) -> Result<(), 
     node.update(|node| node.cluster = name.as_str().into())
 }
 
-/// Status of the cluster mesh.
 fn status() -> Cell {
     Cell::module("clustermesh-status", "Status of the cluster mesh").provide(clusters)
 }

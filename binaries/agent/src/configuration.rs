@@ -22,7 +22,6 @@ hive::catalogue!(cell);
 /// How long an answer waits for the devices of the node, which the MTU depends on.
 const DEVICES: Duration = Duration::from_secs(5);
 
-/// The configuration, for the API.
 pub(crate) fn cell() -> Cell {
     Cell::module("agent-configuration", "The configuration in force").provide(routes)
 }

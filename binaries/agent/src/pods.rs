@@ -7,7 +7,6 @@ use std::{path::PathBuf, sync::Arc};
 use hive::Cell;
 use skep_datapath_hooks::PodNetworks;
 
-/// Where runtimes pin namespaces.
 const FOLDERS: [&str; 2] = ["/var/run/netns", "/var/run/docker/netns"];
 
 struct PinnedNetworks;

@@ -17,7 +17,6 @@ pub(crate) fn parse(text: &str) -> Result<String, String> {
     }
 }
 
-/// Addresses and networks in columns.
 pub(crate) fn list(entries: &[IpListEntry], is_verbose: bool) -> String {
     if !is_verbose {
         let mut table = print::Table::new(["IP", "IDENTITY", "SOURCE"]);

@@ -25,7 +25,6 @@ pub(crate) enum AgentError {
     /// No agent listens; is it running, and is the socket path right?
     #[error("cannot reach the agent at {} (is it running? see --host)", socket.display())]
     Unreachable {
-        /// Path of its socket.
         socket: PathBuf,
         /// The error of the system call.
         #[source]
@@ -35,16 +34,10 @@ pub(crate) enum AgentError {
     #[error(
         "`{host}` is no unix socket: the agent is reached at a path such as unix:///var/run/cilium/cilium.sock"
     )]
-    Scheme {
-        /// The value.
-        host: String,
-    },
-    /// The connection broke.
+    Scheme { host: String },
     #[error("connection to the agent broke at {path}")]
     Http {
-        /// Path of the request.
         path: String,
-        /// The error.
         #[source]
         cause: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -54,11 +47,8 @@ pub(crate) enum AgentError {
     /// The agent answered with an error.
     #[error("the agent answered {status} to {path}: {text}")]
     Refused {
-        /// HTTP status.
         status: StatusCode,
-        /// Path of the request.
         path: String,
-        /// Body of the answer.
         text: String,
     },
 }
@@ -71,9 +61,6 @@ pub(crate) struct Agent {
 
 impl Agent {
     /// The agent listening on `socket`; `unix://` in front of the path is accepted.
-    ///
-    /// # Errors
-    /// When it is the address of something else.
     pub(crate) fn at(socket: &str) -> Result<Self, AgentError> {
         let path = socket.strip_prefix("unix://").unwrap_or(socket);
         if path.contains("://") {
@@ -249,7 +236,6 @@ impl Agent {
     }
 }
 
-/// A request to the API.
 struct Call<'a> {
     method: Method,
     path: String,

@@ -204,7 +204,6 @@ pub(crate) fn unmasqueraded(pinned: &Pinned, format: Format) -> Result<String, M
     Ok(print::table(&["IP PREFIX/ADDRESS"], rows))
 }
 
-/// A counter of programs.
 #[derive(Debug, Serialize)]
 struct Counter {
     reason: u8,
@@ -274,7 +273,6 @@ fn endpoint(text: &str) -> Result<u16, String> {
         .ok_or_else(|| "neither the id of an endpoint nor a map of a policy".to_owned())
 }
 
-/// An entry of a policy.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Rule {

@@ -49,7 +49,6 @@ fn name(text: &str) -> Result<String, String> {
     }
 }
 
-/// Runs a command.
 pub(crate) fn run(
     agent: &Agent,
     command: &EndpointCommand,

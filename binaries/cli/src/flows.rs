@@ -24,13 +24,11 @@ pub(crate) use self::{
 /// Why flows were not printed or deleted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FlowsError {
-    /// A map cannot be read.
     #[error(transparent)]
     Maps(#[from] MapsError),
     /// Entries were not deleted, or not all.
     #[error(transparent)]
     Collect(#[from] skep_bpf_maps::collect::CollectError),
-    /// The output cannot be written.
     #[error("cannot write the entries")]
     Write(#[from] io::Error),
     /// An entry cannot be printed in this form.
@@ -45,7 +43,6 @@ pub(crate) enum FlowsError {
     /// `skep bpf endpoint list` names those there are.
     #[error("no endpoint has the id {0}")]
     NoEndpoint(u16),
-    /// Which maps are meant.
     #[error("`{0}` is neither `global`, nor the id of an endpoint, nor `cluster` and its id")]
     Which(String),
     /// The rate of the kernel's ticks is needed.

@@ -16,7 +16,6 @@ use crate::{
     print::{self, Format},
 };
 
-/// Why maps cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InventoryError {
     /// The agent answers with an error.
@@ -65,7 +64,6 @@ pub(crate) fn list(
     })
 }
 
-/// Entries of one map.
 pub(crate) fn get(
     agent: &Agent,
     pinned: &Pinned,

@@ -28,21 +28,14 @@ use skep_bpf_sys::{
 /// Why pinned maps cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MapsError {
-    /// Are you root?
     #[error(transparent)]
     Map(#[from] MapError),
     /// Has the agent run since the machine booted, and is the BPF file system at `--bpf-root`?
     #[error("no map {map} is pinned below {} (has the agent run? see `skep map list` and --bpf-root)", directory.display())]
-    NotPinned {
-        /// The map's name.
-        map: String,
-        /// Where maps are looked for.
-        directory: PathBuf,
-    },
+    NotPinned { map: String, directory: PathBuf },
     /// Is the BPF file system mounted there?
     #[error("no maps are pinned below {} (see --bpf-root)", directory.display())]
     Directory {
-        /// Where maps are looked for.
         directory: PathBuf,
         /// The error of the system call.
         #[source]
@@ -50,21 +43,13 @@ pub(crate) enum MapsError {
     },
     /// No entry of the map matches.
     #[error("map {map} has no entry for {key}")]
-    NoEntry {
-        /// The map's name.
-        map: &'static str,
-        /// What was looked for.
-        key: String,
-    },
+    NoEntry { map: &'static str, key: String },
     /// The entries cannot be printed in this form.
     #[error("cannot print the entries")]
     Print(#[from] serde_json::Error),
     /// `skep map list` names the maps there are.
     #[error("map `{name}` is not one whose content skep can show")]
-    Unknown {
-        /// The name.
-        name: String,
-    },
+    Unknown { name: String },
 }
 
 /// An entry of a map: text of the key, texts of the value.
@@ -85,15 +70,11 @@ impl Pinned {
         }
     }
 
-    /// Where a map is pinned.
     pub(crate) fn path(&self, name: &str) -> String {
         self.store.path(name).display().to_string()
     }
 
     /// Names of all pinned maps, sorted.
-    ///
-    /// # Errors
-    /// When there is no such directory.
     pub(crate) fn names(&self) -> Result<Vec<String>, MapsError> {
         let directory = self.store.directory();
         let failed = |cause| MapsError::Directory {
@@ -295,9 +276,6 @@ impl Pinned {
     }
 
     /// Those of `wanted` whose maps are pinned, by name: maps of an address family that is off are not.
-    ///
-    /// # Errors
-    /// When none is.
     pub(crate) fn there<T>(
         &self,
         wanted: Vec<T>,
@@ -315,15 +293,11 @@ impl Pinned {
         }
     }
 
-    /// The store of the maps.
     pub(crate) fn store(&self) -> &MapStore {
         &self.store
     }
 
     /// The map called `name`, by bytes.
-    ///
-    /// # Errors
-    /// When it is not pinned.
     pub(crate) fn open_raw(&self, name: &str) -> Result<KernelMap, MapsError> {
         self.pinned(name, self.store.open_raw(name))
     }

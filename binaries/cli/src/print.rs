@@ -13,13 +13,10 @@ use serde_json::{Map, Value};
 
 use crate::maps::Entry;
 
-/// Form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) enum Format {
-    /// Aligned columns.
     #[default]
     Text,
-    /// JSON.
     Json,
     /// YAML.
     Yaml,
@@ -80,7 +77,6 @@ pub(crate) fn entries(entries: &[Entry], titles: [&str; 2], format: Format) -> S
     table.finish()
 }
 
-/// Rows below titles.
 #[derive(Debug)]
 pub(crate) struct Table(TabWriter);
 
@@ -100,7 +96,6 @@ impl Table {
     }
 }
 
-/// Rows below titles.
 pub(crate) fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = TabWriter::new();
     table.row(titles.iter().copied());
@@ -111,9 +106,6 @@ pub(crate) fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>
 }
 
 /// A document: indented JSON with a newline, or another form, which goes by way of a tree.
-///
-/// # Errors
-/// If it cannot be printed in this form.
 pub(crate) fn document<T: Serialize>(document: &T, format: Format) -> Result<String, serde_json::Error> {
     if matches!(format, Format::Yaml | Format::JsonPath(_)) {
         return Ok(value(&serde_json::to_value(document)?, format));

@@ -23,7 +23,6 @@ pub fn command(args: Vec<String>, env: Vec<(String, String)>) -> u8 {
     server::run(program(), args, env)
 }
 
-/// All cells of clustermesh.
 #[must_use]
 pub fn cells() -> Vec<Cell> {
     vec![
@@ -52,7 +51,6 @@ mod tests {
 
     use super::*;
 
-    /// The arguments of Cilium's chart.
     const CHART: &[&str] = &[
         "--cluster-name=birch",
         "--cluster-id=9",

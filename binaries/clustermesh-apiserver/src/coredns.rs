@@ -6,7 +6,6 @@ use hive::{Cell, Program};
 
 use crate::{compatibility, server};
 
-/// The cells of the sub-command.
 #[must_use]
 pub fn cells() -> Vec<Cell> {
     vec![

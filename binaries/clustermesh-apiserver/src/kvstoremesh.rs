@@ -18,7 +18,6 @@ pub fn command(args: Vec<String>, env: Vec<(String, String)>) -> u8 {
     server::run(program(), args, env)
 }
 
-/// All cells of kvstoremesh.
 #[must_use]
 pub fn cells() -> Vec<Cell> {
     vec![
@@ -36,7 +35,6 @@ mod tests {
 
     use super::*;
 
-    /// The arguments of Cilium's chart.
     const CHART: &[&str] = &[
         "--cluster-name=birch",
         "--cluster-id=9",

@@ -20,5 +20,4 @@ mod unsupported;
 
 pub use command::run;
 
-/// Name of the program.
 const PROGRAM: &str = "skep-clustermesh-apiserver";

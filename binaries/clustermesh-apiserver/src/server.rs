@@ -10,7 +10,6 @@ use crate::{compatibility, unsupported};
 /// The key-value store is etcd, unless a flag or the environment says otherwise.
 const KVSTORE: (&str, &str) = ("CILIUM_KVSTORE", "etcd");
 
-/// A server.
 pub(crate) fn program(name: &'static str, about: &'static str, cells: Vec<Cell>) -> Program {
     Program::new(name, cells)
         .about(about)

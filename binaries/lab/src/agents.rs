@@ -36,34 +36,23 @@ const STOP: Duration = Duration::from_secs(10);
 pub enum AgentError {
     /// Build it (`cargo build`), or name it with `--agent`.
     #[error("the agent's program is not at {}; build it or name it with --agent", path.display())]
-    Missing {
-        /// The path.
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// Write `key=value`, as files of a mounted ConfigMap are named.
     #[error("`{text}` is not of the form key=value")]
-    Setting {
-        /// The value.
-        text: String,
-    },
+    Setting { text: String },
     /// A file of the configuration cannot be written.
     #[error("writing {}", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
         /// The error of the system call.
         #[source]
         cause: std::io::Error,
     },
-    /// The agent does not start.
     #[error(transparent)]
     Machine(#[from] MachineError),
 }
 
 /// The program of the agent: `named`, or beside this program, or in the search path.
-///
-/// # Errors
-/// When it is not there.
 pub fn program(named: Option<&Path>) -> Result<PathBuf, AgentError> {
     if let Some(path) = named {
         // Agents start in other folders.
@@ -77,9 +66,6 @@ pub fn program(named: Option<&Path>) -> Result<PathBuf, AgentError> {
 }
 
 /// Splits `key=value` texts.
-///
-/// # Errors
-/// Naming the first that has another form.
 pub fn settings(texts: &[String]) -> Result<BTreeMap<String, String>, AgentError> {
     texts
         .iter()
@@ -93,28 +79,20 @@ pub fn settings(texts: &[String]) -> Result<BTreeMap<String, String>, AgentError
         .collect()
 }
 
-/// Events of an agent.
 #[derive(Debug, Clone)]
 pub enum Report {
-    /// A new process runs.
     Started {
-        /// Its node.
         node: String,
-        /// Its id.
         pid: u32,
     },
-    /// The process ended by itself.
     Ended {
-        /// Its node.
         node: String,
-        /// Its exit status.
         how: String,
         /// The last lines of its log.
         tail: String,
     },
 }
 
-/// The agent of one node.
 #[derive(Debug, Clone)]
 pub struct Agent {
     program: PathBuf,
@@ -124,9 +102,6 @@ pub struct Agent {
 
 impl Agent {
     /// Writes the configuration of a node's agent.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
     pub fn configure(
         site: &Site,
         api: &Access,
@@ -172,16 +147,12 @@ impl Agent {
         })
     }
 
-    /// Name of its node.
     #[must_use]
     pub fn node(&self) -> &str {
         &self.machine.node.name
     }
 
     /// Runs it until stopped, and reports each start and end.
-    ///
-    /// # Errors
-    /// When it cannot be started at all.
     pub async fn run(self, stop: CancellationToken, report: impl Fn(Report)) -> Result<(), AgentError> {
         let (node, log) = (self.node().to_owned(), self.machine.log("agent"));
         loop {

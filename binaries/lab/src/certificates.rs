@@ -18,13 +18,11 @@ use rcgen::{
 /// Why certificates, keys and tokens cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// A certificate cannot be created.
     #[error("cannot create a certificate")]
     Certificate(#[from] rcgen::Error),
     /// A file cannot be read or written.
     #[error("{}", path.display())]
     File {
-        /// The file.
         path: PathBuf,
         /// The error of the system call.
         #[source]
@@ -32,9 +30,7 @@ pub enum CredentialsError {
     },
 }
 
-/// A certificate authority.
 pub(crate) struct Authority {
-    /// Its certificate, PEM.
     pub(crate) certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }

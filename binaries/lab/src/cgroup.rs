@@ -20,7 +20,6 @@ pub enum CgroupError {
     /// The system call failed; are you root?
     #[error("control group {}", path.display())]
     Io {
-        /// The group.
         path: PathBuf,
         /// The error of the system call.
         #[source]
@@ -28,18 +27,10 @@ pub enum CgroupError {
     },
     /// Processes that a kill does not end: they wait in the kernel.
     #[error("control group {}: processes {processes:?} do not end", path.display())]
-    Stuck {
-        /// The group.
-        path: PathBuf,
-        /// Their ids.
-        processes: Vec<i32>,
-    },
+    Stuck { path: PathBuf, processes: Vec<i32> },
 }
 
 /// Root of the unified hierarchy, wherever it is mounted (pure v2, or beside v1).
-///
-/// # Errors
-/// When no such file system is mounted.
 pub fn root() -> Result<PathBuf, CgroupError> {
     let mounts = fs::read_to_string("/proc/self/mounts").map_err(|_| CgroupError::NoHierarchy)?;
     mounts
@@ -53,9 +44,6 @@ pub fn root() -> Result<PathBuf, CgroupError> {
 }
 
 /// Makes the group `path` (absolute) and its parents.
-///
-/// # Errors
-/// If a system call fails.
 pub fn create(path: &Path) -> Result<(), CgroupError> {
     folder::make(path).map_err(|cause| CgroupError::Io {
         path: path.to_owned(),
@@ -64,9 +52,6 @@ pub fn create(path: &Path) -> Result<(), CgroupError> {
 }
 
 /// Moves the calling process into the group `path`.
-///
-/// # Errors
-/// If a system call fails.
 pub fn join(path: &Path) -> Result<(), CgroupError> {
     fs::write(path.join("cgroup.procs"), "0").map_err(|cause| CgroupError::Io {
         path: path.to_owned(),
@@ -112,9 +97,6 @@ pub fn remove(path: &Path, patience: Duration) -> Result<(), CgroupError> {
 }
 
 /// Kills every process in the group and below it, and waits until they are gone.
-///
-/// # Errors
-/// When a process survives `SIGKILL` for `patience`.
 pub fn end_processes(path: &Path, patience: Duration) -> Result<(), CgroupError> {
     let deadline = Instant::now() + patience;
     loop {

@@ -31,37 +31,28 @@ const UP: Duration = Duration::from_secs(120);
 /// How long removing it may take.
 const DOWN: Duration = Duration::from_secs(20);
 
-/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// Use sudo.
     #[error("a lab needs namespaces and control groups: run skep-lab as root")]
     NotRoot,
     /// The arguments do not describe a possible lab.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// Its state cannot be read.
     #[error(transparent)]
     State(#[from] StateError),
     /// Its control group cannot be used.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// Its supervisor did not start.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// Remove it first, or choose another name.
     #[error("a lab called `{name}` is up; take it down (skep-lab down --name {name}) or use another --name")]
-    Exists {
-        /// Its name.
-        name: String,
-    },
+    Exists { name: String },
     /// The folder has no real API server.
     #[error(transparent)]
     Real(#[from] RealError),
-    /// The clusters cannot be meshed.
     #[error(transparent)]
     Mesh(#[from] MeshError),
-    /// The clusters cannot have operators.
     #[error(transparent)]
     Operator(#[from] OperatorError),
     /// A setting of agents or operators is none.
@@ -72,20 +63,13 @@ pub enum CommandError {
     Interrupted,
     /// The reason, and where to read more.
     #[error("the lab did not come up: {reason} (logs: {})", logs.display())]
-    NotUp {
-        /// Its error.
-        reason: String,
-        /// Folder of its logs.
-        logs: PathBuf,
-    },
+    NotUp { reason: String, logs: PathBuf },
     /// Neither a node nor a pod.
     #[error("lab `{lab}` has no node or running pod called `{target}`; it has {known}")]
     NoTarget {
-        /// The lab.
         lab: String,
         /// The name of the node or pod.
         target: String,
-        /// Names that exist.
         known: String,
     },
     /// A file or process of this machine.
@@ -170,9 +154,6 @@ fn is_supervised(site: &Site) -> bool {
 }
 
 /// Returns the state of a lab.
-///
-/// # Errors
-/// When there is no such lab.
 pub fn status(name: &str) -> Result<State, CommandError> {
     let mut state = State::read(name)?;
     if !is_supervised(&Site::of(name)?) {
@@ -284,9 +265,6 @@ pub fn down(name: &str) -> Result<(), CommandError> {
 }
 
 /// Names of the labs of which something is left on this machine.
-///
-/// # Errors
-/// When no unified cgroup hierarchy is mounted.
 pub fn leftovers() -> Result<Vec<String>, CommandError> {
     let probe = Site::of("x")?;
     let mut names = std::collections::BTreeSet::new();
@@ -307,9 +285,6 @@ pub fn leftovers() -> Result<Vec<String>, CommandError> {
 
 /// How to start a program on a node (`c1-n1`, `n1`), in a pod (`namespace/name`), [outside of them](OUTSIDE), or
 /// [behind a router](BEYOND).
-///
-/// # Errors
-/// When there is no such node or pod.
 pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Placement, CommandError> {
     need_root()?;
     let state = State::read(name)?;
@@ -397,7 +372,6 @@ pub fn in_place(name: &str, target: &str, program: Vec<OsString>) -> Result<Comm
     Ok(process::placed(&placement(name, target, program)?))
 }
 
-/// The lab as text.
 #[must_use]
 pub fn describe(state: &State) -> String {
     use std::fmt::Write;

@@ -60,7 +60,6 @@ pub enum ControlPlaneError {
     /// The address on the lab's network cannot be listened on.
     #[error("cannot listen for the API on {address}")]
     Listen {
-        /// The address.
         address: SocketAddr,
         /// The error of the system call.
         #[source]
@@ -69,23 +68,17 @@ pub enum ControlPlaneError {
     /// A range of service addresses is none.
     #[error("service range")]
     Range(#[from] ipnet::PrefixLenError),
-    /// The store cannot be created.
     #[error(transparent)]
     Store(#[from] statedb::Error),
     /// Cilium's kinds cannot be defined in the embedded server.
     #[error("defining Cilium's kinds")]
     Define {
-        /// The error of the server.
         #[source]
         cause: skep_k8s_apiserver::ApiError,
     },
     /// The controllers do not fit together, or do not start.
     #[error("controllers: {reason}")]
-    Controllers {
-        /// What is wrong.
-        reason: String,
-    },
-    /// The client's address is none.
+    Controllers { reason: String },
     #[error(transparent)]
     Target(#[from] TargetError),
     /// The real API server does not run.
@@ -103,9 +96,6 @@ pub enum ControlPlaneError {
 }
 
 /// A client of the API server that a kubeconfig names, without limits of its own.
-///
-/// # Errors
-/// When there is none.
 pub fn client(kubeconfig: &Path) -> Result<Arc<dyn Client>, TargetError> {
     let settings = Settings {
         qps: 0.0,
@@ -118,7 +108,6 @@ pub fn client(kubeconfig: &Path) -> Result<Arc<dyn Client>, TargetError> {
 /// How the agents of a cluster reach its API server.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// URL on the lab's network.
     pub url: String,
     /// How they log in; not needed for the embedded server.
     pub kubeconfig: Option<PathBuf>,
@@ -126,11 +115,8 @@ pub struct Access {
 
 /// The API server of a cluster with its controllers, reached over this machine's loopback and the lab's network.
 pub struct ControlPlane {
-    /// URL on the loopback.
     pub url: String,
-    /// A client of it.
     pub client: Arc<dyn Client>,
-    /// How agents reach it.
     pub access: Access,
     server: Server,
     controllers: hive::Running,
@@ -138,7 +124,6 @@ pub struct ControlPlane {
 }
 
 enum Server {
-    /// Listens in this process.
     Embedded(Vec<HttpServer>),
     /// Its processes, and what passes connections on to them.
     Real(Box<real::Server>, tokio::task::JoinHandle<()>),
@@ -220,7 +205,6 @@ impl ControlPlane {
         })
     }
 
-    /// Serves until stopped.
     pub async fn run(self) {
         match self.server {
             Server::Embedded(servers) => {

@@ -21,14 +21,10 @@ pub enum AgentApiError {
     /// It does not run, or is starting.
     #[error("the agent of the node does not answer")]
     Unreachable(#[source] io::Error),
-    /// It refused.
     #[error("the agent answered {status} to {request}: {text}")]
     Refused {
-        /// The request.
         request: String,
-        /// HTTP status.
         status: u16,
-        /// What it says.
         text: String,
     },
 }
@@ -53,10 +49,6 @@ impl AgentApi {
         connected.map_err(AgentApiError::Unreachable)
     }
 
-    /// Whether it listens.
-    ///
-    /// # Errors
-    /// When it does not.
     pub async fn listens(self) -> Result<(), AgentApiError> {
         self.connect().await.map(drop)
     }
@@ -89,9 +81,6 @@ impl AgentApi {
     }
 
     /// Deletes the endpoints of a pod; fine if there are none.
-    ///
-    /// # Errors
-    /// When the agent does not answer or fails.
     pub async fn remove(self, pod: &PodPlace) -> Result<(), AgentApiError> {
         let body = json!({"container-id": pod.uid});
         self.ask("DELETE", "endpoint", &body, &[200, 404]).await

@@ -33,7 +33,6 @@ pub enum EnterError {
     /// The step that failed; are you root?
     #[error("{step}")]
     Step {
-        /// What was being done.
         step: String,
         /// The error of the system call.
         #[source]
@@ -45,7 +44,6 @@ pub enum EnterError {
     /// The program is missing or cannot be executed; the steps before succeeded.
     #[error("starting {}", program.to_string_lossy())]
     Program {
-        /// The program.
         program: OsString,
         /// The error of the system call.
         #[source]
@@ -68,9 +66,7 @@ impl EnterError {
 /// A folder that is mounted read-only elsewhere for a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// The folder.
     pub source: PathBuf,
-    /// The mount point.
     pub target: PathBuf,
 }
 
@@ -185,9 +181,6 @@ impl Placement {
     }
 
     /// Places the calling process, which must have a single thread, and executes the program.
-    ///
-    /// # Errors
-    /// The step that failed. Does not return otherwise.
     pub fn become_program(&self) -> Result<std::convert::Infallible, EnterError> {
         if let Some(group) = &self.cgroup {
             cgroup::join(group)?;

@@ -12,20 +12,16 @@ use skep_k8s_types::Kind;
 
 use crate::pod::Pod;
 
-/// What happened to a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Happened {
     /// It was bound to its node.
     Scheduled,
     /// The image of this container is present.
     Pulled(usize),
-    /// This container exists.
     Created(usize),
-    /// This container runs.
     Started(usize),
     /// This container ended and is restarted later.
     BackOff(usize),
-    /// This container is being stopped.
     Killing(usize),
     /// A volume is missing, for this reason.
     FailedMount(String),
@@ -97,7 +93,6 @@ impl Happened {
 /// Name and count of what was recorded, by the pod's uid and what happened.
 type Recorded = HashMap<String, Vec<(Happened, String, u64)>>;
 
-/// Records events of pods.
 pub(crate) struct Recorder {
     client: Arc<dyn Client>,
     recorded: Mutex<Recorded>,

@@ -43,7 +43,6 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the process.
     pub(crate) async fn start(
         cluster: &str,
         program: &'static str,
@@ -68,7 +67,6 @@ impl Keeper {
         }
     }
 
-    /// Its log.
     pub(crate) fn log(&self) -> &Path {
         &self.log
     }

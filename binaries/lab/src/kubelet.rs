@@ -86,9 +86,6 @@ impl Kubelet {
     }
 
     /// Creates the nodes in the API server.
-    ///
-    /// # Errors
-    /// When the API server returns an error.
     pub async fn register_nodes(&self) -> Result<(), skep_k8s_client::ApiError> {
         for machine in &self.machines {
             let node = &machine.node;
@@ -392,7 +389,6 @@ impl State<'_> {
         }
     }
 
-    /// The node of a pod.
     fn machine(&self, pod: &Pod) -> Option<&Arc<Machine>> {
         let mut machines = self.kubelet.machines.iter();
         machines.find(|machine| machine.node.name == pod.node)

@@ -35,26 +35,16 @@ pub enum LinkError {
     /// A netlink request failed; the text names it.
     #[error("{what}")]
     Netlink {
-        /// The request.
         what: String,
         /// The error of the system call.
         #[source]
         cause: rtnetlink::Error,
     },
-    /// No link of that name.
     #[error("no link `{name}`")]
-    Missing {
-        /// Its name.
-        name: String,
-    },
+    Missing { name: String },
     /// One is an IPv4 address, the other an IPv6 address.
     #[error("a route to {network} cannot go through {gateway}: their families differ")]
-    Families {
-        /// Destination of the route.
-        network: IpAddr,
-        /// Its gateway.
-        gateway: IpAddr,
-    },
+    Families { network: IpAddr, gateway: IpAddr },
     /// The cookie of a network namespace cannot be read.
     #[error(transparent)]
     Cookie(#[from] skep_bpf_sys::netns::NetnsError),
@@ -109,18 +99,13 @@ where
     })
 }
 
-/// How a link is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identified {
-    /// Its name.
     pub name: String,
-    /// Its index.
     pub index: u32,
-    /// Its MAC address.
     pub mac: String,
 }
 
-/// The network of one namespace.
 #[derive(Debug, Clone)]
 pub struct Net {
     handle: Handle,
@@ -128,9 +113,6 @@ pub struct Net {
 
 impl Net {
     /// Creates a pair of links, both in this namespace, and moves `peer` to the namespace of process `pid`.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub async fn veth(&self, name: &str, peer: &str, pid: u32) -> Result<(), LinkError> {
         let pair = LinkVeth::new(name, peer).build();
         self.add(pair, format!("adding link pair `{name}`")).await?;
@@ -140,18 +122,12 @@ impl Net {
     }
 
     /// Creates a bridge and sets it up.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub async fn bridge(&self, name: &str) -> Result<(), LinkError> {
         let bridge = LinkBridge::new(name).up().build();
         self.add(bridge, format!("adding bridge `{name}`")).await
     }
 
     /// Makes `name` a port of the bridge `bridge` and sets it up.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub async fn enslave(&self, name: &str, bridge: &str) -> Result<(), LinkError> {
         let controller = self.index(bridge).await?;
         let port = self.link(name).await?.controller(controller).up();
@@ -159,29 +135,18 @@ impl Net {
             .await
     }
 
-    /// Renames a link.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub async fn rename(&self, name: &str, to: &str) -> Result<(), LinkError> {
         let renamed = self.link(name).await?.name(to.to_owned());
         self.set(renamed, format!("renaming link `{name}` to `{to}`"))
             .await
     }
 
-    /// Sets a link up.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub async fn up(&self, name: &str) -> Result<(), LinkError> {
         let up = self.link(name).await?.up();
         self.set(up, format!("setting link `{name}` up")).await
     }
 
     /// Removes a link (and its peer). One that is not there is fine.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub async fn delete(&self, name: &str) -> Result<(), LinkError> {
         let index = match self.index(name).await {
             Ok(index) => index,
@@ -197,9 +162,6 @@ impl Net {
     }
 
     /// Adds an address to a link.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub async fn address(&self, name: &str, address: IpAddr, prefix: u8) -> Result<(), LinkError> {
         let index = self.index(name).await?;
         self.handle
@@ -212,9 +174,6 @@ impl Net {
 
     /// Adds a route to `network` through `gateway`, which is reached over the link `via`; `mtu` in bytes, if it is less than
     /// that of the link.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub async fn route(
         &self,
         network: (IpAddr, u8),
@@ -247,9 +206,6 @@ impl Net {
     }
 
     /// Adds a route to one address, directly over the link `via`.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub async fn host_route(&self, address: IpAddr, via: &str) -> Result<(), LinkError> {
         let index = self.index(via).await?;
         let message = match address {
@@ -282,7 +238,6 @@ impl Net {
         request.execute().await.map_err(failed(what))
     }
 
-    /// A change of a link.
     async fn link(&self, name: &str) -> Result<LinkMessageBuilder<LinkUnspec>, LinkError> {
         Ok(LinkUnspec::new_with_index(self.index(name).await?))
     }
@@ -329,9 +284,6 @@ impl Net {
 }
 
 /// Writes a setting below `/proc/sys/net` of the calling thread's namespace.
-///
-/// # Errors
-/// If a system call fails.
 pub fn setting(path: &str, value: &str) -> Result<(), LinkError> {
     std::fs::write(Path::new("/proc/sys/net").join(path), value).map_err(|cause| LinkError::Setting {
         path: path.to_owned(),
@@ -340,9 +292,6 @@ pub fn setting(path: &str, value: &str) -> Result<(), LinkError> {
 }
 
 /// Settings of a namespace that forwards: routing on, addresses usable at once.
-///
-/// # Errors
-/// If a system call fails.
 pub fn router_settings() -> Result<(), LinkError> {
     setting("ipv4/ip_forward", "1")?;
     setting("ipv6/conf/all/forwarding", "1")?;
@@ -354,9 +303,6 @@ pub fn router_settings() -> Result<(), LinkError> {
 }
 
 /// Disables duplicate-address detection for links created later: IPv6 addresses work at once.
-///
-/// # Errors
-/// If a system call fails.
 pub fn immediate_addresses() -> Result<(), LinkError> {
     for scope in ["all", "default"] {
         setting(&format!("ipv6/conf/{scope}/accept_dad"), "0")?;

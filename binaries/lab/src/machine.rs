@@ -33,7 +33,6 @@ const TUNNEL_MTU: u32 = 1500 - 50;
 /// Why a machine could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// A process did not start.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The network could not be set up.
@@ -56,9 +55,6 @@ pub struct Fabric {
 
 impl Fabric {
     /// Creates the namespace with the bridge and the API servers' addresses.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub async fn create(site: &Site, lab: &Lab) -> Result<Self, MachineError> {
         let placement = Placement {
             cgroup: Some(site.group(site.cgroup.join("fabric"))?),
@@ -150,10 +146,8 @@ fn everything(address: IpAddr) -> (IpAddr, u8) {
     }
 }
 
-/// A running node.
 #[derive(Debug)]
 pub struct Machine {
-    /// The node in the plan.
     pub node: Node,
     holder: Process,
     site: Site,
@@ -162,9 +156,6 @@ pub struct Machine {
 
 impl Machine {
     /// Creates the node's namespaces and connects it to the others.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub async fn create(
         site: &Site,
         lab: &Lab,
@@ -240,9 +231,6 @@ impl Machine {
     }
 
     /// Placement of a program of the node itself: its agent, or one that a user starts.
-    ///
-    /// # Errors
-    /// When its control group cannot be created.
     pub fn placement(&self, group: &str, program: Vec<OsString>) -> Result<Placement, MachineError> {
         let cgroup = self.site.group(self.site.node_cgroup(&self.node).join(group))?;
         Ok(Placement {
@@ -341,9 +329,6 @@ impl Machine {
     }
 
     /// Removes the files of a pod's volumes.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub fn remove_volumes(&self, pod: &str) -> Result<(), MachineError> {
         let path = self.volumes(pod);
         match std::fs::remove_dir_all(&path) {
@@ -356,9 +341,6 @@ impl Machine {
 
     /// Removes endpoint, link, pin, control group and volumes of a pod whose process has ended. An agent that does not run
     /// finds the link gone when it starts.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub async fn clean_pod(&self, pod: &PodPlace, network: PodNetwork) -> Result<(), MachineError> {
         if network == PodNetwork::Managed
             && let Err(err) = AgentApi::of(self.pid()).remove(pod).await
@@ -382,7 +364,6 @@ impl Machine {
         self.remove_volumes(&pod.id)
     }
 
-    /// Control group of a pod.
     #[must_use]
     pub fn pod_cgroup(&self, pod: &PodPlace) -> PathBuf {
         self.site.node_cgroup(&self.node).join("pods").join(&pod.id)

@@ -47,38 +47,24 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How long etcd may take to end when it is killed.
 const KILLED: Duration = Duration::from_secs(5);
 
-/// Why clusters cannot be meshed.
 #[derive(Debug, thiserror::Error)]
 pub enum MeshError {
     /// Install it: `make deps`, or package `etcd-server` of Debian.
     #[error("there is no program `{program}` beside this one or in PATH: {hint}")]
     Missing {
-        /// The program.
         program: &'static str,
-        /// How to get it.
         hint: &'static str,
     },
     /// Only a lab of two clusters or more has a mesh.
     #[error("lab `{lab}` has no cluster mesh; bring it up with --clusters 2 or more")]
-    None {
-        /// The lab.
-        lab: String,
-    },
-    /// Name one of the lab's.
+    None { lab: String },
     #[error("the lab has no cluster called `{name}`; it has {known}")]
-    NoCluster {
-        /// The name.
-        name: String,
-        /// The names of its clusters.
-        known: String,
-    },
-    /// A file cannot be created.
+    NoCluster { name: String, known: String },
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
     /// A control group cannot be created.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// A process did not start.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// A process ended before it was ready.
@@ -87,9 +73,7 @@ pub enum MeshError {
     /// The data directory of etcd cannot be initialized; see the log.
     #[error("initializing etcd of cluster {cluster}; the end of {}:\n{tail}", log.display())]
     EtcdInit {
-        /// The cluster.
         cluster: String,
-        /// Its log.
         log: PathBuf,
         /// The last lines of the log.
         tail: String,
@@ -97,17 +81,13 @@ pub enum MeshError {
     /// The clustermesh-apiserver does not publish the state of its cluster; see its log.
     #[error("{program} of cluster {cluster} is not ready within {} s, see {}", READY.as_secs(), log.display())]
     Late {
-        /// The program.
         program: &'static str,
-        /// The cluster.
         cluster: String,
-        /// Its log.
         log: PathBuf,
     },
     /// A file of the mesh cannot be read or written.
     #[error("{}", path.display())]
     File {
-        /// The file.
         path: PathBuf,
         /// The error of the system call.
         #[source]
@@ -115,7 +95,6 @@ pub enum MeshError {
     },
 }
 
-/// The programs.
 #[derive(Debug, Clone)]
 pub struct Programs {
     etcd: PathBuf,
@@ -124,9 +103,6 @@ pub struct Programs {
 
 impl Programs {
     /// The programs of this machine; etcd that of `assets`, if there is one.
-    ///
-    /// # Errors
-    /// When one is not there.
     pub fn find(assets: Option<&Path>) -> Result<Self, MeshError> {
         let find = |program, hint| process::find(program).ok_or(MeshError::Missing { program, hint });
         let named = assets.and_then(|folder| fs::canonicalize(folder.join("etcd")).ok());
@@ -149,9 +125,6 @@ pub struct Mesh {
 
 impl Mesh {
     /// The mesh of a lab that runs.
-    ///
-    /// # Errors
-    /// When the lab has none.
     pub fn open(site: Site, lab: Lab) -> Result<Self, MeshError> {
         let mesh = Self { site, lab };
         if mesh.folder().is_dir() {
@@ -161,9 +134,6 @@ impl Mesh {
     }
 
     /// Creates the files of a new mesh. Clusters join it by [`Mesh::join`].
-    ///
-    /// # Errors
-    /// When a file cannot be written.
     pub fn create(site: Site, lab: Lab, has_kvstoremesh: bool) -> Result<Self, MeshError> {
         let mesh = Self { site, lab };
         let authority = Authority::new("skep-lab mesh")?;
@@ -199,9 +169,6 @@ impl Mesh {
     }
 
     /// Starts the processes of all clusters, which run until `stop`; returns when each cluster publishes its state.
-    ///
-    /// # Errors
-    /// When one does not start.
     pub async fn start(
         &self,
         programs: &Programs,
@@ -454,18 +421,12 @@ impl Mesh {
     }
 
     /// Starts etcd of a cluster again.
-    ///
-    /// # Errors
-    /// When there is no such cluster.
     pub fn restart_etcd(&self, name: &str) -> Result<(), MeshError> {
         self.cluster(name)?;
         remove(&self.folder_of(name).join("stopped"))
     }
 
     /// Kills the clustermesh-apiserver of a cluster, and kvstoremesh, if that runs. Both are restarted at once.
-    ///
-    /// # Errors
-    /// When there is no such cluster.
     pub fn kill_servers(&self, name: &str) -> Result<(), MeshError> {
         let cluster = self.cluster(name)?;
         for program in [APISERVER, KVSTOREMESH] {
@@ -534,7 +495,6 @@ impl Mesh {
         self.site.folder.join("mesh")
     }
 
-    /// Folder of a cluster's files.
     #[must_use]
     pub fn folder_of(&self, cluster: &str) -> PathBuf {
         self.folder().join(cluster)

@@ -23,7 +23,6 @@ use crate::{
 const LEADS: Duration = Duration::from_secs(60);
 /// Time between two looks at the Lease.
 const LOOK: Duration = Duration::from_millis(100);
-/// The program.
 const PROGRAM: &str = "skep-operator";
 /// Namespace and name of the Lease.
 const LEASE: (&str, &str) = ("kube-system", "cilium-operator-resource-lock");
@@ -39,7 +38,6 @@ pub enum OperatorError {
     /// A control group cannot be created.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// The process did not start.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// The process ended before it led.
@@ -47,18 +45,9 @@ pub enum OperatorError {
     Ended(#[from] Ended),
     /// It is not elected; see its log.
     #[error("{PROGRAM} of cluster {cluster} does not lead within {} s, see {}", LEADS.as_secs(), log.display())]
-    Late {
-        /// The cluster.
-        cluster: String,
-        /// Its log.
-        log: PathBuf,
-    },
+    Late { cluster: String, log: PathBuf },
 }
 
-/// The program of this machine.
-///
-/// # Errors
-/// When there is none.
 pub fn program() -> Result<PathBuf, OperatorError> {
     process::find(PROGRAM).ok_or(OperatorError::Missing)
 }
@@ -138,7 +127,6 @@ impl Operators<'_> {
     }
 }
 
-/// Whether there is a leader.
 async fn leads(client: &dyn Client) -> bool {
     let lease = client.get(&LEASES, LEASE.0, LEASE.1).await;
     let lease = lease.ok().and_then(|lease| lease.to_value().ok());

@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 
 /// Most clusters of one lab: the cluster index is one byte of an address, shared with service ranges.
 pub const MAX_CLUSTERS: u8 = 16;
-/// Most nodes of one cluster.
 pub const MAX_NODES: u8 = 64;
 /// Port of every API server on the lab's network.
 pub const API_PORT: u16 = 6443;
@@ -48,18 +47,13 @@ pub const BEYOND_NETWORK: [(IpAddr, IpAddr, u8); 2] = [
 pub enum PlanError {
     /// Choose another name: it becomes that of a folder and a control group.
     #[error("lab name `{name}` must be 1 to 20 lower-case letters, digits or dashes")]
-    Name {
-        /// The name.
-        name: String,
-    },
+    Name { name: String },
     /// Choose a number up to the limit, at least 1.
     #[error("{what} must be between 1 and {most}, not {count}")]
     Count {
         /// `clusters` or `nodes`.
         what: &'static str,
-        /// The number.
         count: u8,
-        /// The limit.
         most: u8,
     },
 }
@@ -67,13 +61,11 @@ pub enum PlanError {
 /// A lab: clusters of nodes on one network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lab {
-    /// Distinguishes labs on one machine.
     pub name: String,
     /// The clusters, in order of their index.
     pub clusters: Vec<Cluster>,
 }
 
-/// One cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
     /// `c1`, `c2`, ….
@@ -84,12 +76,10 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
 }
 
-/// One node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     /// `c1-n1`, ….
     pub name: String,
-    /// Index of its cluster.
     pub cluster: u8,
     /// From 1.
     pub index: u8,
@@ -242,16 +232,13 @@ fn offset(network: IpAddr, by: u8) -> IpAddr {
     }
 }
 
-/// A pod on its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodPlace {
     /// Unique on the node; names control group, log and pin.
     pub id: String,
     /// Host name inside: the pod's name.
     pub hostname: String,
-    /// Namespace of the pod.
     pub namespace: String,
-    /// Uid of the pod.
     pub uid: String,
     /// Number of its addresses, 2 to 254.
     pub slot: u8,

@@ -27,13 +27,7 @@ pub enum PodError {
     #[error(
         "image `{image}` of container `{container}` is not built into the lab; there are {ECHO_IMAGE} and {IDLE_IMAGE}"
     )]
-    Image {
-        /// The container.
-        container: String,
-        /// Its image.
-        image: String,
-    },
-    /// Give the pod a container.
+    Image { container: String, image: String },
     #[error("the pod has no container")]
     Empty,
 }
@@ -41,44 +35,35 @@ pub enum PodError {
 /// A container of a pod: they share one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Container {
-    /// Its name.
     pub name: String,
-    /// Its image.
     pub image: String,
 }
 
 /// A pod as the lab sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pod {
-    /// Namespace.
     pub namespace: String,
-    /// Name.
     pub name: String,
     /// Uid: differs between pods of the same name.
     pub uid: String,
     /// Its node; empty until it is scheduled.
     pub node: String,
-    /// Whether it is being deleted.
     pub is_deleting: bool,
     /// Whether it is in the node's own network.
     pub is_on_host_network: bool,
     /// Whether the annotation keeps it unready.
     pub is_held_unready: bool,
-    /// Phase in its status.
     pub phase: String,
     /// Whether its status has condition Ready.
     pub is_ready: bool,
-    /// Its containers.
     pub containers: Vec<Container>,
     /// TCP ports of its echo servers, each once.
     pub tcp: Vec<u16>,
     /// UDP ports of its echo servers, each once.
     pub udp: Vec<u16>,
-    /// Its service account.
     pub service_account: String,
     /// Its projected volumes that containers mount.
     pub volumes: Vec<Volume>,
-    /// Why it cannot run.
     pub problem: Option<PodError>,
 }
 
@@ -197,16 +182,12 @@ pub struct Ended {
     pub at: String,
 }
 
-/// State of a pod's process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Life {
     /// Time of the start; `None` while it does not run.
     pub started: Option<String>,
-    /// Whether it is ready.
     pub is_ready: bool,
-    /// Number of restarts.
     pub restarts: u32,
-    /// Its last end.
     pub last: Option<Ended>,
 }
 

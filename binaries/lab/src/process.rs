@@ -32,7 +32,6 @@ const PLACING: Duration = Duration::from_secs(10);
 /// Why a process did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// The program cannot be started.
     #[error("starting `{name}`")]
     Spawn {
         /// Name of the process in the lab.
@@ -46,7 +45,6 @@ pub enum ProcessError {
     Placing {
         /// Name of the process in the lab.
         name: String,
-        /// Its log.
         log: PathBuf,
         /// The last line of the log.
         tail: String,
@@ -111,9 +109,6 @@ impl Process {
     }
 
     /// Starts a process in a process group of its own, which outlives this one.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn place_detached(name: &str, placement: &Placement, log: &Path) -> Result<Self, ProcessError> {
         let spawn = |cause: io::Error| ProcessError::Spawn {
             name: name.to_owned(),
@@ -138,15 +133,11 @@ impl Process {
         })
     }
 
-    /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Completes the handshake: the process executes its program.
-    ///
-    /// # Errors
-    /// When it has ended meanwhile.
     pub async fn go(&mut self) -> Result<(), ProcessError> {
         let Some(mut go) = self.go.take() else {
             return Ok(());
@@ -157,16 +148,11 @@ impl Process {
         })
     }
 
-    /// Its process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Waits until it ends.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub async fn ended(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
@@ -190,9 +176,6 @@ impl Process {
 }
 
 /// Waits for a signal to end: Ctrl-C, `SIGTERM`, or a terminal that was closed.
-///
-/// # Errors
-/// When signals cannot be waited for.
 pub async fn interrupted() -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;

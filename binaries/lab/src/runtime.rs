@@ -65,7 +65,6 @@ impl Runtime {
     }
 }
 
-/// Log of the previous run.
 pub(crate) fn previous(log: &Path) -> PathBuf {
     log.with_extension("previous.log")
 }

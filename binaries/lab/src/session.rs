@@ -30,7 +30,6 @@ pub enum SessionError {
     /// The lab does not run, or has no such node or pod.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// Its state cannot be read.
     #[error(transparent)]
     State(#[from] StateError),
     /// The API server returned an error.
@@ -39,34 +38,17 @@ pub enum SessionError {
     /// The address of the API server is invalid.
     #[error(transparent)]
     Target(#[from] skep_k8s_client::remote::TargetError),
-    /// No such cluster.
     #[error("the lab has no cluster called `{cluster}`")]
-    NoCluster {
-        /// Its name.
-        cluster: String,
-    },
+    NoCluster { cluster: String },
     /// A kind that the session cannot write.
     #[error("objects of kind `{kind}` are not supported")]
-    Kind {
-        /// The kind.
-        kind: String,
-    },
+    Kind { kind: String },
     /// A program did not run, or printed something unexpected.
     #[error("{what}: {said}")]
-    Program {
-        /// What was run.
-        what: String,
-        /// What it printed.
-        said: String,
-    },
+    Program { what: String, said: String },
     /// A condition did not hold in time.
     #[error("not within {} s: {what}", within.as_secs())]
-    Late {
-        /// The condition.
-        what: String,
-        /// The time.
-        within: Duration,
-    },
+    Late { what: String, within: Duration },
 }
 
 /// One cluster of a running lab.
@@ -75,22 +57,17 @@ pub struct Session {
     client: Arc<dyn Client>,
 }
 
-/// Options of calls.
 #[derive(Debug, Clone, Copy)]
 pub struct Way {
-    /// Protocol.
     pub transport: Transport,
-    /// One socket for all calls.
     pub keeps: bool,
 }
 
 impl Way {
-    /// A connection a call.
     pub const TCP: Self = Self {
         transport: Transport::Tcp,
         keeps: false,
     };
-    /// A socket a call.
     pub const UDP: Self = Self {
         transport: Transport::Udp,
         keeps: false,
@@ -105,9 +82,6 @@ impl Way {
 
 impl Session {
     /// A session with a cluster of the lab called `name`.
-    ///
-    /// # Errors
-    /// When there is no such lab or cluster.
     pub fn open(name: &str, cluster: &str) -> Result<Self, SessionError> {
         let state = State::read(name)?;
         let kubeconfig = state.kubeconfig(cluster).ok_or_else(|| SessionError::NoCluster {
@@ -119,24 +93,16 @@ impl Session {
         })
     }
 
-    /// The API server.
     #[must_use]
     pub fn client(&self) -> &dyn Client {
         &*self.client
     }
 
-    /// The lab's state now.
-    ///
-    /// # Errors
-    /// When the lab is gone.
     pub fn state(&self) -> Result<State, SessionError> {
         Ok(State::read(&self.name)?)
     }
 
     /// Creates an object in its namespace; returns it as stored.
-    ///
-    /// # Errors
-    /// When the API server returns an error.
     pub async fn create(&self, object: Value) -> Result<Arc<Value>, SessionError> {
         let (kind, namespace, _) = identity(&object)?;
         let created = self
@@ -150,9 +116,6 @@ impl Session {
     }
 
     /// Merges `change` into an object.
-    ///
-    /// # Errors
-    /// When the API server returns an error.
     pub async fn merge(&self, object: &Value, part: Subresource, change: Value) -> Result<(), SessionError> {
         let (kind, namespace, name) = identity(object)?;
         let options = WriteOptions::default();
@@ -162,10 +125,6 @@ impl Session {
         Ok(())
     }
 
-    /// Deletes an object.
-    ///
-    /// # Errors
-    /// When the API server returns an error.
     pub async fn delete(&self, object: &Value) -> Result<(), SessionError> {
         let (kind, namespace, name) = identity(object)?;
         Ok(self
@@ -175,9 +134,6 @@ impl Session {
     }
 
     /// Waits until `done`, at most 30 s.
-    ///
-    /// # Errors
-    /// When it does not hold in time.
     pub async fn wait<F: Future<Output = bool>>(
         &self,
         what: &str,
@@ -224,9 +180,6 @@ impl Session {
     }
 
     /// Starts calling for some time; [`finish`] returns the results.
-    ///
-    /// # Errors
-    /// When the caller cannot run.
     pub fn keep_calling(
         &self,
         from: &str,
@@ -243,9 +196,6 @@ impl Session {
     }
 
     /// Runs a program on a node or in a pod; what it prints.
-    ///
-    /// # Errors
-    /// When it cannot run or fails.
     pub async fn run(&self, place: &str, program: &[&str]) -> Result<String, SessionError> {
         let what = program.join(" ");
         let arguments = program.iter().map(OsString::from).collect();
@@ -267,9 +217,6 @@ impl Session {
 }
 
 /// Waits for calls started by [`Session::keep_calling`].
-///
-/// # Errors
-/// When the caller did not run.
 pub async fn finish(calls: Child) -> Result<Outcome, SessionError> {
     outcome("calls", calls.wait_with_output().await)
 }
@@ -357,7 +304,6 @@ pub fn dual_stack_service(name: &str, more: &Value) -> Value {
     service
 }
 
-/// Cluster IPs of a service.
 #[must_use]
 pub fn cluster_ips(service: &Value) -> Vec<String> {
     let all = service["spec"]["clusterIPs"]

@@ -159,7 +159,6 @@ pub enum DsrDispatch {
 /// How pods are connected to their node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PodNetwork {
-    /// As endpoints of the agent.
     #[default]
     Managed,
     /// By routes of the node; the agent knows nothing of them.

@@ -12,19 +12,13 @@ use crate::{
 /// Paths of a lab on this machine.
 #[derive(Debug, Clone)]
 pub struct Site {
-    /// Name of the lab.
     pub name: String,
-    /// The lab's folder.
     pub folder: PathBuf,
-    /// The lab's control group, absolute.
     pub cgroup: PathBuf,
 }
 
 impl Site {
     /// The site of `lab` on this machine.
-    ///
-    /// # Errors
-    /// When no unified cgroup hierarchy is mounted.
     pub fn of(lab: &str) -> Result<Self, CgroupError> {
         Ok(Self {
             name: lab.to_owned(),

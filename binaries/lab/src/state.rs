@@ -17,14 +17,10 @@ use crate::{control_plane, plan::Lab};
 pub enum StateError {
     /// Start it first: `skep-lab up`.
     #[error("there is no lab called `{name}`")]
-    Missing {
-        /// Its name.
-        name: String,
-    },
+    Missing { name: String },
     /// The folder belongs to another user, or the disk is full.
     #[error("{}", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// The error of the system call.
         #[source]
@@ -33,34 +29,26 @@ pub enum StateError {
     /// Written by another version; restart the lab.
     #[error("{} cannot be read", path.display())]
     Format {
-        /// The file.
         path: PathBuf,
-        /// Why it cannot run.
         #[source]
         cause: serde_json::Error,
     },
 }
 
-/// Phase of a lab.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "phase", content = "detail")]
 pub enum Phase {
     /// Starting; the text says which step.
     Starting(String),
-    /// Everything runs.
     Ready,
     /// The start failed; the text says why.
     Failed(String),
 }
 
-/// State of a lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct State {
-    /// What was asked for.
     pub lab: Lab,
-    /// Its phase.
     pub phase: Phase,
-    /// Process that runs it.
     pub supervisor: u32,
     /// URL of each cluster's API server on this machine's loopback.
     pub servers: BTreeMap<String, String>,
@@ -96,9 +84,6 @@ impl State {
     }
 
     /// Writes it for others to read.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub fn write(&self) -> Result<(), StateError> {
         let folder = self.lab.folder();
         let path = file_in(&folder);

@@ -24,29 +24,19 @@ use rustix::{
 use skep_k8s_apiserver::TerminalSize;
 use tokio::net::unix::pipe;
 
-/// A new terminal.
 pub(crate) struct Terminal {
-    /// The lab's end.
     own: OwnedFd,
-    /// The program's end.
     pub(crate) program: File,
 }
 
 /// The lab's end of a terminal, in parts.
 pub(crate) struct Parts {
-    /// What the program reads.
     pub(crate) input: pipe::Sender,
-    /// What the program writes.
     pub(crate) output: pipe::Receiver,
-    /// Sets the size.
     pub(crate) resize: Box<dyn FnMut(TerminalSize) + Send>,
 }
 
 impl Terminal {
-    /// Opens one.
-    ///
-    /// # Errors
-    /// When there are too many.
     pub(crate) fn open() -> io::Result<Self> {
         // No other process inherits it: the program is to be hung up on when the lab closes its end.
         let own = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)?;
@@ -62,9 +52,6 @@ impl Terminal {
     }
 
     /// The lab's end. The program's end is closed: the output ends with the last program that holds it.
-    ///
-    /// # Errors
-    /// If a system call fails.
     pub(crate) fn into_parts(self) -> io::Result<Parts> {
         let flags = fcntl_getfl(&self.own)?;
         fcntl_setfl(&self.own, flags | OFlags::NONBLOCK)?;

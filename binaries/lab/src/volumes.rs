@@ -30,34 +30,18 @@ const RETRY: Duration = Duration::from_secs(10);
 pub(crate) enum VolumeError {
     /// Create the ConfigMap or the service account.
     #[error("MountVolume.SetUp failed for volume {volume:?} : {cause}")]
-    Source {
-        /// The volume.
-        volume: String,
-        /// What the API server said.
-        cause: String,
-    },
+    Source { volume: String, cause: String },
     /// Name a key that the ConfigMap has.
     #[error(
         "MountVolume.SetUp failed for volume {volume:?} : configmap references non-existent config key: {key}"
     )]
-    Key {
-        /// The volume.
-        volume: String,
-        /// The key.
-        key: String,
-    },
+    Key { volume: String, key: String },
     /// A path of a file must stay inside its volume.
     #[error("MountVolume.SetUp failed for volume {volume:?} : invalid path {path:?}")]
-    Path {
-        /// The volume.
-        volume: String,
-        /// The path.
-        path: String,
-    },
+    Path { volume: String, path: String },
     /// The lab's folder cannot be written.
     #[error("MountVolume.SetUp failed for volume {volume:?} : {cause}")]
     File {
-        /// The volume.
         volume: String,
         /// The error of the system call.
         cause: String,
@@ -81,9 +65,6 @@ impl Volumes {
     }
 
     /// Writes the files of all volumes; returns where they belong.
-    ///
-    /// # Errors
-    /// When the source of a file is missing.
     pub(crate) async fn write(&self) -> Result<Vec<Mount>, VolumeError> {
         let mut mounts = Vec::new();
         for volume in &self.pod.volumes {

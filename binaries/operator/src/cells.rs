@@ -8,7 +8,6 @@ use skep_operator_lbipam::Families;
 
 use crate::{compatibility, kvstore, leader, mesh, unsupported};
 
-/// All cells of the operator.
 #[must_use]
 pub fn cells() -> Vec<Cell> {
     vec![infrastructure(), skep_operator_leader::scope(leader_cells())]
@@ -40,7 +39,6 @@ fn leader_cells() -> Vec<Cell> {
     ]
 }
 
-/// What runs on all replicas.
 fn infrastructure() -> Cell {
     Cell::group([
         skep_base_logging::cell(),

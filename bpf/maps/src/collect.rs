@@ -26,7 +26,6 @@ pub use self::{
     flow::FlowKey,
 };
 
-/// A conntrack map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FlowMap {
     /// TCP over IPv4.
@@ -43,7 +42,6 @@ impl FlowMap {
     /// All of them, in the order of a pass.
     pub const ALL: [Self; 4] = [Self::Tcp4, Self::Any4, Self::Tcp6, Self::Any6];
 
-    /// Its family of maps.
     pub fn family(self) -> &'static Family {
         match self {
             Self::Tcp4 => &CT_TCP4.family,
@@ -58,7 +56,6 @@ impl FlowMap {
         matches!(self, Self::Tcp6 | Self::Any6)
     }
 
-    /// Whether its flows are TCP.
     pub const fn is_tcp(self) -> bool {
         matches!(self, Self::Tcp4 | Self::Tcp6)
     }
@@ -69,19 +66,16 @@ pub fn nat_family(is_ipv6: bool) -> &'static Family {
     if is_ipv6 { &NAT6.family } else { &NAT4.family }
 }
 
-/// Which conntrack entries go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Removal {
     /// Those of flows that have ended.
     Ended,
     /// Those, and all whose source or destination is one of these addresses.
     Addresses(BTreeSet<IpAddr>),
-    /// All.
     All,
 }
 
 impl Removal {
-    /// The addresses whose entries go.
     pub fn addresses(&self) -> impl Iterator<Item = &IpAddr> {
         let listed = match self {
             Self::Addresses(addresses) => Some(addresses),
@@ -91,23 +85,18 @@ impl Removal {
     }
 }
 
-/// NAT entries by direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NatCount {
-    /// Of packets that are translated.
     pub forward: u64,
-    /// Of their answers.
     pub reverse: u64,
 }
 
 impl NatCount {
-    /// Adds those of another map.
     pub fn add(&mut self, other: Self) {
         self.forward += other.forward;
         self.reverse += other.reverse;
     }
 
-    /// Those of both directions.
     pub const fn total(self) -> u64 {
         self.forward + self.reverse
     }
@@ -116,9 +105,7 @@ impl NatCount {
 /// What a pass over a conntrack map did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// Entries that stayed.
     pub alive: u64,
-    /// Entries that were deleted.
     pub deleted: u64,
     /// NAT entries that were deleted with them.
     pub nat_deleted: NatCount,
@@ -127,9 +114,7 @@ pub struct Collected {
 /// What a pass over a NAT map did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Purged {
-    /// Entries that stayed.
     pub alive: NatCount,
-    /// Orphans, which were deleted.
     pub deleted: NatCount,
 }
 
@@ -142,32 +127,22 @@ pub enum CollectError {
     /// The clock of the maps cannot be read.
     #[error("the clock of map {map} cannot be read")]
     Clock {
-        /// The map.
         map: &'static str,
-        /// What the system says.
         #[source]
         source: std::io::Error,
     },
     /// The program that removes the entries of a map did not come to its end.
     #[error("entries of map {map} cannot be collected")]
     Iterate {
-        /// The map.
         map: &'static str,
-        /// What the kernel says.
         #[source]
         source: std::io::Error,
     },
     /// More addresses than the program takes at once.
     #[error("entries of {count} addresses cannot be removed at once, at most {max}")]
-    Addresses {
-        /// How many there are.
-        count: usize,
-        /// How many there may be.
-        max: usize,
-    },
+    Addresses { count: usize, max: usize },
 }
 
-/// Removes entries of flows.
 pub trait FlowCollector: Send + Sync {
     /// Most entries of a conntrack map; `None` if it is not there.
     fn max_entries(&self, map: FlowMap) -> Option<u32>;

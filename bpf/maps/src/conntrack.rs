@@ -20,9 +20,7 @@ use crate::{
 /// The owner: the cell that loads the programs that write these maps.
 pub const OWNER: &str = "packets";
 
-/// Most TCP entries.
 pub const CT_TCP_MAX: SizeKey = SizeKey::new("bpf-ct-global-tcp-max", 524_288);
-/// Most entries of other protocols.
 pub const CT_ANY_MAX: SizeKey = SizeKey::new("bpf-ct-global-any-max", 262_144);
 
 /// `cilium_ct4_global`: TCP over IPv4.
@@ -166,17 +164,13 @@ fn flow_text(proto: u8, flags: u8, source: (IpAddr, u16), destination: (IpAddr, 
 
 /// Bits of `flags` in an entry.
 pub mod entry_flags {
-    /// Seen to close, arriving.
     pub const RX_CLOSING: u8 = 1 << 0;
-    /// Seen to close, leaving.
     pub const TX_CLOSING: u8 = 1 << 1;
     /// A pod that reaches itself through a service.
     pub const LOOPBACK: u8 = 1 << 3;
     /// A packet without SYN was seen.
     pub const SEEN_NON_SYN: u8 = 1 << 4;
-    /// From outside, by a service.
     pub const NODE_PORT: u8 = 1 << 5;
-    /// To a proxy.
     pub const PROXY_REDIRECT: u8 = 1 << 6;
     /// Answers go straight to the client, from the service's address.
     pub const DSR: u8 = 1 << 7;
@@ -191,7 +185,6 @@ pub struct CtEntry {
     pub nat_address: [u8; 16],
     /// Packets, if they are counted; host order.
     pub packets: u64,
-    /// Their bytes; host order.
     pub bytes: u64,
     /// When it ends: seconds of the monotonic clock, or jiffies / 256; host order.
     pub lifetime: u32,
@@ -199,13 +192,10 @@ pub struct CtEntry {
     pub flags: u8,
     /// Bit 2: arrived by a tunnel.
     pub flags2: u8,
-    /// Service id, network order.
     pub rev_nat: U16,
     /// Port that replies come from for the client, network order; 0 if the service says.
     pub nat_port: U16,
-    /// TCP flags seen leaving.
     pub tx_flags_seen: u8,
-    /// TCP flags seen arriving.
     pub rx_flags_seen: u8,
     /// Identity of the side that opened it, host order.
     pub source_identity: u32,
@@ -222,7 +212,6 @@ layout!(CtEntry = "ct_entry" {
 });
 
 impl CtEntry {
-    /// Backend of a service entry.
     pub fn backend_id(&self) -> u64 {
         let [.., a, b, c, d, e, f, g, h] = self.nat_address;
         u64::from_ne_bytes([a, b, c, d, e, f, g, h])
@@ -243,12 +232,10 @@ const FLAG_NAMES: [(u16, &str); 9] = [
 ];
 
 impl CtEntry {
-    /// Both bytes of flags.
     pub fn all_flags(&self) -> u16 {
         u16::from(self.flags) | u16::from(self.flags2) << 8
     }
 
-    /// Names of its flags.
     pub fn flag_names(&self) -> impl Iterator<Item = &'static str> {
         let flags = self.all_flags();
         let set = FLAG_NAMES.iter().filter(move |(bit, _)| flags & bit != 0);
@@ -256,10 +243,6 @@ impl CtEntry {
     }
 
     /// Writes what Cilium's command prints behind the time at which an entry expires.
-    ///
-    /// # Errors
-    ///
-    /// Those of `out`.
     pub fn write_details(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         write!(
             out,

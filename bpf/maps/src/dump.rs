@@ -13,7 +13,6 @@ use crate::Family;
 pub struct Dump {
     family: &'static Family,
     bytes: Vec<u8>,
-    /// Where entries begin and end.
     entries: Vec<Range<usize>>,
 }
 
@@ -40,17 +39,14 @@ impl Dump {
         error.kind() == io::ErrorKind::Unsupported
     }
 
-    /// How many entries there are.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Keys and values.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let key_size = self.family.key.size as usize;
         self.entries

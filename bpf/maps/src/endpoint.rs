@@ -22,7 +22,6 @@ use crate::{
 /// The owner: the cell that writes these maps.
 pub const OWNER: &str = "endpoints";
 
-/// Most endpoints of a node.
 pub const ENDPOINTS_MAX: u32 = 65_535;
 
 /// `cilium_lxc`: endpoints and addresses of the node by address; written by the agent.
@@ -52,15 +51,12 @@ pub struct LxcKey {
     pub address: [u8; 16],
     /// 1 = IPv4, 2 = IPv6.
     pub family: u8,
-    /// Zero.
     pub key: u8,
-    /// Host order.
     pub cluster_id: u16,
 }
 const _: () = assert!(size_of::<LxcKey>() == 20 && offset_of!(LxcKey, cluster_id) == 18);
 
 impl LxcKey {
-    /// Key of an address.
     pub fn new(address: IpAddr) -> Self {
         Self {
             address: address_bytes(address),
@@ -83,9 +79,7 @@ impl LxcKey {
 
 /// Bits of `flags` in [`LxcValue`].
 pub mod lxc_flags {
-    /// An address of the node.
     pub const HOST: u32 = 1 << 0;
-    /// The kernel delivers to it.
     pub const AT_HOST_NS: u32 = 1 << 1;
     /// Its IPv4 packets keep their source.
     pub const SKIP_MASQUERADE4: u32 = 1 << 2;
@@ -99,7 +93,6 @@ pub mod lxc_flags {
 pub struct LxcValue {
     /// Interface on the node's side, host order.
     pub ifindex: u32,
-    /// Zero.
     pub unused: u16,
     /// Id of the endpoint, host order.
     pub endpoint: u16,
@@ -111,11 +104,9 @@ pub struct LxcValue {
     pub mac: [u8; 8],
     /// MAC address of the interface on the node's side, and two bytes zero.
     pub node_mac: [u8; 8],
-    /// Security identity, host order.
     pub identity: u32,
     /// Parent interface, host order; 0 = none.
     pub parent_ifindex: u32,
-    /// Zero.
     pub pad: u64,
 }
 const _: () = assert!(size_of::<LxcValue>() == 48 && offset_of!(LxcValue, identity) == 32);
@@ -139,13 +130,9 @@ pub mod endpoint_flags {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Endpoint {
-    /// Network order; zero: none.
     pub ipv4: [u8; 4],
-    /// Network order; zero: none.
     pub ipv6: [u8; 16],
-    /// Security identity, host order.
     pub identity: u32,
-    /// Host order.
     pub id: u16,
     /// See [`endpoint_flags`].
     pub flags: u8,
@@ -153,9 +140,7 @@ pub struct Endpoint {
     pub verdicts: u8,
     /// Routing table, host order; 0 = none.
     pub route_table: u32,
-    /// MAC address of the interface.
     pub mac: [u8; 6],
-    /// Zero.
     pub pad: [u8; 2],
     /// Cookie of the pod's network namespace, host order; 0 = unknown.
     pub netns_cookie: u64,
@@ -174,13 +159,10 @@ pub mod device_flags {
 pub struct Device {
     /// Source of packets of pods that leave here, network order; zero: none.
     pub masquerade4: [u8; 4],
-    /// Network order; zero: none.
     pub masquerade6: [u8; 16],
-    /// MAC address.
     pub mac: [u8; 6],
     /// See [`device_flags`].
     pub flags: u8,
-    /// Zero.
     pub pad: u8,
 }
 const _: () = assert!(size_of::<Device>() == 28 && offset_of!(Device, mac) == 20);
@@ -193,9 +175,7 @@ const _: () = assert!(size_of::<Device>() == 28 && offset_of!(Device, mac) == 20
 pub struct VlanKey {
     /// The interface that carries it, host order.
     pub ifindex: u32,
-    /// VLAN id, host order.
     pub id: u16,
-    /// Zero.
     pub pad: u16,
 }
 const _: () = assert!(size_of::<VlanKey>() == 8 && offset_of!(VlanKey, id) == 4);

@@ -65,11 +65,8 @@ pub struct MetricsKey {
     pub reason: u8,
     /// Bits 0–1: 1 ingress, 2 egress, 3 service; the others zero.
     pub direction: u8,
-    /// Source line, host order.
     pub line: u16,
-    /// Source file.
     pub file: u8,
-    /// Zero.
     pub reserved: [u8; 3],
 }
 const _: () = assert!(size_of::<MetricsKey>() == 8 && offset_of!(MetricsKey, line) == 2);
@@ -79,7 +76,6 @@ const _: () = assert!(offset_of!(MetricsKey, file) == 4);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct MetricsValue {
-    /// How often, host order.
     pub count: u64,
     /// Bytes of the packets, host order.
     pub bytes: u64,
@@ -105,7 +101,6 @@ const _: () = assert!(size_of::<RateLimitKey>() == 8);
 pub struct RateLimitValue {
     /// Monotonic nanoseconds of the last refill, host order.
     pub last_topup: u64,
-    /// Tokens left, host order.
     pub tokens: u64,
 }
 const _: () = assert!(size_of::<RateLimitValue>() == 16);
@@ -127,9 +122,7 @@ pub struct SocketTrace {
     pub flags: u8,
     /// Port of the peer, host order.
     pub port: u16,
-    /// Zero.
     pub pad: u16,
-    /// Socket cookie, host order.
     pub cookie: u64,
     /// Id of the calling task's cgroup, host order.
     pub cgroup_id: u64,
@@ -145,7 +138,6 @@ const _: () = assert!(offset_of!(SocketTrace, point) == 1 && offset_of!(SocketTr
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TracePoint {
-    /// Anything else.
     Unknown = 0,
     /// A service was found for the address of a call.
     PreForward = 1,
@@ -158,7 +150,6 @@ pub enum TracePoint {
 }
 
 impl SocketTrace {
-    /// The event's point.
     pub fn trace_point(&self) -> TracePoint {
         match self.point {
             1 => TracePoint::PreForward,
@@ -169,7 +160,6 @@ impl SocketTrace {
         }
     }
 
-    /// Address of the peer.
     pub fn addr(&self) -> IpAddr {
         if self.flags & 1 != 0 {
             IpAddr::V6(Ipv6Addr::from(self.address))
@@ -191,7 +181,6 @@ impl MetricsKey {
         reason::text(self.reason).map_or_else(|| format!("reason {}", self.reason), str::to_owned)
     }
 
-    /// In which direction.
     pub const fn direction_text(&self) -> &'static str {
         match self.direction & 3 {
             1 => "INGRESS",
@@ -227,7 +216,6 @@ impl Text for RateLimitValue {
     }
 }
 
-/// The sum over all CPUs.
 fn total_text(bytes: &[u8]) -> String {
     MetricsValue::total(cpu_values(bytes)).text()
 }

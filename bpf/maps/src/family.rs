@@ -42,9 +42,7 @@ pub enum IpFamily {
 /// How many entries a map holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// Always as many.
     Fixed(u32),
-    /// By a setting.
     Key(SizeKey),
     /// One for each CPU that the kernel may ever use.
     PossibleCpus,
@@ -79,7 +77,6 @@ impl Side {
         }
     }
 
-    /// What people read.
     pub fn text(&self, bytes: &[u8]) -> String {
         (self.text)(bytes)
     }
@@ -105,11 +102,8 @@ enum Inner {
 pub struct Family {
     /// Name of the map and of its pin.
     pub name: &'static str,
-    /// Type.
     pub kind: MapKind,
-    /// Keys.
     pub key: Side,
-    /// Values.
     pub value: Side,
     /// The cell that writes it, or has programs write it: its maps are opened when the owner is part of the program.
     pub owner: &'static str,
@@ -168,7 +162,6 @@ impl Family {
         }
     }
 
-    /// Order of keys in lists.
     pub fn order(&self, one: &[u8], other: &[u8]) -> Ordering {
         (self.order)(one, other)
     }
@@ -467,7 +460,6 @@ pub fn families() -> Vec<&'static Family> {
     all
 }
 
-/// The family of this name.
 pub fn find(name: &str) -> Option<&'static Family> {
     families().into_iter().find(|family| family.name == name)
 }

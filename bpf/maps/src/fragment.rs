@@ -49,15 +49,10 @@ register!(FRAGMENTS4, FRAGMENTS6);
 )]
 #[repr(C)]
 pub struct FragmentKey4 {
-    /// Network order.
     pub daddr: [u8; 4],
-    /// Network order.
     pub saddr: [u8; 4],
-    /// Identification, network order.
     pub id: U16,
-    /// IP protocol.
     pub proto: u8,
-    /// Zero.
     pub pad: u8,
 }
 const _: () = assert!(size_of::<FragmentKey4>() == 12 && offset_of!(FragmentKey4, id) == 8);
@@ -68,15 +63,10 @@ const _: () = assert!(size_of::<FragmentKey4>() == 12 && offset_of!(FragmentKey4
 )]
 #[repr(C)]
 pub struct FragmentKey6 {
-    /// Identification, network order.
     pub id: U32,
-    /// IP protocol.
     pub proto: u8,
-    /// Zero.
     pub pad: [u8; 3],
-    /// Network order.
     pub saddr: [u8; 16],
-    /// Network order.
     pub daddr: [u8; 16],
 }
 const _: () = assert!(size_of::<FragmentKey6>() == 40 && offset_of!(FragmentKey6, saddr) == 8);
@@ -85,9 +75,7 @@ const _: () = assert!(size_of::<FragmentKey6>() == 40 && offset_of!(FragmentKey6
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct FragmentPorts {
-    /// Network order.
     pub sport: U16,
-    /// Network order.
     pub dport: U16,
 }
 const _: () = assert!(size_of::<FragmentPorts>() == 4);

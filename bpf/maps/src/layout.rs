@@ -7,7 +7,6 @@
 pub struct Struct {
     /// Name after `struct`.
     pub name: &'static str,
-    /// Bytes.
     pub size: usize,
     /// Fields with their offsets, in order, by their names in C.
     pub fields: &'static [(&'static str, usize)],

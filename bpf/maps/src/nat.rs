@@ -64,7 +64,6 @@ pub static NAT_RETRIES6: MapFamily<u32, u32> = MapFamily::new(
 
 register!(NAT4, NAT6, NAT_RETRIES4, NAT_RETRIES6);
 
-/// The sum over all CPUs.
 fn sum_text(bytes: &[u8]) -> String {
     cpu_values::<u32>(bytes).map(u64::from).sum::<u64>().to_string()
 }
@@ -72,9 +71,7 @@ fn sum_text(bytes: &[u8]) -> String {
 /// Flows that share source ports: each has another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NatTuple {
-    /// IP protocol.
     pub protocol: u8,
-    /// Address of this node.
     pub source: IpAddr,
     /// Where they go; port 0 without ports.
     pub destination: SocketAddr,

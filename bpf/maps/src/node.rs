@@ -19,9 +19,7 @@ use crate::{MapFamily, Size, layout, register, text::Text};
 pub use ids::{NODE_IDS, NODE_IDS_MAX, NODE_IDS_OWNER, NodeIdKey, NodeIdValue};
 pub use neighbour::{NEIGHBOURS_MAX, NEIGHBOURS4, NEIGHBOURS6, Neighbour, NeighbourKey4, NeighbourKey6};
 
-/// Identity of this host.
 pub const IDENTITY_HOST: u32 = 1;
-/// Identity of other nodes.
 pub const IDENTITY_REMOTE_NODE: u32 = 6;
 /// Identity of other nodes that run the API server.
 pub const IDENTITY_KUBE_APISERVER: u32 = 7;
@@ -50,7 +48,6 @@ pub struct IpcacheKey {
     pub prefix_len: u32,
     /// Cluster of the address, 0 unless addressing is cluster-aware; host order.
     pub cluster_id: u16,
-    /// Zero.
     pub pad: u8,
     /// 1 = IPv4, 2 = IPv6.
     pub family: u8,
@@ -64,11 +61,9 @@ const _: () = assert!(offset_of!(IpcacheKey, family) == 7 && offset_of!(IpcacheK
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct IpcacheValue {
-    /// Security identity, host order.
     pub identity: u32,
     /// Node to tunnel to, network order; IPv4 in the first 4 bytes.
     pub tunnel_endpoint: [u8; 16],
-    /// Zero.
     pub pad: [u8; 2],
     /// Index of the encryption key, 0 = none.
     pub encrypt_key: u8,
@@ -82,7 +77,6 @@ const _: () = assert!(offset_of!(IpcacheValue, encrypt_key) == 22 && offset_of!(
 pub mod ipcache_flags {
     /// Packets to the address are not encapsulated.
     pub const SKIP_TUNNEL: u8 = 1;
-    /// The tunnel endpoint is valid.
     pub const HAS_TUNNEL_ENDPOINT: u8 = 1 << 1;
     /// The tunnel endpoint is an IPv6 address.
     pub const IPV6_TUNNEL_ENDPOINT: u8 = 1 << 2;
@@ -91,7 +85,6 @@ pub mod ipcache_flags {
 }
 
 impl IpcacheKey {
-    /// Key of one address.
     pub fn host(address: IpAddr) -> Self {
         Self::prefix(address, if address.is_ipv4() { 32 } else { 128 })
     }

@@ -22,7 +22,6 @@ pub const OWNER: &str = "policy";
 
 /// Most entries of one endpoint's policy.
 pub const POLICY_MAX: SizeKey = SizeKey::new("bpf-policy-map-max", 16_384);
-/// Most entries of the counters.
 pub const POLICY_STATS_MAX: SizeKey = SizeKey::new("bpf-policy-stats-map-max", 65_536);
 
 /// `skep_policies`: id of an endpoint, host order, to its policy; written by the agent.
@@ -76,7 +75,6 @@ pub struct PolicyKey {
     pub identity: u32,
     /// Bit 0: egress.
     pub direction: u8,
-    /// IP protocol.
     pub proto: u8,
     /// Destination port, network order; of ICMP the type.
     pub port: U16,
@@ -93,7 +91,6 @@ pub struct PolicyEntry {
     pub flags: u8,
     /// Bits 0–6 type, bit 7 explicit.
     pub auth: u8,
-    /// Larger wins, host order.
     pub precedence: u32,
     /// Of the rule's log, host order; 0 = none.
     pub cookie: u32,
@@ -108,7 +105,6 @@ const _: () = assert!(size_of::<PolicyEntry>() == 12 && offset_of!(PolicyEntry, 
 pub struct PolicyStatsKey {
     /// Id of the endpoint, host order.
     pub endpoint: u16,
-    /// Zero.
     pub pad: u8,
     /// Bits of protocol and port that count.
     pub prefix_len: u8,
@@ -116,9 +112,7 @@ pub struct PolicyStatsKey {
     pub identity: u32,
     /// Bit 0: egress.
     pub direction: u8,
-    /// IP protocol.
     pub proto: u8,
-    /// Network order.
     pub port: U16,
 }
 const _: () = assert!(size_of::<PolicyStatsKey>() == 12 && offset_of!(PolicyStatsKey, identity) == 4);
@@ -127,9 +121,7 @@ const _: () = assert!(size_of::<PolicyStatsKey>() == 12 && offset_of!(PolicyStat
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct PolicyStats {
-    /// Host order.
     pub packets: u64,
-    /// Host order.
     pub bytes: u64,
 }
 
@@ -227,7 +219,6 @@ impl Text for PolicyStats {
     }
 }
 
-/// The sum over all CPUs.
 fn total_text(bytes: &[u8]) -> String {
     PolicyStats::total(cpu_values(bytes)).text()
 }

@@ -7,14 +7,11 @@ use std::collections::BTreeMap;
 /// The setting that a map's size follows, and its default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SizeKey {
-    /// Name of the setting.
     pub name: &'static str,
-    /// Entries if nothing is set.
     pub default: u32,
 }
 
 impl SizeKey {
-    /// A setting with its default.
     pub const fn new(name: &'static str, default: u32) -> Self {
         Self { name, default }
     }
@@ -54,7 +51,6 @@ impl MapSizes {
         self.by_key.get(key.name).copied().unwrap_or(key.default)
     }
 
-    /// Adds what others have set.
     pub fn merge(&mut self, other: &Self) {
         self.by_key
             .extend(other.by_key.iter().map(|(key, entries)| (*key, *entries)));

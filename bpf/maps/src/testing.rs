@@ -24,26 +24,20 @@ use skep_bpf_sys::{
 pub struct Frontend {
     /// Virtual address; unspecified for the surrogate of node addresses.
     pub address: SocketAddr,
-    /// IP protocol number.
     pub proto: u8,
-    /// Which scope's entry it is.
     pub scope: Scope,
-    /// Kind and properties.
     pub flags: ServiceFlags,
-    /// Service id.
     pub id: u16,
     /// Affinity timeout in seconds, 0 = none; sets the flag and the match entries, too.
     pub affinity: u32,
     /// Port of the L7 proxy, 0 = none; sets the flag, too.
     pub l7_port: u16,
-    /// Addresses of the backends.
     pub backends: Vec<SocketAddr>,
     /// How many of them, from the last, get no new connections.
     pub inactive: u16,
 }
 
 impl Frontend {
-    /// A ClusterIP of this protocol.
     pub fn new(id: u16, address: SocketAddr, proto: u8, backends: &[SocketAddr]) -> Self {
         Self {
             address,
@@ -67,7 +61,6 @@ impl Frontend {
 
 /// The maps that the socket programs read, with a hand to write services.
 #[derive(Debug)]
-#[allow(missing_docs, reason = "fields are named like the maps")]
 pub struct LbMaps {
     pub services4: Map<Service4Key, ServiceValue>,
     pub services6: Map<Service6Key, ServiceValue>,

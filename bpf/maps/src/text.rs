@@ -8,7 +8,6 @@ use skep_bpf_sys::map::Plain;
 
 /// How a key or a value is shown.
 pub trait Text {
-    /// What people read.
     fn text(&self) -> String;
 }
 

@@ -35,10 +35,8 @@ const TICKS: [u32; 7] = [24, 48, 100, 128, 250, 300, 1000];
 /// Shortest frame that a program may be tried with.
 const FRAME: [u8; 14] = [0; 14];
 
-/// What times in maps count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MapClock {
-    /// Seconds of the monotonic clock.
     Seconds,
     /// Ticks / 256, so many ticks a second.
     Ticks(u32),

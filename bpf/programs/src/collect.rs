@@ -111,7 +111,6 @@ impl From<&IpAddr> for AddressKey {
     }
 }
 
-/// How long passes took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PassTime {
     /// Reads of iterators: between two the kernel may do other things.

@@ -13,15 +13,12 @@ use crate::error::LoadError;
 const KINDS: usize = 64;
 const BYTES: usize = (KINDS + 3) * 8;
 
-/// Calls of helpers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Calls {
     lookups: [u64; KINDS],
-    /// Updates of maps.
     pub updates: u64,
     /// Lookups of routes (`bpf_fib_lookup()`).
     pub routes: u64,
-    /// Lookups of sockets.
     pub sockets: u64,
 }
 
@@ -38,7 +35,6 @@ impl Calls {
         kinds.into_iter().map(|kind| self.of(kind)).sum()
     }
 
-    /// Lookups of longest prefixes.
     pub fn prefix_lookups(&self) -> u64 {
         self.of(MapKind::LpmTrie)
     }
@@ -67,7 +63,6 @@ impl Add for Calls {
     }
 }
 
-/// None.
 impl Default for Calls {
     fn default() -> Self {
         Self {
@@ -79,7 +74,6 @@ impl Default for Calls {
     }
 }
 
-/// The counters of an object.
 #[derive(Debug)]
 pub struct Counter(MapHandle);
 

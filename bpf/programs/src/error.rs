@@ -6,7 +6,6 @@ use skep_bpf_sys::MapError;
 
 /// Why programs could not be loaded.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "fields say what the message says")]
 pub enum LoadError {
     /// A map is missing or does not fit.
     #[error("object {object}: its maps are not ready")]

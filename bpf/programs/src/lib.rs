@@ -40,7 +40,6 @@ pub use self::{
 
 /// Skeletons made by `build.rs`: constants, option structures and objects of the C files in `progs`.
 #[allow(
-    missing_docs,
     unreachable_pub,
     unused_qualifications,
     dead_code,

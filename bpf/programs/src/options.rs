@@ -18,7 +18,6 @@ pub enum HostNetns {
     /// The one of the thread that loads the programs.
     #[default]
     Current,
-    /// The one with this cookie.
     Cookie(u64),
 }
 
@@ -48,7 +47,6 @@ pub struct NodeOptions {
     pub local_redirect: bool,
     /// Sockets with the class id of the MKE host extension count as the host's.
     pub mke: bool,
-    /// Send socket trace events.
     pub trace: bool,
     /// Monitor aggregation: 0 all events, 1 no reverse events, 3 only those of connect.
     pub trace_aggregation: u8,
@@ -58,7 +56,6 @@ pub struct NodeOptions {
     pub chooses_errors: Option<bool>,
     /// Times in maps are jiffies / 256 instead of seconds; the number is ticks a second.
     pub jiffies: Option<u32>,
-    /// Of programs that see packets.
     pub packets: PacketOptions,
 }
 
@@ -102,7 +99,6 @@ pub struct PacketOptions {
     pub loopback4: Ipv4Addr,
     /// As `loopback4`.
     pub loopback6: Ipv6Addr,
-    /// Gateway of pods.
     pub router6: Ipv6Addr,
     /// As `router6`. Both are the sources of packets that the node sends by the tunnel.
     pub router4: Ipv4Addr,
@@ -142,7 +138,6 @@ pub struct PacketOptions {
     pub policy_accounting: bool,
     /// Packets of pods carry their identity in the mark (`enable-identity-mark`).
     pub identity_mark: bool,
-    /// Answer ARP requests of pods.
     pub arp_responder: bool,
     /// Services without backends answer with an ICMP error (`service-no-backend-response`).
     pub reply_no_backend: bool,
@@ -175,7 +170,6 @@ pub struct PacketOptions {
     pub all_vlans: bool,
     /// Entries of flows count packets and bytes (`bpf-conntrack-accounting`).
     pub ct_accounting: bool,
-    /// Which events there are.
     pub events: EventKinds,
     /// Packets between pods and the network pass the kernel's stack (`enable-host-legacy-routing`).
     pub legacy_routing: bool,
@@ -218,20 +212,17 @@ pub struct Nat46x64 {
     pub mtu: u16,
 }
 
-/// The tunnel to other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tunnel {
     /// What is around packets (`tunnel-protocol`).
     pub protocol: TunnelProtocol,
     /// UDP port that nodes receive on (`tunnel-port`).
     pub port: u16,
-    /// Index of the tunnel's interface.
     pub device: u32,
     /// First and last source port of packets that the XDP program encapsulates (`tunnel-source-port-range`).
     pub source_ports: (u16, u16),
 }
 
-/// Protocols of tunnels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TunnelProtocol {
     /// VXLAN (RFC 7348).

@@ -32,7 +32,6 @@ pub const PACKET_PROGRAMS: [&str; 6] = [
 /// Names of the tc programs at the interface of the tunnel.
 pub const OVERLAY_PROGRAMS: [&str; 2] = ["cil_from_overlay", "cil_to_overlay"];
 
-/// Name of the XDP program.
 pub const XDP_PROGRAM: &str = "cil_xdp_entry";
 
 /// The loaded programs of one object.
@@ -140,7 +139,6 @@ impl Packets {
         Ok(packets)
     }
 
-    /// The program of this name.
     pub fn program(&self, name: &str) -> Option<BorrowedFd<'_>> {
         let found = self.programs.iter().find(|(known, _)| *known == name);
         found.map(|(_, fd)| fd.as_fd())

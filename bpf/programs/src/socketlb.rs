@@ -32,7 +32,6 @@ const OBJECT: &str = "cgroup_socketlb";
 pub struct SocketProgram {
     /// Name of the program and of its link.
     pub name: &'static str,
-    /// Where it is attached.
     pub hook: CgroupHook,
     /// For IPv6 sockets.
     pub is_ipv6: bool,
@@ -133,7 +132,6 @@ impl SocketLb {
         )
     }
 
-    /// The loaded programs.
     pub fn programs(&self) -> impl Iterator<Item = SocketProgram> {
         self.programs.iter().map(|(program, _)| *program)
     }

@@ -29,7 +29,6 @@ const OBJECT: &str = "iter_socketterm";
 /// A backend that no client must talk to any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeadBackend {
-    /// Its address and port.
     pub address: SocketAddr,
     /// IP protocol number: 6 or 17.
     pub proto: u8,
@@ -41,7 +40,6 @@ pub enum TerminateError {
     /// The list of dead backends was not handed to the program.
     #[error("cannot write the dead backends")]
     Map(#[from] MapError),
-    /// The iterator did not run.
     #[error("cannot walk the sockets of the network namespace")]
     Iterate(#[source] io::Error),
 }
@@ -53,7 +51,6 @@ pub enum TerminateError {
 pub(crate) struct DeadBackendKey {
     /// Network order; IPv4 in the first 4 bytes, the rest zero.
     pub(crate) address: [u8; 16],
-    /// Network order.
     pub(crate) port: U16,
     pub(crate) proto: u8,
     /// `AF_INET` or `AF_INET6`.

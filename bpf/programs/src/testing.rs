@@ -27,7 +27,6 @@ type BoxError = Box<dyn Error + Send + Sync>;
 pub struct LatencyBench {
     /// Services in the maps while measuring, each with a TCP and a UDP port.
     pub services: u16,
-    /// Calls in one round.
     pub calls: u32,
     /// Rounds; the median counts. The kinds of calls, and those with and without programs, take turns, so that all of
     /// them get the same quiet and busy moments.
@@ -43,7 +42,6 @@ pub struct Cost {
     pub bare: Duration,
     /// Straight to the backend, programs attached.
     pub direct: Duration,
-    /// Through the service.
     pub service: Duration,
 }
 
@@ -77,7 +75,6 @@ impl Cost {
     }
 }
 
-/// What was measured.
 #[derive(Debug, Clone, Copy)]
 pub struct Latency {
     /// UDP `connect()` on a socket that exists.

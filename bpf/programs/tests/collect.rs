@@ -27,7 +27,6 @@ use zerocopy::{FromZeros as _, IntoBytes as _, network_endian::U16};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Map, key, value.
 type Content = BTreeMap<(&'static str, Vec<u8>), Vec<u8>>;
 
 const SIZE: u32 = 65_536;
@@ -54,7 +53,6 @@ fn batch(store: &MapStore) -> BatchCollector {
     BatchCollector::open(store, Box::new(|| Ok(seconds()))).unwrap()
 }
 
-/// Numbers of a seed.
 struct Random(u64);
 
 impl Random {
@@ -437,7 +435,6 @@ fn empty_maps_are_not_walked_where_the_kernel_counts_entries() {
     done.unwrap();
 }
 
-/// Ends a thread.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

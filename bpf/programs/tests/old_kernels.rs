@@ -20,7 +20,6 @@ const LAST_HELPER: i32 = 175;
 /// Source registers of calls: of helpers, of functions of the object.
 const HELPER: u8 = 0;
 const LOCAL: u8 = 1;
-/// The frame pointer.
 const FRAME: u8 = 10;
 /// `MAX_BPF_STACK`
 const STACK: usize = 512;

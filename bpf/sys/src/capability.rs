@@ -26,7 +26,6 @@ pub const NET_ADMIN: Capability = Capability::new(
 /// What the agent must have, unless it has `CAP_SYS_ADMIN`, which includes these three for BPF.
 pub const REQUIRED: [Capability; 3] = [BPF, PERFMON, NET_ADMIN];
 
-/// One capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capability {
     name: &'static str,
@@ -61,7 +60,6 @@ pub enum CapabilityError {
     /// Run it as root, or give it what is named.
     #[error("this process has no {}: run it as root or with these capabilities", list(.0))]
     Missing(Vec<Capability>),
-    /// The kernel does not tell.
     #[error("cannot read the capabilities of this process")]
     Unknown(#[source] io::Error),
 }

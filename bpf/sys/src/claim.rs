@@ -21,7 +21,6 @@ pub enum ClaimError {
     /// Another process writes the maps. Stop it, or choose another `bpf-root`.
     #[error("{} belongs to {owner}: does another agent run on this node?", path.display())]
     Taken {
-        /// The directory.
         path: PathBuf,
         /// `process 17`, or `another process` if the kernel does not tell.
         owner: String,
@@ -29,9 +28,7 @@ pub enum ClaimError {
     /// The directory cannot be made, opened or locked.
     #[error("cannot claim {}", path.display())]
     Directory {
-        /// The directory.
         path: PathBuf,
-        /// What the kernel said.
         #[source]
         source: io::Error,
     },

@@ -22,9 +22,7 @@ pub enum ClockError {
     /// Mount `/proc`.
     #[error("cannot read {path}, which says how the clocks of this time namespace are shifted")]
     Read {
-        /// The file.
         path: &'static str,
-        /// What the system says.
         #[source]
         source: io::Error,
     },

@@ -35,7 +35,6 @@ const CLSACT: u32 = 0xffff_fff1;
 const CLSACT_HANDLE: u32 = 0xffff_0000;
 /// `htons(ETH_P_ALL)`
 const ALL_PROTOCOLS: u32 = (0x0003_u16.to_be()) as u32;
-/// Handle of our filters.
 const HANDLE: u32 = 1;
 /// Bytes of `struct tcmsg`.
 const TCMSG: usize = 20;
@@ -43,17 +42,13 @@ const TCMSG: usize = 20;
 /// A filter that runs a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filter {
-    /// Priority: smaller ones run first.
     pub priority: u16,
-    /// Number within the priority.
     pub handle: u32,
     /// Name, `<program>-<interface>` of ours.
     pub name: String,
-    /// Id of the program.
     pub program: u32,
 }
 
-/// The filters of one interface.
 #[derive(Debug)]
 pub struct Filters {
     interface: String,
@@ -320,10 +315,6 @@ pub fn name(program: &str, interface: &str) -> String {
 }
 
 /// The filters that run programs at an interface, ours and others'. Interfaces without are left out.
-///
-/// # Errors
-///
-/// What the kernel says when they are listed.
 pub fn everywhere(interfaces: &[Interface]) -> io::Result<Vec<(&Interface, Vec<Filter>)>> {
     let mut with_qdisc = BTreeSet::new();
     let body = Body::new(&tcmsg(0, 0, 0, 0));

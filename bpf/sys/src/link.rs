@@ -29,7 +29,6 @@ use crate::syscall::{self as sys, LinkInfo};
 
 /// Why a program could not be attached or detached.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "fields say what the message says")]
 pub enum LinkError {
     /// The directory of the pins cannot be made.
     #[error("cannot create the directory {} for pinned links", path.display())]
@@ -39,7 +38,6 @@ pub enum LinkError {
         source: io::Error,
     },
 
-    /// The cgroup cannot be opened.
     #[error("cannot open cgroup {}", path.display())]
     Cgroup {
         path: PathBuf,
@@ -89,7 +87,6 @@ pub enum LinkError {
     Occupied {
         program: String,
         interface: String,
-        /// Its name in the kernel.
         other: Option<String>,
     },
 
@@ -109,7 +106,6 @@ pub enum LinkError {
         source: io::Error,
     },
 
-    /// A filter was not removed.
     #[error("interface {interface}: cannot remove filter {filter}")]
     RemoveFilter {
         interface: String,
@@ -127,7 +123,6 @@ pub enum LinkError {
         source: io::Error,
     },
 
-    /// The link was not pinned.
     #[error("program {program}: cannot pin its link at {}", path.display())]
     Pin {
         program: String,
@@ -136,7 +131,6 @@ pub enum LinkError {
         source: io::Error,
     },
 
-    /// The pin was not removed.
     #[error("program {program}: cannot remove link {}", path.display())]
     Unpin {
         program: String,
@@ -146,10 +140,8 @@ pub enum LinkError {
     },
 }
 
-/// What attaching a program did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attached {
-    /// There was no link.
     Created,
     /// The program of the existing link was replaced.
     Updated,
@@ -220,7 +212,6 @@ fn temporary(directory: &Path, program: &str) -> PathBuf {
     directory.join(format!("{program}:new"))
 }
 
-/// Makes a directory for pins.
 fn make_directory(directory: &Path) -> Result<(), LinkError> {
     fs::DirBuilder::new()
         .recursive(true)
@@ -304,19 +295,11 @@ pub fn replace(directory: &Path, program: &str, program_fd: BorrowedFd<'_>) -> R
 }
 
 /// The id of a loaded program.
-///
-/// # Errors
-///
-/// What the kernel says.
 pub fn program_id(program: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(sys::prog_info(program)?.id)
 }
 
 /// The name that the kernel has for a program, at most 15 characters of it; nothing if the program is gone or has none.
-///
-/// # Errors
-///
-/// If this process may not ask.
 pub fn program_name(id: u32) -> io::Result<Option<String>> {
     let program = match sys::prog_by_id(id) {
         Ok(program) => program,

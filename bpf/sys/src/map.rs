@@ -144,7 +144,6 @@ impl<K: Plain, V: Plain> Map<K, V> {
         })
     }
 
-    /// The same map by bytes.
     pub fn raw(&self) -> &Arc<dyn RawMap> {
         &self.raw
     }
@@ -159,7 +158,6 @@ impl<K: Plain, V: Plain> Map<K, V> {
         self.raw.info()
     }
 
-    /// Most entries it can hold.
     pub fn max_entries(&self) -> u32 {
         self.raw.info().max_entries
     }

@@ -26,7 +26,6 @@ const CGROUP2_MAGIC: u32 = 0x6367_7270;
 
 /// Why a file system could not be found or mounted.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "fields say what the message says")]
 pub enum MountError {
     /// The list of mounts cannot be read.
     #[error("cannot read /proc/thread-self/mountinfo")]
@@ -132,7 +131,6 @@ pub fn cgroup2(root: Option<&Path>) -> Result<PathBuf, MountError> {
 
 /// A file system to look for.
 struct Kind {
-    /// Configuration key, for messages.
     what: &'static str,
     /// Type, for `mount(2)` and messages.
     name: &'static str,

@@ -17,9 +17,7 @@ const NLM_F_REQUEST: u16 = 1;
 const NLM_F_ACK: u16 = 4;
 /// `NLM_F_ROOT | NLM_F_MATCH`
 const NLM_F_DUMP: u16 = 0x300;
-/// Replace what is there.
 pub(crate) const NLM_F_REPLACE: u16 = 0x100;
-/// Fail if it is there.
 pub(crate) const NLM_F_EXCL: u16 = 0x200;
 /// Make it if it is missing.
 pub(crate) const NLM_F_CREATE: u16 = 0x400;
@@ -37,7 +35,6 @@ impl Body {
         Self(structure.to_owned())
     }
 
-    /// Appends an attribute.
     #[must_use]
     pub(crate) fn attribute(mut self, kind: u16, value: &[u8]) -> Self {
         self.0.extend(((value.len() + 4) as u16).to_ne_bytes());
@@ -151,7 +148,6 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
-/// The attribute of this type.
 pub(crate) fn find(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(bytes).find_map(|(kind, value)| (kind == wanted).then_some(value))
 }

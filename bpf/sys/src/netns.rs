@@ -17,7 +17,6 @@ use rustix::{
 
 /// Why a network namespace could not be used.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "fields say what the message says")]
 pub enum NetnsError {
     /// The file that names the namespace cannot be opened. It may have gone with its pod.
     #[error("cannot open network namespace {}", path.display())]
@@ -47,10 +46,7 @@ pub enum NetnsError {
     #[error(
         "Linux {release} is too old: it does not tell the cookie of a network namespace, as 5.14 and later do"
     )]
-    TooOld {
-        /// Version of the running kernel.
-        release: String,
-    },
+    TooOld { release: String },
 
     /// There is no socket to ask for the cookie by.
     #[error("cannot read the cookie of the network namespace")]
@@ -81,10 +77,6 @@ fn no_cookie(error: io::Error) -> NetnsError {
 }
 
 /// Cookie of a socket: what programs identify it by.
-///
-/// # Errors
-///
-/// What `getsockopt(2)` fails with.
 pub fn socket_cookie(socket: BorrowedFd<'_>) -> io::Result<u64> {
     socket_option(socket, libc::SO_COOKIE)
 }

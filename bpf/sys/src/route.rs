@@ -36,59 +36,43 @@ const LOOPBACK: u32 = 1;
 /// Why routes of an interface are not as they should be.
 #[derive(Debug, thiserror::Error)]
 pub enum RouteError {
-    /// The routes cannot be listed.
     #[error("routes by interface {ifindex} cannot be listed")]
     List {
-        /// Index of the interface.
         ifindex: u32,
-        /// What the kernel says.
         #[source]
         source: io::Error,
     },
     /// The route was not added. With `ENODEV` the interface is gone.
     #[error("no route to {address} by interface {ifindex}")]
     Add {
-        /// Where it leads.
         address: IpAddr,
-        /// Index of the interface.
         ifindex: u32,
-        /// What the kernel says.
         #[source]
         source: io::Error,
     },
-    /// The route was not removed.
     #[error("the route to {address} by interface {ifindex} cannot be removed")]
     Remove {
-        /// Where it leads.
         address: IpAddr,
-        /// Index of the interface.
         ifindex: u32,
-        /// What the kernel says.
         #[source]
         source: io::Error,
     },
-    /// Unreachable routes cannot be listed.
     #[error("unreachable routes cannot be listed")]
     ListUnreachable {
-        /// What the kernel says.
         #[source]
         source: io::Error,
     },
     /// The unreachable route was not added.
     #[error("no unreachable route to {address}")]
     AddUnreachable {
-        /// The address.
         address: IpAddr,
-        /// What the kernel says.
         #[source]
         source: io::Error,
     },
     /// The unreachable route was not removed: packets to the address get an ICMP error.
     #[error("the unreachable route to {address} cannot be removed")]
     RemoveUnreachable {
-        /// The address.
         address: IpAddr,
-        /// What the kernel says.
         #[source]
         source: io::Error,
     },

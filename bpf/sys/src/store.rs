@@ -105,7 +105,6 @@ impl MapStore {
         self.state.lock().types = Some(types);
     }
 
-    /// Directory of the pins.
     pub fn directory(&self) -> PathBuf {
         self.state.lock().directory()
     }

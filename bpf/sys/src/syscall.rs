@@ -341,15 +341,10 @@ fn object_kind(object: BorrowedFd<'_>) -> io::Result<String> {
 pub struct MapInfo {
     /// Type, `enum bpf_map_type`.
     pub kind: u32,
-    /// Id of the map.
     pub id: u32,
-    /// Bytes of a key.
     pub key_size: u32,
-    /// Bytes of a value.
     pub value_size: u32,
-    /// Most entries it can hold.
     pub max_entries: u32,
-    /// Flags it was created with.
     pub flags: u32,
     /// Name in the kernel: at most 15 characters, then zeros.
     pub name: [u8; 16],
@@ -360,7 +355,6 @@ pub struct MapInfo {
 #[repr(C)]
 pub(crate) struct ProgInfo {
     kind: u32,
-    /// Id of the program.
     pub(crate) id: u32,
     tag: [u8; 8],
     jited_len: u32,

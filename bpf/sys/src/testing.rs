@@ -165,10 +165,6 @@ impl Node {
     }
 
     /// Makes `address` one of the node's own, on its loopback interface.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel answers.
     #[allow(clippy::unused_self, reason = "whoever holds a node is in its namespace")]
     pub fn add_address(&self, address: IpAddr) -> io::Result<()> {
         netlink::add_address(address).map_err(named(format!("address {address}")))?;
@@ -183,10 +179,6 @@ impl Node {
     }
 
     /// Makes another network namespace, with loopback up.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel answers.
     pub fn pod(&self, name: &str) -> io::Result<Pod> {
         let path = self.directory.join(format!("netns-{name}"));
         fs::write(&path, "").map_err(named(path.display().to_string()))?;
@@ -215,7 +207,6 @@ impl Pod {
         &self.path
     }
 
-    /// Cookie of the network namespace.
     pub fn netns_cookie(&self) -> u64 {
         self.netns_cookie
     }

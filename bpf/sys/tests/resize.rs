@@ -147,7 +147,6 @@ fn prefixes(max_entries: u32) -> RawSpec {
     }
 }
 
-/// Service to table.
 fn tables(max_entries: u32, bytes: u32) -> RawSpec {
     RawSpec {
         name: "tables",

@@ -29,6 +29,8 @@
 //!
 //! None is on by default.
 
+#![warn(missing_docs)]
+
 mod archive;
 mod builtin;
 mod command;

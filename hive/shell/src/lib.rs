@@ -16,6 +16,8 @@
 //! * `server`: the server, for commands of the script engine;
 //! * `hive`: the server as a cell, with the commands of all cells of a hive.
 
+#![warn(missing_docs)]
+
 #[cfg(feature = "hive")]
 mod cell;
 mod client;

@@ -23,6 +23,8 @@
 //! `hive`: `statedb::cell()`, and databases, tables and reconcilers as values of a hive. `script`: the `db/*` commands.
 //! `http`: tables for other processes. `testing`: tables, commands and clocks for tests. None is on by default.
 
+#![warn(missing_docs)]
+
 // The derive macro names the crate from outside.
 #[cfg(test)]
 extern crate self as statedb;

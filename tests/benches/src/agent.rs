@@ -113,7 +113,6 @@ impl Drop for Process {
     }
 }
 
-/// Figures of one case.
 struct Found {
     settled: Duration,
     // Processor time of the agent until then.

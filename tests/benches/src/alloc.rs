@@ -30,7 +30,6 @@ thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Number of this thread's place.
 #[inline]
 fn place() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -52,7 +51,6 @@ fn add(place: usize, counter: &AtomicU64, bytes: usize) {
     }
 }
 
-/// Whether anybody wants to know.
 static COUNTS: AtomicBool = AtomicBool::new(true);
 
 /// Runs `timed` without counting, where much is allocated and little else done. All that it allocates must be freed when it
@@ -77,7 +75,6 @@ fn count(allocated: usize, freed: usize) {
     }
 }
 
-/// Counts what passes through it.
 pub(crate) struct Counting;
 
 // SAFETY: every call is handed on to the heap as it came.
@@ -115,7 +112,6 @@ pub(crate) fn allocated() -> u64 {
         .sum()
 }
 
-/// Bytes in use.
 pub(crate) fn in_use() -> u64 {
     let freed: u64 = TALLY
         .iter()

@@ -108,7 +108,6 @@ impl Etcd {
         }
     }
 
-    /// The store, over one connection.
     pub(crate) fn backend(&self) -> Arc<dyn Backend> {
         Arc::clone(&self.backend)
     }
@@ -118,7 +117,6 @@ impl Etcd {
         connect(&self.config)
     }
 
-    /// The id of the process.
     pub(crate) fn id(&self) -> anyhow::Result<u32> {
         self.server.id().context("etcd does not run")
     }

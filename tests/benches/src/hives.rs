@@ -13,7 +13,6 @@ use crate::report::{Report, Row, milliseconds};
 /// Cells, and what check, construction and start should take, in milliseconds.
 const CASES: [(usize, Option<f64>); 3] = [(10, None), (100, None), (1000, Some(2.0))];
 
-/// The parts of a start.
 const PARTS: [&str; 4] = ["declare", "check", "construct", "start"];
 
 pub(crate) fn run(report: &mut Report) -> anyhow::Result<()> {

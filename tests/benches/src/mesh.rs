@@ -73,7 +73,6 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The connected clusters.
 struct World<'a> {
     node: &'a Node,
     size: Size,

@@ -19,7 +19,6 @@ pub(crate) const NAMESPACE: &str = "bench";
 const CLUSTER_IPS: u32 = u32::from_be_bytes([10, 96, 0, 1]);
 const PODS: u32 = u32::from_be_bytes([10, 128, 0, 1]);
 
-/// Address of a service.
 pub(crate) fn cluster_ip(service: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(CLUSTER_IPS + service)
 }
@@ -137,7 +136,6 @@ pub(crate) fn cilium_endpoint(number: u32, identities: u32, nodes: u32) -> Value
     })
 }
 
-/// A CiliumIdentity.
 pub(crate) fn cilium_identity(number: u32) -> Value {
     let identity = FIRST_IDENTITY + number;
     json!({
@@ -151,7 +149,6 @@ pub(crate) fn cilium_identity(number: u32) -> Value {
     })
 }
 
-/// A CiliumNode.
 pub(crate) fn cilium_node(number: u32) -> Value {
     json!({
         "apiVersion": "cilium.io/v2", "kind": "CiliumNode",
@@ -160,12 +157,10 @@ pub(crate) fn cilium_node(number: u32) -> Value {
     })
 }
 
-/// Event: a service is there.
 pub(crate) fn service_there(object: Service) -> Event {
     Event::Service(ObjectEvent::Applied(Arc::new(object)))
 }
 
-/// Event: a slice is there.
 pub(crate) fn slice_there(object: EndpointSlice) -> Event {
     Event::Slice(ObjectEvent::Applied(Arc::new(object)))
 }
@@ -177,12 +172,10 @@ fn key(name: String) -> ObjectKey {
     }
 }
 
-/// Event: a service is gone.
 pub(crate) fn service_gone(number: u32) -> Event {
     Event::Service(ObjectEvent::Deleted(key(format!("service-{number}")), None))
 }
 
-/// Event: a slice is gone.
 pub(crate) fn slice_gone(service: u32, slice: u32) -> Event {
     Event::Slice(ObjectEvent::Deleted(
         key(format!("service-{service}-{slice:05x}")),

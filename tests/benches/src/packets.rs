@@ -87,7 +87,6 @@ fn calls(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was called at all.
 fn named(calls: &Calls) -> impl Iterator<Item = (&'static str, u64)> {
     let all = [
         ("lookups in hash maps", calls.hash_lookups()),
@@ -100,7 +99,6 @@ fn named(calls: &Calls) -> impl Iterator<Item = (&'static str, u64)> {
     all.into_iter().filter(|(_, number)| *number > 0)
 }
 
-/// How large the programs are.
 fn programs(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     for program in sizes(&options.recorded)? {
         let name = format!("{} {}", program.name, program.options);

@@ -9,19 +9,14 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// One figure.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Row {
-    /// What was measured.
     pub(crate) name: String,
     pub(crate) value: f64,
     pub(crate) unit: String,
-    /// What it should reach.
     #[serde(default)]
     pub(crate) target: Option<f64>,
-    /// Whether more is better.
     pub(crate) more_is_better: bool,
-    /// Whether the target is reached.
     #[serde(default)]
     pub(crate) reached: Option<bool>,
 }
@@ -64,7 +59,6 @@ impl Row {
     }
 }
 
-/// Figures of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Report(Vec<Row>);
 
@@ -84,7 +78,6 @@ impl Report {
         Ok(())
     }
 
-    /// What was measured.
     #[cfg(test)]
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|row| row.name.as_str())
@@ -129,7 +122,6 @@ fn number(value: f64) -> String {
     }
 }
 
-/// A time as a figure.
 pub(crate) fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }

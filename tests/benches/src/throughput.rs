@@ -37,7 +37,6 @@ const TARGETS: [(u32, u32, f64, Option<f64>); 3] = [
     (10_000, 20, 23_000.0, None),
 ];
 
-/// Figures of one iteration.
 struct Lap {
     insert: f64,
     delete: f64,

@@ -76,7 +76,6 @@ enum Way {
     Direct,
 }
 
-/// Where clients are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     /// In a pod, of services at their ClusterIPs.
@@ -122,7 +121,6 @@ impl Way {
         }
     }
 
-    /// Name of namespaces and cgroup.
     const fn short(self) -> &'static str {
         match self {
             Self::Routing => "routing",
@@ -307,7 +305,6 @@ impl Host {
         })
     }
 
-    /// Serves this many services.
     fn serve(&mut self, count: u16) -> anyhow::Result<()> {
         let before = self.services.len() as u16;
         self.services.extend((before..count).map(Service::new));

@@ -31,7 +31,6 @@ pub(crate) struct World {
     _stop: DropGuard,
 }
 
-/// Where events come in.
 struct Source {
     writer: Writer,
     reflector: ServiceReflector,
@@ -191,7 +190,6 @@ impl World {
         Ok(())
     }
 
-    /// Entries of all maps.
     pub(crate) fn entries(&self) -> anyhow::Result<usize> {
         Ok(self.maps.count()?)
     }

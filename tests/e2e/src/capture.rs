@@ -46,22 +46,15 @@ pub struct Capture {
     reader: JoinHandle<io::Result<Seen>>,
 }
 
-/// What was seen.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Frames by kind, such as `IPv4 TCP`; `VXLAN IPv4 TCP` in a tunnel. Those in the first ones are not among them.
     pub frames: BTreeMap<String, u64>,
-    /// Frames with a wrong checksum.
     pub wrong: u64,
-    /// The first of them.
     pub described: Vec<String>,
 }
 
 impl Capture {
-    /// Starts reading.
-    ///
-    /// # Errors
-    /// When a system call fails.
     pub fn start(place: Place) -> io::Result<Self> {
         let socket = place.inside(async || {
             let flags = SockFlag::SOCK_CLOEXEC;
@@ -79,9 +72,6 @@ impl Capture {
     }
 
     /// Stops, and returns what was seen.
-    ///
-    /// # Errors
-    /// When a system call failed.
     pub fn finish(self) -> io::Result<Seen> {
         self.stop.store(true, Ordering::Relaxed);
         self.reader

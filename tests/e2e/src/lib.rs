@@ -48,7 +48,6 @@ pub fn beyond_address(is_ipv4: bool) -> IpAddr {
 /// A lab that is taken down with this value.
 pub struct TestLab {
     name: String,
-    /// Its first cluster.
     pub session: Session,
 }
 
@@ -89,7 +88,6 @@ impl TestLab {
         Self { name, session }
     }
 
-    /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -28,16 +28,13 @@ pub struct Place {
 /// An answer of an echo server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Name of the server.
     pub server: String,
     /// The client, as the server saw it.
     pub client: SocketAddr,
-    /// What it was sent.
     pub text: String,
 }
 
 impl Place {
-    /// The network of a process.
     #[must_use]
     pub fn of(process: u32) -> Self {
         Self { process }
@@ -50,18 +47,11 @@ impl Place {
     }
 
     /// Runs `work` on a thread in this network.
-    ///
-    /// # Errors
-    /// What `work` returns, or that the process is gone.
     pub fn inside<T: Send>(&self, work: impl AsyncFnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let done = link::inside(self.process, async move |_| Ok::<_, LinkError>(work().await));
         done.map_err(io::Error::other)?
     }
 
-    /// Connects to an echo server.
-    ///
-    /// # Errors
-    /// When that fails, or takes longer than 15 s.
     pub fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
         self.connect_from(to, 0)
     }
@@ -89,9 +79,6 @@ impl Place {
     }
 
     /// A UDP socket whose only peer is `to`.
-    ///
-    /// # Errors
-    /// When it cannot be made.
     pub fn datagrams(&self, to: SocketAddr) -> io::Result<UdpSocket> {
         self.inside(async move || {
             let socket = UdpSocket::bind((unspecified(to), 0))?;
@@ -101,19 +88,12 @@ impl Place {
         })
     }
 
-    /// One call by TCP.
-    ///
-    /// # Errors
-    /// When it is not answered.
     pub fn call(&self, to: SocketAddr) -> io::Result<Answer> {
         ask(&self.connect(to)?, "hello")
     }
 
     /// One call by UDP with `size` bytes. What is too large for a part of the path is lost, once: the datagram is sent again,
     /// ten times at most.
-    ///
-    /// # Errors
-    /// When it is not answered.
     pub fn call_udp(&self, to: SocketAddr, size: usize) -> io::Result<Answer> {
         let socket = self.datagrams(to)?;
         let text = random_text(size);
@@ -129,9 +109,6 @@ impl Place {
     }
 
     /// Sends `size` bytes in one line over one connection while it receives the answer, and compares them.
-    ///
-    /// # Errors
-    /// When the answer differs, or does not arrive.
     pub fn transfer(&self, to: SocketAddr, size: usize) -> io::Result<Answer> {
         let stream = self.connect(to)?;
         transfer(&stream, size)
@@ -139,9 +116,6 @@ impl Place {
 }
 
 /// Sends `size` bytes in one line while it receives the answer, and compares them.
-///
-/// # Errors
-/// When the answer differs, or does not arrive.
 pub fn transfer(stream: &TcpStream, size: usize) -> io::Result<Answer> {
     let text = random_text(size);
     std::thread::scope(|scope| {
@@ -155,18 +129,12 @@ pub fn transfer(stream: &TcpStream, size: usize) -> io::Result<Answer> {
 }
 
 /// Sends a line to an echo server; returns the answer.
-///
-/// # Errors
-/// When none arrives.
 pub fn ask(stream: &TcpStream, text: &str) -> io::Result<Answer> {
     send_line(stream, text)?;
     read_answer(stream, text)
 }
 
 /// Sends a datagram to an echo server; returns the answer.
-///
-/// # Errors
-/// When none arrives within a second.
 pub fn ask_udp(socket: &UdpSocket, text: &str) -> io::Result<Answer> {
     socket.send(text.as_bytes())?;
     let mut buffer = vec![0; 65_536];

@@ -23,21 +23,16 @@ pub struct Agent {
     log: PathBuf,
 }
 
-/// How an agent ended.
 #[derive(Debug)]
 pub struct Exit {
     /// Exit code; `None` for a signal.
     pub code: Option<i32>,
-    /// Everything it printed.
     pub log: String,
 }
 
 impl Agent {
     /// Starts an agent with the world's BPF file system, control group and sockets, with small maps, and with
     /// `flags`, which win.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn start(world: &World, flags: &[&str]) -> Outcome<Self> {
         let mut all = vec![
             format!("--bpf-root={}", world.bpf_root.display()),
@@ -68,9 +63,6 @@ impl Agent {
     }
 
     /// Starts an agent with these flags and no others.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn start_bare(world: &World, flags: &[String]) -> Outcome<Self> {
         let log = world.directory.join(format!("agent-{}.log", serial()));
         let file = File::create(&log)?;
@@ -87,9 +79,6 @@ impl Agent {
     }
 
     /// Starts an agent that follows `api`, and waits until it is well.
-    ///
-    /// # Errors
-    /// When it is not well in time.
     pub async fn well(world: &World, api: &Api, flags: &[&str]) -> Outcome<Self> {
         let mut agent = Self::following(world, api, flags)?;
         agent.wait_well(world).await?;
@@ -97,9 +86,6 @@ impl Agent {
     }
 
     /// Starts an agent that follows `api`.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn following(world: &World, api: &Api, flags: &[&str]) -> Outcome<Self> {
         let urls = format!("--k8s-api-server-urls={}", api.url());
         let all: Vec<&str> = flags.iter().copied().chain([urls.as_str()]).collect();
@@ -107,9 +93,6 @@ impl Agent {
     }
 
     /// Starts an agent that follows `api`, and whose writes to maps are watched from the first one on.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn watched(world: &World, api: &Api, flags: &[&str]) -> Outcome<(Self, CallWatch)> {
         let (agent, watch) = CallWatch::start(Calls::Writes, || Self::following(world, api, flags))?;
         Ok((agent?, watch))
@@ -117,9 +100,6 @@ impl Agent {
 
     /// Starts an agent that follows `api` as a user without privileges but these capabilities. The world must be
     /// [given](World::give_to_nobody) to that user.
-    ///
-    /// # Errors
-    /// When it cannot be started.
     pub fn with_capabilities(
         world: &World,
         api: &Api,
@@ -150,22 +130,17 @@ impl Agent {
         }
     }
 
-    /// Id of its process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it printed so far.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// Kills it, without a chance to clean up.
-    ///
-    /// # Errors
-    /// When it ended before.
     pub fn kill(mut self) -> Outcome {
         if let Some(status) = self.child.try_wait()? {
             return Err(format!("the agent ended by itself with {status}:\n{}", self.log()).into());

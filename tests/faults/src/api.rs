@@ -21,9 +21,6 @@ pub struct Api {
 
 impl Api {
     /// Starts one that knows the node `here`.
-    ///
-    /// # Errors
-    /// When it cannot listen.
     pub async fn start() -> Outcome<Self> {
         let objects = FakeClient::new(Db::new())?;
         let mut api = Self {
@@ -39,16 +36,12 @@ impl Api {
         Ok(api)
     }
 
-    /// Its address.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// Listens, on the same port as before.
-    ///
-    /// # Errors
-    /// When it cannot.
     pub async fn listen(&mut self) -> Outcome {
         let server = HttpServer::bind(
             self.address,
@@ -62,9 +55,6 @@ impl Api {
     }
 
     /// Goes away: connections close, new ones are refused.
-    ///
-    /// # Errors
-    /// When the server panicked.
     pub async fn go_away(&mut self) -> Outcome {
         if let Some((stop, task)) = self.serving.take() {
             stop.cancel();
@@ -91,17 +81,10 @@ impl Api {
     }
 
     /// Creates or replaces an object that may be malformed, see [`put_malformed`].
-    ///
-    /// # Errors
-    /// When its kind is unknown.
     pub fn put_malformed(&self, object: &Value) -> Outcome {
         put_malformed(&self.objects, object)
     }
 
-    /// Deletes an object.
-    ///
-    /// # Errors
-    /// When it is not there.
     pub fn delete(&self, object: &Value) -> Outcome {
         Ok(self.objects.delete(&object.to_string())?)
     }
@@ -115,9 +98,6 @@ impl Api {
 
 /// Stores an object as it is, whatever it is like: what no API server would accept, and clients get all the same from
 /// one of another version.
-///
-/// # Errors
-/// When its kind is unknown.
 pub fn put_malformed(objects: &FakeClient, object: &Value) -> Outcome {
     let (api_version, name) = (
         object["apiVersion"].as_str().unwrap_or_default(),

@@ -21,15 +21,11 @@ const PORTS: usize = 16;
 /// A server that gives back what it gets, by TCP and UDP on one port. Ends with the test's process.
 #[derive(Debug)]
 pub struct Echo {
-    /// Its port.
     pub port: u16,
 }
 
 impl Echo {
     /// Listens on `ip`.
-    ///
-    /// # Errors
-    /// When no port is free for both protocols.
     pub fn start(ip: &str) -> io::Result<Self> {
         let (listener, socket) = Self::bind(ip)?;
         let port = listener.local_addr()?.port();
@@ -118,10 +114,6 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// Starts calling.
-    ///
-    /// # Errors
-    /// When the first calls fail.
     pub fn start(to: SocketAddr) -> io::Result<Self> {
         let (stop, done): (Arc<AtomicBool>, Arc<AtomicU32>) = Default::default();
         let keep = |mut call: Box<dyn FnMut() -> Result<(), String> + Send>| {
@@ -157,9 +149,6 @@ impl Flow {
     }
 
     /// Ends it; how many calls were answered.
-    ///
-    /// # Errors
-    /// What the first failed call said.
     pub fn finish(mut self) -> Result<u32, String> {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {

@@ -61,7 +61,6 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
-/// The world of one test.
 #[derive(Debug, Clone)]
 pub struct World {
     /// Root of the BPF file system.
@@ -73,13 +72,11 @@ pub struct World {
 }
 
 impl World {
-    /// The agent's API socket.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.directory.join("agent.sock")
     }
 
-    /// The agent's shell socket.
     #[must_use]
     pub fn shell_socket(&self) -> PathBuf {
         self.directory.join("shell.sock")
@@ -87,9 +84,6 @@ impl World {
 
     /// Changes the owner of the files of the world, and of its BPF file system, to the user that
     /// [`crate::Agent::with_capabilities`] runs agents as.
-    ///
-    /// # Errors
-    /// When the owner cannot be changed.
     pub fn give_to_nobody(&self) -> Outcome {
         for path in [&self.directory, &self.bpf_root] {
             std::os::unix::fs::chown(path, Some(privileges::NOBODY), Some(privileges::NOBODY))?;
@@ -180,9 +174,6 @@ impl World {
     }
 
     /// What is in the service maps.
-    ///
-    /// # Errors
-    /// When `skep` does not run.
     pub fn maps(&self) -> Outcome<String> {
         self.skep(&["bpf", "lb", "list"])
     }

@@ -18,7 +18,6 @@ use crate::{
 /// Seconds by which times may be off: clocks tick between two calls.
 const TOLERANCE: i64 = 2;
 
-/// Entries of maps.
 pub(crate) type Maps = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 /// Where values have times, and how wide they are.
@@ -82,7 +81,6 @@ fn entry_text(map: &str, key: &[u8], value: &[u8]) -> String {
     )
 }
 
-/// What a step left behind.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) verdict: u32,
@@ -413,7 +411,6 @@ fn verdict(step: &Step, verdict: Option<u32>) -> String {
     }
 }
 
-/// Addresses, ports, and all bytes.
 fn frame_text(frame: &[u8]) -> String {
     let bytes = hex::encode(frame);
     let ports = ports_at(frame).and_then(|at| {

@@ -11,7 +11,6 @@ use skep_bpf_programs::XDP_PROGRAM;
 
 use crate::{compare::Done, ports::Ports, vectors::Step};
 
-/// A difference that is meant.
 pub(crate) struct Difference {
     /// Its name, as in the docs.
     pub(crate) name: &'static str,
@@ -69,7 +68,6 @@ const SHOT: u32 = 2;
 const REDIRECT: u32 = 7;
 const NODE_PORT: u8 = 1 << 5;
 const RELATED: u8 = 2;
-/// Drop reasons.
 const POLICY: u8 = 133;
 const INVALID: u8 = 134;
 const HEADER: u8 = 135;
@@ -108,7 +106,6 @@ pub(crate) fn of(step: &Step, input: &[u8], done: &Done, ports: &Ports) -> Optio
     ALL.iter().find(|difference| (difference.applies)(&both))
 }
 
-/// Of the XDP program.
 pub(crate) fn is_xdp(step: &Step) -> bool {
     step.program.as_deref() == Some(XDP_PROGRAM)
 }
@@ -274,14 +271,12 @@ fn packet_too_big(both: &Both<'_>) -> bool {
         }
 }
 
-/// A policy dropped theirs.
 fn errors_of_routers(both: &Both<'_>) -> bool {
     matches!(both.their_drop(), Some(POLICY | POLICY_DENY))
         && is_error(both.input)
         && both.our_drop().is_none()
 }
 
-/// Theirs found no neighbour.
 fn unresolved_neighbour(both: &Both<'_>) -> bool {
     is_xdp(both.step)
         && both.their_drop() == Some(NO_ROUTE)

@@ -19,9 +19,7 @@ pub use run::{Outcome, Report, run_file};
 
 /// Why a file could not be run.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "fields say what the message says")]
 pub enum Error {
-    /// A file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
         path: PathBuf,
@@ -45,11 +43,9 @@ pub enum Error {
     #[error("{} has format {format}, known is 1", path.display())]
     Format { path: PathBuf, format: u32 },
 
-    /// The facts lack something.
     #[error("the facts have no {what}")]
     Facts { what: String },
 
-    /// An entry of another layout.
     #[error("{map} has no entries with a key of {key} and a value of {value} bytes")]
     Entry { map: String, key: usize, value: usize },
 
@@ -61,7 +57,6 @@ pub enum Error {
         source: rtnetlink::Error,
     },
 
-    /// The kernel refuses something.
     #[error("cannot {what}")]
     Kernel {
         what: String,
@@ -73,7 +68,6 @@ pub enum Error {
     #[error(transparent)]
     Map(#[from] skep_bpf_sys::MapError),
 
-    /// The programs cannot be loaded.
     #[error(transparent)]
     Load(#[from] skep_bpf_programs::LoadError),
 

@@ -38,7 +38,6 @@ enum Mode {
     Routed,
     /// By routes; backends of other nodes answer clients themselves.
     Direct,
-    /// By the tunnel.
     Tunnelled,
 }
 
@@ -54,7 +53,6 @@ struct Way {
     /// Steps that open the flow; the first one is measured as its first packet.
     opening: &'static [usize],
     established: Option<usize>,
-    /// Made a packet without SYN.
     reply: Option<usize>,
     mode: Mode,
 }
@@ -186,7 +184,6 @@ const WAYS: [Way; 12] = [
     },
 ];
 
-/// Nanoseconds of many calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cost {
     /// A tenth of the calls took less.
@@ -198,15 +195,12 @@ pub struct Cost {
 /// What packets of one way cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Costs {
-    /// Name of the way.
     pub name: &'static str,
     /// IPv6.
     pub is_ipv6: bool,
     /// The first packet of a flow.
     pub first: Cost,
-    /// Another one of its direction.
     pub established: Option<Cost>,
-    /// Back.
     pub reply: Option<Cost>,
 }
 
@@ -302,7 +296,6 @@ fn visit<T: Send>(
 
 /// Identity of the pod on the other node.
 const REMOTE_IDENTITY: u32 = 40_001;
-/// Ports that translation keeps.
 const PORTS: std::ops::RangeInclusive<u32> = 32_768..=65_535;
 
 /// The options of the facts, in this mode.
@@ -344,14 +337,12 @@ fn pin() -> Result<(), Error> {
     Ok(sched_setaffinity(None, &one).map_err(std::io::Error::from)?)
 }
 
-/// Measures one way.
 struct Meter<'a> {
     world: &'a World,
     steps: &'a [Step],
     way: &'a Way,
     is_ipv6: bool,
     calls: u32,
-    /// Source ports of new flows.
     ports: std::ops::Range<u32>,
 }
 
@@ -367,7 +358,6 @@ impl Meter<'_> {
         })
     }
 
-    /// Opens a flow.
     fn open(&self) -> Result<(), Error> {
         for index in self.way.opening {
             let runner = self.runner(*index)?;
@@ -376,7 +366,6 @@ impl Meter<'_> {
         Ok(())
     }
 
-    /// Offset of the source port.
     fn ports_at(&self) -> usize {
         if self.is_ipv6 { 54 } else { 34 }
     }

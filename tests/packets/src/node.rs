@@ -18,7 +18,6 @@ use crate::{
     world::{World, content, small, write},
 };
 
-/// The programs on a node.
 pub struct PacketNode {
     world: World,
 }
@@ -65,7 +64,6 @@ impl PacketNode {
         self.world.run(program, frame, context)
     }
 
-    /// Whether it has a program.
     pub fn has(&self, program: &str) -> bool {
         self.world.program(program).is_some()
     }

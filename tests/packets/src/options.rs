@@ -178,7 +178,6 @@ impl Variables<'_> {
     }
 }
 
-/// Settings of the agent.
 pub(crate) struct Settings<'a>(pub(crate) &'a Facts);
 
 impl Settings<'_> {

@@ -23,7 +23,6 @@ use crate::{
 /// How often a step is run until what was recorded comes: some choices are random.
 const ATTEMPTS: usize = 16;
 
-/// What became of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// Every step did what was recorded.
@@ -38,7 +37,6 @@ pub enum Outcome {
         step: usize,
         /// Name, as in `docs/datapath.md`.
         name: &'static str,
-        /// What it did, for people.
         lines: Vec<String>,
     },
 }
@@ -46,11 +44,8 @@ pub enum Outcome {
 /// A scenario and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Group of the file.
     pub group: String,
-    /// Name of the scenario.
     pub scenario: String,
-    /// What became of it.
     pub outcome: Outcome,
 }
 

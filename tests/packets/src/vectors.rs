@@ -46,7 +46,6 @@ impl<'de> Deserialize<'de> for Mac {
     }
 }
 
-/// An interface.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Device {
     pub(crate) ifindex: u32,
@@ -99,7 +98,6 @@ pub(crate) struct Addresses {
     pub(crate) routes: Vec<String>,
 }
 
-/// An entry of a map.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) key: Hex,
@@ -157,7 +155,6 @@ impl Facts {
         }
     }
 
-    /// XDP programs are attached.
     pub(crate) fn has_xdp(&self) -> bool {
         self.load_time_config
             .keys()
@@ -180,7 +177,6 @@ impl Facts {
     }
 }
 
-/// Marks and the like.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Context {
@@ -193,7 +189,6 @@ pub(crate) struct Context {
     pub(crate) priority: u32,
 }
 
-/// A change of a map.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Change {
     pub(crate) map: String,
@@ -219,7 +214,6 @@ pub(crate) struct Write {
     pub(crate) value_fields: Option<Value>,
 }
 
-/// A counter that moved.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Metric {
     pub(crate) key: Hex,
@@ -350,7 +344,6 @@ impl Scenario {
     }
 }
 
-/// Where the facts are.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct Static {
     #[serde(default)]
@@ -364,7 +357,6 @@ struct FactsAlone {
     what: String,
 }
 
-/// A file of scenarios.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Group {
     format: u32,

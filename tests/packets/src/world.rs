@@ -59,15 +59,12 @@ pub(crate) const FLOW_MAPS: [&str; 12] = [
 /// What a program did with a packet.
 #[derive(Debug)]
 pub struct Called {
-    /// What it returned.
     pub verdict: u32,
-    /// The packet afterwards.
     pub packet: Vec<u8>,
     /// What an XDP program left in front of it.
     pub metadata: Vec<u8>,
     /// `skb->mark` afterwards.
     pub mark: u32,
-    /// How long it took.
     pub duration: Duration,
 }
 
@@ -294,7 +291,6 @@ impl World {
         Ok(())
     }
 
-    /// Events since the last call.
     pub(crate) fn take_events(&self) -> Result<Vec<Vec<u8>>, Error> {
         self.events.as_ref().map_or_else(|| Ok(Vec::new()), Rings::take)
     }
@@ -304,7 +300,6 @@ impl World {
         self.events = None;
     }
 
-    /// Signals since the last call.
     pub(crate) fn take_signals(&self) -> Result<Vec<Vec<u8>>, Error> {
         self.signals.take()
     }
@@ -456,7 +451,6 @@ pub(crate) fn write(map: &KernelMap, key: &[u8], value: &[u8]) -> Result<(), Err
     }
 }
 
-/// All entries of a map.
 pub(crate) fn content(map: &KernelMap) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
     let mut entries = BTreeMap::new();
     map.walk(&mut |key, value| {

@@ -86,7 +86,6 @@ fn patch(step: &mut Value, packet: &str, change: impl Fn(&mut Vec<u8>)) {
     step[packet] = hex::encode(bytes).into();
 }
 
-/// Changes the last byte.
 #[allow(clippy::ptr_arg, reason = "what changes packets may change their length")]
 fn corrupt(bytes: &mut Vec<u8>) {
     if let Some(last) = bytes.last_mut() {

@@ -244,7 +244,6 @@ impl Flow {
     }
 }
 
-/// An entry, for programs.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Connection {
@@ -320,7 +319,6 @@ fn list_map<K: Key>(
     result
 }
 
-/// The line of Cilium's command.
 fn line(flow: &Flow, entry: &CtEntry, now: Option<Now>, out: &mut String) -> fmt::Result {
     let related = if flow.is_related() { " related" } else { "" };
     write!(

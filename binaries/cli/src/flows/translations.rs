@@ -129,7 +129,6 @@ macro_rules! entry {
 entry!(NatKey4, NatEntry4);
 entry!(NatKey6, NatEntry6);
 
-/// An entry, for programs.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Translation {
@@ -143,7 +142,6 @@ struct Translation {
 }
 
 impl Translation {
-    /// The line of Cilium's command.
     fn write(&self, now: u64, out: &mut String) -> fmt::Result {
         let what = if self.direction == "OUT" {
             "XLATE_SRC"

@@ -76,7 +76,6 @@ pub(crate) enum EnableError {
     /// The options do not make a configuration.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// The Secrets cannot be made.
     #[error(transparent)]
     Secret(#[from] SecretError),
     /// The agent does not say where it looks for configurations; `--manifest` needs no agent.
@@ -85,9 +84,7 @@ pub(crate) enum EnableError {
     /// The setting cannot be changed while the agent runs.
     #[error("the agent reads no remote clusters: set {setting} ({reason}) and restart it")]
     Disabled {
-        /// The setting.
         setting: &'static str,
-        /// What it is for.
         reason: &'static str,
     },
     /// A cluster is not remote to itself.
@@ -102,10 +99,8 @@ pub(crate) enum EnableError {
     /// The configuration would name files that are not there.
     #[error("`{}` is missing: give --ca, --cert and --key", .0.display())]
     Certificates(PathBuf),
-    /// A file cannot be written.
     #[error("cannot write `{}`", path.display())]
     Write {
-        /// The file.
         path: PathBuf,
         /// The error of the system call.
         #[source]

@@ -40,7 +40,6 @@ fn cluster_name(text: &str) -> Result<ClusterName, String> {
     text.parse::<ClusterName>().map_err(|error| error.to_string())
 }
 
-/// Address of an etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Endpoint {
     url: String,
@@ -81,9 +80,7 @@ pub(crate) enum OptionsError {
     /// A file of the options cannot be read.
     #[error("{option}: cannot read `{}`", path.display())]
     Read {
-        /// Which option names it.
         option: &'static str,
-        /// The file.
         path: std::path::PathBuf,
         /// The error of the system call.
         #[source]
@@ -92,11 +89,8 @@ pub(crate) enum OptionsError {
     /// The file is another one, or is in another form.
     #[error("{option}: `{}` has no PEM block of a {expected}", path.display())]
     Pem {
-        /// Which option names it.
         option: &'static str,
-        /// The file.
         path: std::path::PathBuf,
-        /// What it must have.
         expected: &'static str,
     },
     /// A name that is resolved by `--ip` has to be a name.

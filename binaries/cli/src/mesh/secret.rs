@@ -13,20 +13,15 @@ use serde_json::{Map, Value, json};
 
 use super::remote_config::RemoteConfig;
 
-/// Secret of agents and operator.
 const OF_AGENTS: &str = "cilium-clustermesh";
-/// Secret of kvstoremesh.
 const OF_KVSTOREMESH: &str = "cilium-kvstoremesh";
-/// Where both are mounted.
 const MOUNT: &str = "/var/lib/cilium/clustermesh";
 
-/// Why Secrets cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SecretError {
     /// The file of `--secret` cannot be read.
     #[error("--secret: cannot read `{}`", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
         /// The error of the system call.
         #[source]
@@ -35,36 +30,24 @@ pub(crate) enum SecretError {
     /// Print the Secret with `kubectl get secret NAME -o json`.
     #[error("--secret: `{}` is no JSON", path.display())]
     Json {
-        /// The file.
         path: PathBuf,
-        /// Where it is not.
         #[source]
         cause: serde_json::Error,
     },
-    /// It is another object.
     #[error("--secret: `{}` has {found}; expected the Secret {expected}", path.display())]
     Other {
-        /// The file.
         path: PathBuf,
-        /// What it is.
         found: String,
-        /// What it may be.
         expected: String,
     },
     /// The Secret has a configuration of that name, which `--replace` overwrites.
     #[error("Secret `{secret}` has another `{key}` already; --replace overwrites it")]
-    Configured {
-        /// Name of the Secret.
-        secret: &'static str,
-        /// The key.
-        key: String,
-    },
+    Configured { secret: &'static str, key: String },
 }
 
 /// Which Secrets are to be made.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
-    /// Namespace of Cilium.
     pub(crate) namespace: &'a str,
     /// Whether agents read the copies of kvstoremesh.
     pub(crate) is_cached: bool,
@@ -134,7 +117,6 @@ fn add(
     Ok(object)
 }
 
-/// The Secrets that are there.
 fn present(wanted: &Wanted<'_>, names: &[&str]) -> Result<Vec<Value>, SecretError> {
     let mut found: Vec<Value> = Vec::new();
     for path in wanted.present {

@@ -5,7 +5,6 @@
 use serde_json::{Value, json};
 use skep_datapath_monitor_events::access_log::{LogRecord, LogRecordHttp, dns_type};
 
-/// One line.
 pub(super) fn line(record: &LogRecord) -> String {
     let direction = match record.observation_point.as_str() {
         "Ingress" => "<-",
@@ -68,7 +67,6 @@ fn tail(record: &LogRecord) -> String {
     text
 }
 
-/// One line of JSON.
 pub(super) fn json(record: &LogRecord) -> String {
     let mut object = json!({
         "type": "logRecord",

@@ -17,16 +17,12 @@ use skep_datapath_monitor_events::{
 use super::view::{View, packet, trace_summary};
 use super::{access_log, json, verbose};
 
-/// How much is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Level {
     /// One line an event, without messages of programs.
     Info,
-    /// One line an event.
     Debug,
-    /// Packets with all layers.
     Verbose,
-    /// An object a line.
     Json,
 }
 
@@ -48,7 +44,6 @@ impl Filter {
     }
 }
 
-/// Prints events.
 pub(super) struct Formatter {
     pub(super) level: Level,
     view: View,
@@ -226,7 +221,6 @@ fn agent(event: &AgentNotify) -> String {
     format!(">> {}: {}", event.name(), event.text)
 }
 
-/// An error and its causes.
 fn causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -10,7 +10,6 @@ use skep_datapath_monitor_events::{
 
 use super::view::{self, View};
 
-/// What is above every block.
 const RULE: &str = "------------------------------------------------------------------------------";
 
 pub(super) fn dropped(view: &View, cpu: &str, event: &DropNotify<'_>) -> String {

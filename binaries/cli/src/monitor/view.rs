@@ -19,7 +19,6 @@ use skep_identity::{NumericIdentity, Reserved};
 pub(super) struct View {
     /// Packets as bytes, not as layers.
     pub(super) hex: bool,
-    /// Identities as numbers.
     numeric: bool,
     interfaces: Interfaces,
 }

@@ -53,7 +53,6 @@ fn start(config: Cfg<Config>, kvstore: Cfg<KvstoreConfig>, jobs: Jobs) -> Result
     }))
 }
 
-/// The file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Listed {
@@ -96,7 +95,6 @@ enum UserError {
 struct Users {
     /// Roles by name, as the file lists them: it says what a cluster may read, and nothing else does.
     wanted: BTreeMap<String, BTreeSet<String>>,
-    /// Users that were listed once.
     managed: BTreeSet<String>,
     /// Roles by name, as they were set.
     granted: BTreeMap<String, BTreeSet<String>>,

@@ -9,10 +9,6 @@ use etcd_client::{Client, Permission, UserAddOptions};
 use super::EtcdInitError;
 
 /// Creates users without passwords, and roles, and enables authentication.
-///
-/// # Errors
-///
-/// If etcd rejects a step, which the error names.
 pub async fn grant(client: &mut Client, cluster: &str) -> Result<(), EtcdInitError> {
     role(client, "root", Vec::new()).await?;
     user(client, "root", "root").await?;

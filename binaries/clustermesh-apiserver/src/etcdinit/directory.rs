@@ -11,10 +11,6 @@ const OF_ETCD: [&str; 2] = ["member", "proxy"];
 
 /// Deletes the data of an etcd, and creates the directory if it is missing. The directory itself stays: it may be a
 /// mount.
-///
-/// # Errors
-///
-/// If it holds something else, before anything is deleted.
 pub(super) fn empty(path: &Path) -> Result<(), EtcdInitError> {
     let failed = |cause: io::Error| EtcdInitError::DataDirectory {
         path: path.to_owned(),

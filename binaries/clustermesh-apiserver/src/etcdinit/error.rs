@@ -16,33 +16,24 @@ pub enum EtcdInitError {
     /// Another program listens where etcd is to listen; set `--etcd-port`.
     #[error("port {port} on 127.0.0.1 is not free (--etcd-port)")]
     Port {
-        /// The port.
         port: u16,
-        /// Why it cannot be used.
         #[source]
         cause: io::Error,
     },
     /// The directory is not one of etcd; check `--etcd-data-dir`. Nothing was deleted.
     #[error("data directory holds `{}`, which is not etcd's (--etcd-data-dir)", path.display())]
-    ForeignData {
-        /// What was found.
-        path: PathBuf,
-    },
+    ForeignData { path: PathBuf },
     /// The directory cannot be read or emptied; check its owner.
     #[error("cannot empty data directory `{}`", path.display())]
     DataDirectory {
-        /// The directory.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },
     /// The etcd program is missing or not executable; set `--etcd-binary`.
     #[error("cannot start etcd `{}` (--etcd-binary)", path.display())]
     Start {
-        /// The program.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: io::Error,
     },
@@ -52,12 +43,9 @@ pub enum EtcdInitError {
     /// Etcd was not ready in time; its log says why.
     #[error("initialization is not complete after {0:?} (--timeout)")]
     Timeout(Duration),
-    /// Etcd rejected a step.
     #[error("cannot {step}")]
     Access {
-        /// What was to be done.
         step: String,
-        /// The answer of etcd.
         #[source]
         cause: Box<etcd_client::Error>,
     },

@@ -15,7 +15,6 @@ use crate::certificates::{Authority, CredentialsError, failed, make_folder, writ
 
 /// User that the token stands for.
 const USER: &str = "skep-lab";
-/// Group of cluster administrators.
 const ADMINISTRATORS: &str = "system:masters";
 
 /// The files that a real API server is started with, and what its clients need.
@@ -24,15 +23,11 @@ pub(super) struct Credentials {
     folder: PathBuf,
     /// Certificate of the authority that signed the server's, PEM.
     pub(super) authority: String,
-    /// Bearer token of an administrator.
     pub(super) token: String,
 }
 
 impl Credentials {
     /// Creates them in `folder` for a server that is reached at `addresses`.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
     pub(super) fn make(folder: &Path, addresses: &[IpAddr]) -> Result<Self, CredentialsError> {
         let authority = Authority::new("skep-lab")?;
         let names = [

@@ -5,7 +5,6 @@
 use serde_json::Value;
 use skep_k8s_crds::{Definition, definitions};
 
-/// Definitions of Cilium's kinds.
 pub(super) fn all() -> Vec<Value> {
     definitions::cilium().iter().map(Definition::to_object).collect()
 }

@@ -42,19 +42,12 @@ const ETCD: (u16, u16) = (2379, 2380);
 pub enum RealError {
     /// The folder is not one of `setup-envtest`. Without KUBEBUILDER_ASSETS the embedded server is used.
     #[error("there is no {program} in {}, which KUBEBUILDER_ASSETS or --assets names", folder.display())]
-    Missing {
-        /// The program.
-        program: &'static str,
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// Its files cannot be created.
+    Missing { program: &'static str, folder: PathBuf },
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
     /// Its control group cannot be created.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// It cannot be started.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// Its flags are invalid, or the other one does not run.
@@ -63,28 +56,22 @@ pub enum RealError {
     /// It runs and does not answer; see its log.
     #[error("kube-apiserver of cluster {cluster} is not ready within {} s; the end of {}:\n{tail}", READY.as_secs(), log.display())]
     Late {
-        /// The cluster.
         cluster: String,
-        /// Its log.
         log: PathBuf,
         /// The last lines of the log.
         tail: String,
-        /// Result of the last request.
         #[source]
         cause: Box<ApiError>,
     },
     /// The kinds that agents watch cannot be defined.
     #[error("defining {kind}")]
     Define {
-        /// The kind.
         kind: String,
-        /// The error of the server.
         #[source]
         cause: Box<ApiError>,
     },
 }
 
-/// The programs.
 #[derive(Debug, Clone)]
 pub struct Assets {
     etcd: PathBuf,
@@ -93,9 +80,6 @@ pub struct Assets {
 
 impl Assets {
     /// The programs in `folder`.
-    ///
-    /// # Errors
-    /// When one is not there.
     pub fn find(folder: &Path) -> Result<Self, RealError> {
         let find = |program: &'static str| {
             // They are started from other folders.

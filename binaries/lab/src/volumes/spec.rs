@@ -12,7 +12,6 @@ const LIFETIME: u64 = 3600;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Volume {
     pub(super) name: String,
-    /// Where it is mounted.
     pub(super) targets: Vec<String>,
     pub(super) mode: u32,
     pub(super) sources: Vec<Source>,
@@ -31,7 +30,6 @@ pub(super) enum Source {
     Text(String, String),
 }
 
-/// A token in a file.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Token {
     pub(super) path: String,

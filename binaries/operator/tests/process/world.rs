@@ -15,12 +15,10 @@ use tokio::net::TcpStream;
 
 /// How long something may take that happens at once on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Namespace of the operators.
 const NAMESPACE: &str = "kube-system";
 
 static LEASES: Kind = Kind::new("coordination.k8s.io", "v1", "Lease", "leases", true);
 
-/// A cluster without nodes.
 pub(crate) struct World {
     folder: TempDir,
     pub(crate) cluster: TestCluster,
@@ -120,13 +118,11 @@ pub(crate) struct Operator {
 }
 
 impl Operator {
-    /// Ends it at once.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it works");
         self.child.wait().expect("it works");
     }
 
-    /// Asks it to stop.
     pub(crate) fn terminate(&self) {
         kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it works");
     }
@@ -229,7 +225,6 @@ impl Drop for Operator {
     }
 }
 
-/// Waits until something holds.
 pub(crate) async fn until(what: &str, holds: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !holds().await {

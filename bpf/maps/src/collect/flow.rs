@@ -16,12 +16,9 @@ const REVERSE: u8 = 1;
 
 /// The key of a conntrack map, with what it says of the NAT map of its address family.
 pub trait FlowKey: Plain {
-    /// Key of the NAT map.
     type NatKey: Plain;
-    /// Value of the NAT map.
     type NatEntry: Plain;
 
-    /// Destination and source.
     fn addresses(&self) -> [IpAddr; 2];
 
     /// Whether it is of a flow that an endpoint, or this node, has opened, and not of errors about it.

@@ -2,7 +2,6 @@
 
 //! Why programs count or drop a packet: 130 and more are drops.
 
-/// A backend slot was missing.
 pub const LB_NO_BACKEND_SLOT: u8 = 5;
 /// A slot named a backend that does not exist.
 pub const LB_NO_BACKEND: u8 = 6;

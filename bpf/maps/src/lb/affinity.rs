@@ -25,13 +25,10 @@ pub const AFFINITY_NETNS_COOKIE: u8 = 1;
 pub struct Affinity4Key {
     /// IPv4 address (network order, rest zero) or network-namespace cookie (host order).
     pub client: [u8; 8],
-    /// Service id, network order.
     pub rev_nat: U16,
     /// Bit 0 ([`AFFINITY_NETNS_COOKIE`]): the client is a cookie.
     pub flags: u8,
-    /// Zero.
     pub pad: u8,
-    /// Zero.
     pub pad2: [u8; 4],
 }
 const _: () = assert!(size_of::<Affinity4Key>() == 16 && offset_of!(Affinity4Key, rev_nat) == 8);
@@ -46,13 +43,10 @@ const _: () = assert!(offset_of!(Affinity4Key, flags) == 10);
 pub struct Affinity6Key {
     /// IPv6 address (network order), or network-namespace cookie (host order) in the first 8 bytes.
     pub client: [u8; 16],
-    /// Service id, network order.
     pub rev_nat: U16,
     /// Bit 0 ([`AFFINITY_NETNS_COOKIE`]): the client is a cookie.
     pub flags: u8,
-    /// Zero.
     pub pad: u8,
-    /// Zero.
     pub pad2: [u8; 4],
 }
 const _: () = assert!(size_of::<Affinity6Key>() == 24 && offset_of!(Affinity6Key, rev_nat) == 16);
@@ -70,7 +64,6 @@ impl Affinity4Key {
         }
     }
 
-    /// Client = an address.
     pub fn client(address: Ipv4Addr, rev_nat: u16) -> Self {
         let mut client = [0; 8];
         client[..4].copy_from_slice(&address.octets());
@@ -98,7 +91,6 @@ impl Affinity6Key {
         }
     }
 
-    /// Client = an address.
     pub fn client(address: Ipv6Addr, rev_nat: u16) -> Self {
         Self {
             client: address.octets(),
@@ -118,7 +110,6 @@ pub struct Affinity {
     pub last_used: u64,
     /// Backend the client sticks to, host order.
     pub backend_id: u32,
-    /// Zero.
     pub pad: u32,
 }
 const _: () = assert!(size_of::<Affinity>() == 16 && offset_of!(Affinity, backend_id) == 8);
@@ -130,11 +121,8 @@ const _: () = assert!(size_of::<Affinity>() == 16 && offset_of!(Affinity, backen
 )]
 #[repr(C)]
 pub struct AffinityMatchKey {
-    /// Backend id, host order.
     pub backend_id: u32,
-    /// Service id, network order.
     pub rev_nat: U16,
-    /// Zero.
     pub pad: u16,
 }
 const _: () = assert!(size_of::<AffinityMatchKey>() == 8 && offset_of!(AffinityMatchKey, rev_nat) == 4);

@@ -22,7 +22,6 @@ use skep_bpf_sys::MapKind;
 )]
 #[repr(C)]
 pub struct BackendKey {
-    /// Backend id, host order.
     pub id: u32,
 }
 const _: () = assert!(size_of::<BackendKey>() == 4);
@@ -38,11 +37,8 @@ impl BackendKey {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Backend4 {
-    /// Address, network order.
     pub address: [u8; 4],
-    /// Port, network order.
     pub port: U16,
-    /// IP protocol number.
     pub proto: u8,
     /// State: 0 active, 1 terminating, 2 quarantined, 3 maintenance.
     pub state: u8,
@@ -50,7 +46,6 @@ pub struct Backend4 {
     pub cluster_id: u16,
     /// Number of the zone, 0 = unknown.
     pub zone: u8,
-    /// Zero.
     pub pad: u8,
 }
 const _: () = assert!(size_of::<Backend4>() == 12 && offset_of!(Backend4, state) == 7);
@@ -61,11 +56,8 @@ const _: () = assert!(offset_of!(Backend4, cluster_id) == 8 && offset_of!(Backen
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Backend6 {
-    /// Address, network order.
     pub address: [u8; 16],
-    /// Port, network order.
     pub port: U16,
-    /// IP protocol number.
     pub proto: u8,
     /// State: 0 active, 1 terminating, 2 quarantined, 3 maintenance.
     pub state: u8,
@@ -73,7 +65,6 @@ pub struct Backend6 {
     pub cluster_id: u16,
     /// Number of the zone, 0 = unknown.
     pub zone: u8,
-    /// Zero.
     pub pad: u8,
 }
 const _: () = assert!(size_of::<Backend6>() == 24 && offset_of!(Backend6, state) == 19);
@@ -113,7 +104,6 @@ backend!(Backend6, Ipv6Addr);
 )]
 #[repr(C)]
 pub struct MaglevKey {
-    /// Service id, network order.
     pub rev_nat: U16,
 }
 const _: () = assert!(size_of::<MaglevKey>() == 2);

@@ -23,7 +23,6 @@ use skep_bpf_sys::MapKind;
 )]
 #[repr(C)]
 pub struct ReverseNatKey {
-    /// Service id, network order.
     pub rev_nat: U16,
 }
 const _: () = assert!(size_of::<ReverseNatKey>() == 2);
@@ -44,7 +43,6 @@ impl ReverseNatKey {
 pub struct ReverseNat4 {
     /// Address, network order; 0.0.0.0 for the surrogate.
     pub address: [u8; 4],
-    /// Port, network order.
     pub port: U16,
 }
 const _: () = assert!(size_of::<ReverseNat4>() == 6 && offset_of!(ReverseNat4, port) == 4);
@@ -56,7 +54,6 @@ const _: () = assert!(size_of::<ReverseNat4>() == 6 && offset_of!(ReverseNat4, p
 pub struct ReverseNat6 {
     /// Address, network order; `::` for the surrogate.
     pub address: [u8; 16],
-    /// Port, network order.
     pub port: U16,
 }
 const _: () = assert!(size_of::<ReverseNat6>() == 18 && offset_of!(ReverseNat6, port) == 16);
@@ -70,7 +67,6 @@ impl ReverseNat4 {
         }
     }
 
-    /// Address of the frontend.
     pub fn addr(&self) -> IpAddr {
         IpAddr::V4(Ipv4Addr::from(self.address))
     }
@@ -85,7 +81,6 @@ impl ReverseNat6 {
         }
     }
 
-    /// Address of the frontend.
     pub fn addr(&self) -> IpAddr {
         IpAddr::V6(Ipv6Addr::from(self.address))
     }
@@ -98,13 +93,11 @@ impl ReverseNat6 {
 )]
 #[repr(C)]
 pub struct ReverseSk4Key {
-    /// Socket cookie, host order.
     pub cookie: u64,
     /// Address of the backend, network order.
     pub address: [u8; 4],
     /// Port of the backend, network order.
     pub port: U16,
-    /// Zero.
     pub pad: u16,
 }
 const _: () = assert!(size_of::<ReverseSk4Key>() == 16 && offset_of!(ReverseSk4Key, port) == 12);
@@ -114,11 +107,8 @@ const _: () = assert!(size_of::<ReverseSk4Key>() == 16 && offset_of!(ReverseSk4K
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ReverseSk4 {
-    /// Original address, network order.
     pub address: [u8; 4],
-    /// Original port, network order.
     pub port: U16,
-    /// Service id, network order.
     pub rev_nat: U16,
 }
 const _: () = assert!(size_of::<ReverseSk4>() == 8 && offset_of!(ReverseSk4, rev_nat) == 6);
@@ -130,13 +120,11 @@ const _: () = assert!(size_of::<ReverseSk4>() == 8 && offset_of!(ReverseSk4, rev
 )]
 #[repr(C)]
 pub struct ReverseSk6Key {
-    /// Socket cookie, host order.
     pub cookie: u64,
     /// Address of the backend, network order.
     pub address: [u8; 16],
     /// Port of the backend, network order.
     pub port: U16,
-    /// Zero.
     pub pad: [u16; 3],
 }
 const _: () = assert!(size_of::<ReverseSk6Key>() == 32 && offset_of!(ReverseSk6Key, port) == 24);
@@ -146,11 +134,8 @@ const _: () = assert!(size_of::<ReverseSk6Key>() == 32 && offset_of!(ReverseSk6K
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ReverseSk6 {
-    /// Original address, network order.
     pub address: [u8; 16],
-    /// Original port, network order.
     pub port: U16,
-    /// Service id, network order.
     pub rev_nat: U16,
 }
 const _: () = assert!(size_of::<ReverseSk6>() == 20 && offset_of!(ReverseSk6, rev_nat) == 18);
@@ -192,7 +177,6 @@ pub struct Skip4Key {
     pub address: [u8; 4],
     /// Port of the service, network order.
     pub port: U16,
-    /// Zero.
     pub pad: u16,
 }
 const _: () = assert!(size_of::<Skip4Key>() == 16 && offset_of!(Skip4Key, port) == 12);
@@ -208,11 +192,9 @@ pub struct Skip6Key {
     pub netns_cookie: u64,
     /// Address of the service, network order.
     pub address: [u8; 16],
-    /// Zero.
     pub pad: u32,
     /// Port of the service, network order.
     pub port: U16,
-    /// Zero.
     pub pad2: u16,
 }
 const _: () = assert!(size_of::<Skip6Key>() == 32 && offset_of!(Skip6Key, port) == 28);

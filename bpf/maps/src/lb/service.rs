@@ -35,7 +35,6 @@ pub struct Service4Key {
     pub proto: u8,
     /// See [`Scope`].
     pub scope: u8,
-    /// Zero.
     pub pad: [u8; 2],
 }
 const _: () = assert!(size_of::<Service4Key>() == 12 && offset_of!(Service4Key, slot) == 6);
@@ -58,7 +57,6 @@ pub struct Service6Key {
     pub proto: u8,
     /// See [`Scope`].
     pub scope: u8,
-    /// Zero.
     pub pad: [u8; 2],
 }
 const _: () = assert!(size_of::<Service6Key>() == 24 && offset_of!(Service6Key, slot) == 18);
@@ -113,7 +111,6 @@ pub struct ServiceValue {
     pub target: u32,
     /// Slot 0: number of backends that may get new connections; host order.
     pub count: u16,
-    /// Service id, network order.
     pub rev_nat: U16,
     /// Bits 0–7 of [`ServiceFlags`].
     pub flags: u8,
@@ -130,7 +127,6 @@ const _: () = assert!(offset_of!(ServiceValue, flags2) == 9 && offset_of!(Servic
 pub const MAX_AFFINITY_TIMEOUT: u32 = (1 << 24) - 1;
 
 impl ServiceValue {
-    /// Entry of a backend slot.
     pub fn slot(backend_id: u32, rev_nat: u16, flags: ServiceFlags) -> Self {
         Self {
             target: backend_id,
@@ -178,7 +174,6 @@ impl ServiceValue {
         }
     }
 
-    /// Replaces both flag bytes.
     #[must_use]
     pub fn with_flags(self, flags: ServiceFlags) -> Self {
         let [flags, flags2] = flags.bits().to_le_bytes();
@@ -189,7 +184,6 @@ impl ServiceValue {
         }
     }
 
-    /// Both flag bytes.
     pub fn service_flags(&self) -> ServiceFlags {
         ServiceFlags::from_bits_retain(u16::from_le_bytes([self.flags, self.flags2]))
     }

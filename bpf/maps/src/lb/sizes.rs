@@ -4,9 +4,7 @@
 
 use crate::{MapSizes, SizeKey};
 
-/// Size of the service maps.
 pub const SERVICE_MAP_MAX: SizeKey = SizeKey::new("bpf-lb-service-map-max", DEFAULT_LB_MAP_MAX);
-/// Size of the backend maps.
 pub const BACKEND_MAP_MAX: SizeKey = SizeKey::new("bpf-lb-service-backend-map-max", DEFAULT_LB_MAP_MAX);
 /// Size of the reverse NAT maps.
 pub const REV_NAT_MAP_MAX: SizeKey = SizeKey::new("bpf-lb-rev-nat-map-max", DEFAULT_LB_MAP_MAX);
@@ -14,7 +12,6 @@ pub const REV_NAT_MAP_MAX: SizeKey = SizeKey::new("bpf-lb-rev-nat-map-max", DEFA
 pub const AFFINITY_MAP_MAX: SizeKey = SizeKey::new("bpf-lb-affinity-map-max", DEFAULT_LB_MAP_MAX);
 /// Size of the source range maps.
 pub const SOURCE_RANGE_MAP_MAX: SizeKey = SizeKey::new("bpf-lb-source-range-map-max", DEFAULT_LB_MAP_MAX);
-/// Tables in the Maglev maps.
 pub const MAGLEV_MAP_MAX: SizeKey = SizeKey::new("bpf-lb-maglev-map-max", DEFAULT_LB_MAP_MAX);
 /// Backend ids in one Maglev table.
 pub const MAGLEV_TABLE_SIZE: SizeKey = SizeKey::new("bpf-lb-maglev-table-size", DEFAULT_MAGLEV_TABLE);

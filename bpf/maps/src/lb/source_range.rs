@@ -25,9 +25,7 @@ pub const SOURCE_RANGE_STATIC_BITS: u32 = 32;
 pub struct SourceRange4Key {
     /// [`SOURCE_RANGE_STATIC_BITS`] plus the length of the CIDR, host order.
     pub prefix_len: u32,
-    /// Service id, network order.
     pub rev_nat: U16,
-    /// Zero.
     pub pad: u16,
     /// Address of the CIDR, network order.
     pub address: [u8; 4],
@@ -44,9 +42,7 @@ const _: () = assert!(offset_of!(SourceRange4Key, address) == 8);
 pub struct SourceRange6Key {
     /// [`SOURCE_RANGE_STATIC_BITS`] plus the length of the CIDR, host order.
     pub prefix_len: u32,
-    /// Service id, network order.
     pub rev_nat: U16,
-    /// Zero.
     pub pad: u16,
     /// Address of the CIDR, network order.
     pub address: [u8; 16],

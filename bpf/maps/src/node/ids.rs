@@ -38,9 +38,7 @@ register!(NODE_IDS);
 )]
 #[repr(C)]
 pub struct NodeIdKey {
-    /// Zero.
     pub pad1: u16,
-    /// Zero.
     pub pad2: u8,
     /// 1 = IPv4, 2 = IPv6.
     pub family: u8,
@@ -57,13 +55,11 @@ pub struct NodeIdValue {
     pub id: u16,
     /// Index of the node's IPsec key, 0 = none.
     pub spi: u8,
-    /// Zero.
     pub pad: u8,
 }
 const _: () = assert!(size_of::<NodeIdValue>() == 4 && offset_of!(NodeIdValue, spi) == 2);
 
 impl NodeIdKey {
-    /// Key of an address.
     pub fn new(address: IpAddr) -> Self {
         Self {
             pad1: 0,

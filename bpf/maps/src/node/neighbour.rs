@@ -13,7 +13,6 @@ use skep_bpf_sys::MapKind;
 
 use crate::{IpFamily, MapFamily, Size, SizeKey, conntrack::OWNER, layout, register, text::Text};
 
-/// Most neighbours.
 pub const NEIGHBOURS_MAX: SizeKey = SizeKey::new("bpf-neigh-global-max", 524_288);
 
 /// `cilium_nodeport_neigh4`.
@@ -41,7 +40,6 @@ register!(NEIGHBOURS4, NEIGHBOURS6);
 )]
 #[repr(C)]
 pub struct NeighbourKey4 {
-    /// Network order.
     pub address: [u8; 4],
 }
 
@@ -51,7 +49,6 @@ pub struct NeighbourKey4 {
 )]
 #[repr(C)]
 pub struct NeighbourKey6 {
-    /// Network order.
     pub address: [u8; 16],
 }
 

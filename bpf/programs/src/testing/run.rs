@@ -26,14 +26,10 @@ pub struct SkBuff {
     pub priority: u32,
 }
 
-/// What one run did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
-    /// What the program returned.
     pub verdict: u32,
-    /// The packet afterwards.
     pub packet: Vec<u8>,
-    /// What became of the rest.
     pub context: SkBuff,
     /// How long it took, the average of all repetitions.
     pub duration: Duration,
@@ -139,9 +135,7 @@ struct RawXdp {
 /// What one run of an XDP program did.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RanXdp {
-    /// What the program returned.
     pub verdict: u32,
-    /// The packet afterwards.
     pub packet: Vec<u8>,
     /// What it left in front of the packet for the tc program.
     pub metadata: Vec<u8>,
@@ -178,15 +172,10 @@ pub struct ProgramSize {
     pub verified: u32,
     /// Bytes of the instructions that it left.
     pub translated: u32,
-    /// Bytes of machine code.
     pub native: u32,
 }
 
 /// The size of a loaded program.
-///
-/// # Errors
-///
-/// What the kernel says.
 pub fn program_size(program: BorrowedFd<'_>) -> io::Result<ProgramSize> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut length = size_of_val(&info) as u32;
@@ -204,19 +193,11 @@ pub fn program_size(program: BorrowedFd<'_>) -> io::Result<ProgramSize> {
 }
 
 /// A tc program that does nothing: what a run costs without one.
-///
-/// # Errors
-///
-/// What the kernel says.
 pub fn empty_tc() -> io::Result<OwnedFd> {
     empty(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS)
 }
 
 /// An XDP program that does nothing, as [`empty_tc`].
-///
-/// # Errors
-///
-/// What the kernel says.
 pub fn empty_xdp() -> io::Result<OwnedFd> {
     empty(libbpf_sys::BPF_PROG_TYPE_XDP)
 }
@@ -237,10 +218,6 @@ pub struct FromTunnel {
 
 impl FromTunnel {
     /// Packets have this tunnel id; `next` is called with them. `None`: what the key costs alone.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
     pub fn new(tunnel_id: u32, next: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         let options = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
@@ -260,17 +237,12 @@ impl FromTunnel {
         Ok(Self { program, _next: map })
     }
 
-    /// The program to run.
     pub fn program(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
 }
 
 /// A tc program that tags what leaves an interface with this VLAN id, as an interface of the VLAN does.
-///
-/// # Errors
-///
-/// What the kernel says.
 pub fn vlan_tagger(id: u16) -> io::Result<OwnedFd> {
     const VLAN_PUSH: u32 = 18;
     /// `ETH_P_8021Q`, in network byte order.

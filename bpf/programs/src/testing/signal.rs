@@ -13,7 +13,6 @@ use skep_bpf_sys::{MapError, MapStore, RawMap as _};
 
 use super::run::{SkBuff, run_tc};
 
-/// Why no signal was sent.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// The map of signals is not pinned.
@@ -24,7 +23,6 @@ pub enum SendError {
     Run(#[from] io::Error),
 }
 
-/// An instruction.
 const fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64 {
     code as u64 | ((from << 4 | to) as u64) << 8 | (offset as u16 as u64) << 16 | (value as u32 as u64) << 32
 }

@@ -100,7 +100,6 @@ pub(crate) fn links_directory(node: &Node) -> PathBuf {
     node.bpf_root().join("cilium/socketlb/links/cgroup")
 }
 
-/// Loads and attaches all programs.
 pub(crate) fn attach(node: &Node, store: &MapStore, options: &NodeOptions) -> Outcome {
     let programs = SocketLb::load(store, SIZES, options, |_| true)?;
     let directory = links_directory(node);

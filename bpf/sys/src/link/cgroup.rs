@@ -17,7 +17,6 @@ use crate::syscall as sys;
 /// Where on a cgroup a program is attached; numbers as in `enum bpf_attach_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
-#[allow(missing_docs, reason = "named like the kernel's hooks")]
 pub enum CgroupHook {
     Bind4 = 8,
     Bind6 = 9,

@@ -16,9 +16,7 @@ use crate::syscall as sys;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum InterfaceHook {
-    /// What the interface receives.
     Ingress = 46,
-    /// What leaves by it.
     Egress = 47,
 }
 
@@ -81,7 +79,6 @@ impl InterfaceLinks {
         })
     }
 
-    /// Index of the interface.
     pub const fn index(&self) -> u32 {
         self.index
     }

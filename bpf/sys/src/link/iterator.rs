@@ -13,10 +13,6 @@ use crate::syscall as sys;
 const TRACE_ITER: u32 = 28;
 
 /// Makes a link of an iterator program, for [`iterate`].
-///
-/// # Errors
-///
-/// What the kernel says.
 pub fn iterator(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     sys::link_create(program, None, TRACE_ITER)
 }
@@ -32,10 +28,6 @@ pub fn map_iterator(program: BorrowedFd<'_>, map: BorrowedFd<'_>) -> io::Result<
 
 /// Opens one run of an iterator: reading the descriptor runs the program on every element of the calling thread's
 /// network namespace.
-///
-/// # Errors
-///
-/// What the kernel says.
 pub fn iterate(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     sys::iter_create(link)
 }

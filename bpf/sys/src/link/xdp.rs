@@ -13,7 +13,6 @@ use crate::{
     syscall::{self as sys, XDP_HOOK},
 };
 
-/// Who runs an XDP program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum XdpMode {
     /// The driver, before the kernel makes anything of a packet.
@@ -192,19 +191,13 @@ fn xdp_of(message: &[u8]) -> Option<XdpProgram> {
 /// An interface of a network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// Name.
     pub name: String,
-    /// Index.
     pub index: u32,
     /// Id of its XDP program, ours or another.
     pub xdp: Option<u32>,
 }
 
 /// All interfaces of the calling thread's network namespace.
-///
-/// # Errors
-///
-/// What the kernel says when they are listed.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut found = Vec::new();
     netlink::dump(RTM_GETLINK, &Body::new(&interface(0)), |_, message| {

@@ -6,7 +6,6 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{InnerSpec, MapError, MapFlags, MapKind, RawFailure, RawMap, RawSpec, possible_cpus};
 
-/// Makes an empty map.
 pub type Make<'a> = &'a dyn Fn(&RawSpec) -> Result<Arc<dyn RawMap>, MapError>;
 
 /// A part of the contract: its name, and what checks it.

@@ -8,7 +8,6 @@ use super::Mismatch;
 
 /// Failure of an operation on a map. Names the map, and the key where there is one.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "fields say what the message says")]
 pub enum MapError {
     /// The kernel did not create the map. Check memory and privileges.
     #[error("map {map}: cannot create it with {max_entries} entries, flags {flags:#x}")]
@@ -33,7 +32,6 @@ pub enum MapError {
     #[error("map {map}: the object pinned at {} is not a map", path.display())]
     NotMap { map: String, path: PathBuf },
 
-    /// The map was not pinned.
     #[error("map {map}: cannot pin it at {}", path.display())]
     Pin {
         map: String,
@@ -42,7 +40,6 @@ pub enum MapError {
         source: io::Error,
     },
 
-    /// The pin was not removed.
     #[error("map {map}: cannot unpin {}", path.display())]
     Unpin {
         map: String,
@@ -72,7 +69,6 @@ pub enum MapError {
         source: io::Error,
     },
 
-    /// An entry was not read.
     #[error("map {map}: cannot look up {key}")]
     Lookup {
         map: String,
@@ -81,7 +77,6 @@ pub enum MapError {
         source: io::Error,
     },
 
-    /// An entry was not deleted.
     #[error("map {map}: cannot delete {key}")]
     Delete {
         map: String,
@@ -124,7 +119,6 @@ impl MapError {
             if matches!(source.raw_os_error(), Some(libc::E2BIG | libc::ENOSPC)))
     }
 
-    /// Nothing is pinned there.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Open { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
@@ -153,9 +147,7 @@ impl MapError {
 #[derive(Debug, thiserror::Error)]
 #[error("entry {index} of the batch")]
 pub struct BatchFailure {
-    /// Its index in the batch.
     pub index: usize,
-    /// What failed.
     #[source]
     pub error: MapError,
 }
@@ -163,7 +155,6 @@ pub struct BatchFailure {
 /// Result of a batch of deletions.
 #[derive(Debug, Default)]
 pub struct Deletion {
-    /// Entries that are gone now.
     pub deleted: usize,
     /// Those that could not be deleted, by index.
     pub failures: Vec<BatchFailure>,
@@ -171,10 +162,6 @@ pub struct Deletion {
 
 impl Deletion {
     /// Returns how many entries are gone, or the first failure.
-    ///
-    /// # Errors
-    ///
-    /// The first failure.
     pub fn all(self) -> Result<usize, MapError> {
         self.failures
             .into_iter()

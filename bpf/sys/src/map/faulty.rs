@@ -94,19 +94,15 @@ impl Faults {
     }
 }
 
-/// A kind of write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
     /// An entry is inserted or replaced.
     Update,
-    /// An entry is deleted.
     Delete,
 }
 
-/// What becomes of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It reaches the map.
     Passes,
     /// It fails with [`InjectedFault`].
     Fails,

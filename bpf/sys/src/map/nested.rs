@@ -59,12 +59,10 @@ impl<K, E> NestedSpec<K, E> {
         self.raw.name
     }
 
-    /// Elements of one inner map.
     pub const fn elements(&self) -> u32 {
         self.elements
     }
 
-    /// The same without Rust types.
     pub const fn raw(&self) -> &RawSpec {
         &self.raw
     }
@@ -135,7 +133,6 @@ impl<K: Plain, E: Plain> NestedMap<K, E> {
         })
     }
 
-    /// The same map by bytes.
     pub fn raw(&self) -> &Arc<dyn RawMap> {
         &self.raw
     }
@@ -145,12 +142,10 @@ impl<K: Plain, E: Plain> NestedMap<K, E> {
         self.raw.name()
     }
 
-    /// Most tables it can hold.
     pub fn max_entries(&self) -> u32 {
         self.raw.info().max_entries
     }
 
-    /// Elements of one table.
     pub fn elements(&self) -> u32 {
         (self.raw.value_len() / size_of::<E>().max(1)) as u32
     }

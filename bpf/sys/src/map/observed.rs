@@ -23,7 +23,6 @@ pub struct ObservedMap {
 }
 
 impl ObservedMap {
-    /// Wraps a map.
     pub fn new(below: Arc<dyn RawMap>, observer: Arc<dyn MapObserver>) -> Self {
         Self { below, observer }
     }

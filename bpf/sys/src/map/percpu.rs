@@ -34,7 +34,6 @@ pub fn cpu_values<V: Plain>(bytes: &[u8]) -> impl Iterator<Item = V> {
         .filter_map(|value| V::read_from_prefix(value).ok().map(|(value, _)| value))
 }
 
-/// An open per-CPU map, read-only.
 pub struct PerCpuMap<K, V> {
     raw: Arc<dyn RawMap>,
     types: PhantomData<fn() -> (K, V)>,

@@ -23,10 +23,6 @@ pub trait RawMap: fmt::Debug + Send + Sync {
     fn value_len(&self) -> usize;
 
     /// Calls `read` with the value of an entry; false if there is none. A map of prefixes looks for the longest one.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
     fn lookup(&self, key: &[u8], read: &mut dyn FnMut(&[u8])) -> io::Result<bool>;
 
     /// Inserts or replaces the entries `keys[i]` → `values[i]`, in order, with as few calls as possible. Returns those
@@ -52,16 +48,13 @@ pub trait RawMap: fmt::Debug + Send + Sync {
 /// An entry of a batch that failed.
 #[derive(Debug)]
 pub struct RawFailure {
-    /// Its index in the batch.
     pub index: usize,
-    /// Why.
     pub error: io::Error,
 }
 
 /// Result of a batch of deletions.
 #[derive(Debug, Default)]
 pub struct RawDeletion {
-    /// Entries that are gone now.
     pub deleted: usize,
     /// Keys whose entries could not be deleted, by index.
     pub failures: Vec<RawFailure>,
@@ -72,15 +65,11 @@ pub struct RawDeletion {
 pub struct RawSpec {
     /// Name of the map and of its pin.
     pub name: &'static str,
-    /// Type.
     pub kind: MapKind,
-    /// Bytes of a key.
     pub key_size: u32,
     /// Bytes of a value; of one CPU's value in a per-CPU map, 4 in a map of maps.
     pub value_size: u32,
-    /// Entries it has room for.
     pub max_entries: u32,
-    /// Creation flags.
     pub flags: MapFlags,
     /// The inner maps of a map of maps.
     pub inner: Option<InnerSpec>,
@@ -92,22 +81,15 @@ pub struct RawSpec {
 /// all others the value is 4 bytes, as in the kernel: the descriptor when it is written, the id when it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InnerSpec {
-    /// Name of each.
     pub name: &'static str,
-    /// Type.
     pub kind: MapKind,
-    /// Bytes of a key.
     pub key_size: u32,
-    /// Bytes of a value.
     pub value_size: u32,
-    /// Entries one has room for.
     pub max_entries: u32,
-    /// Creation flags.
     pub flags: MapFlags,
 }
 
 impl InnerSpec {
-    /// Tables of this many bytes.
     pub const fn table(name: &'static str, bytes: u32) -> Self {
         Self {
             name,

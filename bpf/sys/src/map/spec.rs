@@ -19,11 +19,8 @@ use crate::syscall::{self as sys, EntryTypes, MapInfo, MapShape};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum MapKind {
-    /// Hash table.
     Hash = 1,
-    /// Array, all entries always there.
     Array = 2,
-    /// Programs for tail calls.
     ProgArray = 3,
     /// Ring buffers to user space, one a CPU.
     PerfEventArray = 4,
@@ -35,9 +32,7 @@ pub enum MapKind {
     LruHash = 9,
     /// As `LruHash`, with a value a CPU.
     LruPerCpuHash = 10,
-    /// Longest-prefix match.
     LpmTrie = 11,
-    /// Array whose values are maps.
     ArrayOfMaps = 12,
     /// Hash table whose values are maps.
     HashOfMaps = 13,
@@ -62,7 +57,6 @@ bitflags! {
 }
 
 impl MapFlags {
-    /// No flag.
     pub const NONE: Self = Self::empty();
 }
 
@@ -103,12 +97,10 @@ impl<K, V> MapSpec<K, V> {
         self.raw.name
     }
 
-    /// Entries it has room for.
     pub const fn max_entries(&self) -> u32 {
         self.raw.max_entries
     }
 
-    /// The same without Rust types.
     pub const fn raw(&self) -> &RawSpec {
         &self.raw
     }
@@ -164,7 +156,6 @@ pub(crate) fn create(
     })
 }
 
-/// Creates an inner map.
 pub(crate) fn create_inner(inner: &InnerSpec) -> io::Result<OwnedFd> {
     let shape = MapShape {
         kind: inner.kind as u32,
@@ -209,7 +200,6 @@ impl Mismatch {
         }
     }
 
-    /// Nothing differs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

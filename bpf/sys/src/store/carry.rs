@@ -17,7 +17,6 @@ const CHUNK: usize = 4096;
 /// What became of the entries of a replaced map.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Carried {
-    /// Entries that were copied.
     pub entries: usize,
     /// Keys of those for which the new map has no room.
     pub lost: Vec<Box<[u8]>>,

@@ -99,9 +99,7 @@ impl Calls {
 pub enum Watched {
     /// It has made so many calls, and stands before the next one.
     Stopped,
-    /// It was done before.
     Done,
-    /// It ended before.
     Ended,
 }
 
@@ -140,10 +138,6 @@ impl CallWatch {
 
     /// Lets the call that is held back pass, and `count` others, and holds the next one back. Ends early if there are none to
     /// come: because `is_done` says so while nothing is asked, or since the program has ended.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says instead of asking.
     pub fn stop_before(&self, count: u64, is_done: impl Fn() -> bool) -> io::Result<Watched> {
         if let Some(held) = self.held.take() {
             self.let_pass(held)?;

@@ -21,10 +21,6 @@ pub enum ProgramKind {
 }
 
 /// Loads a program of this name that does nothing.
-///
-/// # Errors
-///
-/// What the kernel answers.
 pub fn program(kind: ProgramKind, name: &str) -> io::Result<OwnedFd> {
     let verdict = match kind {
         ProgramKind::Classifier => -1, // TCX_NEXT
@@ -34,10 +30,6 @@ pub fn program(kind: ProgramKind, name: &str) -> io::Result<OwnedFd> {
 }
 
 /// Pins a program, map or link at a path on a BPF file system.
-///
-/// # Errors
-///
-/// What the kernel answers.
 pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     sys::obj_pin(object, path)
 }

@@ -16,7 +16,6 @@ use std::{fs, io};
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mapping {
     range: Range<usize>,
-    /// In kB.
     resident: u64,
 }
 

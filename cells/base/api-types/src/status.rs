@@ -74,7 +74,6 @@ pub enum State {
 }
 
 impl State {
-    /// The state as text.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -8,7 +8,6 @@ use hive::Cell;
 
 use crate::{config::Config, debug, routes, server, status};
 
-/// The agent's API.
 #[must_use]
 pub fn cell() -> Cell {
     Cell::module("agent-api", "API and status of the agent")

@@ -62,14 +62,12 @@ impl fmt::Debug for Routes {
 pub struct Document(Arc<str>);
 
 impl Document {
-    /// The document as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// The router of all paths.
 #[derive(Debug, Clone, hive::Value)]
 pub(crate) struct Paths(pub(crate) Router);
 

@@ -19,7 +19,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::{config::Config, routes::Paths, status::Probes};
 
-/// Settings that errors name.
 const SOCKET_PATH: &str = "socket-path";
 const HEALTH_PORT: &str = "agent-health-port";
 /// Permission bits of the API's socket: its group may use the API.

@@ -40,7 +40,6 @@ pub trait StatusProbe: Send + Sync {
 
 /// Where the status finds the health of modules: `Option`, since programs without it have none.
 pub trait ModuleHealth: Send + Sync {
-    /// One element a report.
     fn modules(&self) -> Vec<ModuleStatus>;
 }
 

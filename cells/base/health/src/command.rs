@@ -14,7 +14,6 @@ use crate::status::{LevelName, Status};
 use crate::table::BY_IDENTIFIER;
 use crate::tree::tree;
 
-/// The commands of the table.
 pub(crate) fn commands(
     db: Db,
     table: Table<Status>,
@@ -41,7 +40,6 @@ pub(crate) fn commands(
     ])
 }
 
-/// The command of the history.
 pub(crate) fn history(history: Arc<History>) -> Member<CommandHandle> {
     let spec = Spec::new(
         "health/history",

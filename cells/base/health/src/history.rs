@@ -27,15 +27,12 @@ pub enum HistoryError {
     /// The file cannot be written; check its directory. The program works without it.
     #[error("cannot write health history {path}")]
     Write {
-        /// The file.
         path: PathBuf,
-        /// The reason.
         #[source]
         cause: io::Error,
     },
 }
 
-/// The history file.
 pub struct History {
     path: PathBuf,
     limit: u64,
@@ -78,10 +75,6 @@ impl History {
         self
     }
 
-    /// The whole history, oldest first.
-    ///
-    /// # Errors
-    /// If a file cannot be read.
     pub fn read(&self) -> io::Result<String> {
         if self.is_off() {
             return Ok(String::new());
@@ -97,9 +90,6 @@ impl History {
     }
 
     /// Records the start of the hive.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub(crate) fn started(&self, version: &str) -> Result<(), HistoryError> {
         let line = format!("{} | Started | {version}\n", time(self.clock.now()));
         self.try_write(&line).map_err(|cause| HistoryError::Write {
@@ -188,7 +178,6 @@ fn open(path: &Path) -> io::Result<Open> {
     Ok(Open { file, size })
 }
 
-/// Path of the rotated file.
 fn old(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".1");

@@ -74,18 +74,14 @@ impl fmt::Display for StatusId {
 /// A level by its name in texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum LevelName {
-    /// No report yet.
     #[default]
     #[serde(rename = "")]
     Unknown,
-    /// Starts.
     Starting,
-    /// Works.
     #[serde(rename = "OK")]
     Ok,
     /// Works in part or not at all, and retries.
     Degraded,
-    /// Stopped without an error.
     Stopped,
 }
 
@@ -93,7 +89,6 @@ impl LevelName {
     /// All levels that can be reported.
     pub const ALL: [Self; 4] = [Self::Starting, Self::Ok, Self::Degraded, Self::Stopped];
 
-    /// The name as text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Unknown => "",
@@ -126,10 +121,8 @@ impl fmt::Display for LevelName {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all(serialize = "PascalCase"), default)]
 pub struct Status {
-    /// Id of the component.
     #[serde(rename(serialize = "ID"))]
     pub id: StatusId,
-    /// Level of the last report.
     pub level: LevelName,
     /// Message of the last report. A component that stopped keeps it.
     pub message: String,
@@ -138,11 +131,9 @@ pub struct Status {
     /// Time of the last OK, or [`never()`].
     #[serde(rename(serialize = "LastOK", deserialize = "lastok"))]
     pub last_ok: Timestamp,
-    /// Time of the last report.
     pub updated: Timestamp,
     /// Time of the stop, or [`never()`].
     pub stopped: Timestamp,
-    /// Message of the stop.
     #[serde(rename(serialize = "Final", deserialize = "final"))]
     pub final_message: String,
     /// Number of equal reports in a row.

@@ -20,7 +20,6 @@ pub const BY_IDENTIFIER: Index<Status, str> = Index::new("identifier", |status, 
 /// Rows by the name of their level.
 pub const BY_LEVEL: Index<Status, str> = Index::new("level", |status, keys| keys.add(status.level.as_str()));
 
-/// Creates the table.
 pub(crate) fn new(db: Db) -> Result<RwTable<Status>, statedb::Error> {
     RwTable::builder("health")
         .primary(BY_IDENTIFIER)
@@ -28,7 +27,6 @@ pub(crate) fn new(db: Db) -> Result<RwTable<Status>, statedb::Error> {
         .build(&db)
 }
 
-/// The table, for readers.
 pub fn read_only(table: RwTable<Status>) -> Table<Status> {
     table.reader()
 }
@@ -91,7 +89,6 @@ impl HealthTable {
         })
     }
 
-    /// The table, for readers.
     pub fn table(&self) -> Table<Status> {
         self.table.reader()
     }

@@ -13,7 +13,6 @@ use crate::status::{Status, never};
 const NAME: usize = 40;
 const STEP: usize = 2;
 
-/// A part of an identifier.
 struct Node {
     name: String,
     /// What is shown behind the name.
@@ -103,7 +102,6 @@ fn split_reporters(node: &mut Node) {
     node.children.iter_mut().for_each(split_reporters);
 }
 
-/// Levels below a node.
 fn depth(node: &Node) -> usize {
     node.children
         .iter()

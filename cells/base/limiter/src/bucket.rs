@@ -48,7 +48,6 @@ impl TokenBucket {
         self.rate
     }
 
-    /// Tokens at most.
     #[must_use]
     pub fn burst(&self) -> f64 {
         self.burst

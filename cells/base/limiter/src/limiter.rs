@@ -21,7 +21,6 @@ use crate::recorder::{LimiterUsage, Limits, Recorder};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("limiter `{limiter}`: not admitted within {max_wait:?} (max-wait-duration)")]
 pub struct NotAdmitted {
-    /// Name of the limiter.
     pub limiter: String,
     /// How long a request may wait.
     pub max_wait: Duration,
@@ -74,9 +73,7 @@ struct State {
 
 /// What the first in line waits for.
 enum Wait {
-    /// The end of a request.
     Place,
-    /// A token.
     Token(Duration),
 }
 
@@ -115,7 +112,6 @@ impl Limiter {
         limiter
     }
 
-    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }

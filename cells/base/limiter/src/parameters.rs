@@ -49,7 +49,6 @@ pub struct Parameters {
 }
 
 impl Default for Parameters {
-    /// No limits.
     fn default() -> Self {
         Self {
             rate: 0.0,
@@ -73,20 +72,15 @@ impl Default for Parameters {
 /// Why parameters are invalid: correct the setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
-    /// There is no colon.
     #[error("`{0}` is not of the form parameter:value")]
     Syntax(String),
-    /// No parameter has this name.
     #[error("unknown parameter `{0}`; there are {names}", names = NAMES.join(", "))]
     Unknown(String),
     /// The value is malformed or out of range.
     #[error("{parameter}: `{value}` is not {expected}")]
     Value {
-        /// The parameter.
         parameter: String,
-        /// The value.
         value: String,
-        /// What it must be.
         expected: Expected,
     },
     /// Limits cannot be adjusted to nothing.
@@ -103,19 +97,13 @@ pub enum ParameterError {
 /// What the value of a parameter must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Requests in a time.
     Rate,
-    /// A whole number.
     Count,
     /// A whole number, one at least.
     Positive,
-    /// A duration.
     Duration,
-    /// True or false.
     Bool,
-    /// A part of one.
     Share,
-    /// One or more.
     Factor,
 }
 
@@ -133,7 +121,6 @@ impl fmt::Display for Expected {
     }
 }
 
-/// The parameters by name.
 const NAMES: [&str; 14] = [
     "auto-adjust",
     "delayed-adjustment-factor",

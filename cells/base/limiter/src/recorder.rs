@@ -20,10 +20,8 @@ pub struct Limits {
     pub adjustment: Option<f64>,
 }
 
-/// What a limiter admits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LimiterUsage {
-    /// Requests under way.
     pub in_flight: u32,
     /// How long the last requests waited, on average.
     pub mean_wait: Duration,
@@ -33,7 +31,6 @@ pub struct LimiterUsage {
 
 /// Measures limiters, by their names. All methods return at once.
 pub trait Recorder: fmt::Debug + Send + Sync {
-    /// A limiter was made.
     fn made(&self, limiter: &str, parameters: &Parameters) {
         let _ = (limiter, parameters);
     }
@@ -54,7 +51,6 @@ pub trait Recorder: fmt::Debug + Send + Sync {
     }
 }
 
-/// Measures nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRecorder;
 

@@ -28,12 +28,9 @@ pub fn cell() -> Cell {
         .library()
 }
 
-/// Form of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
     Text,
-    /// One JSON object a line.
     Json,
 }
 
@@ -92,7 +89,6 @@ impl LogConfig {
     }
 }
 
-/// Starts logging as configured.
 pub fn start_logging(plan: &Plan) {
     let Some(config) = plan.config::<LogConfig>() else {
         return;

@@ -13,6 +13,8 @@
 //! [`workqueue`] has the metrics of queues of keys. The hive, its jobs, tables and reconcilers are measured by [`HiveMetricSet`], [`JobMetricSet`], [`TableMetricSet`] and
 //! [`ReconcilerMetricSet`].
 
+#![warn(missing_docs)]
+
 extern crate self as skep_base_metrics;
 
 mod cell;

@@ -11,15 +11,11 @@ use rtnetlink::Handle;
 /// Why links, addresses or routes could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
-    /// There is no netlink.
     #[error("cannot ask the kernel about interfaces")]
     Open(#[source] io::Error),
-    /// The kernel refused a change.
     #[error("cannot {what}")]
     Netlink {
-        /// What was tried.
         what: String,
-        /// What the kernel answered.
         #[source]
         source: rtnetlink::Error,
     },
@@ -38,10 +34,6 @@ pub fn failed(what: impl Into<String>) -> impl FnOnce(rtnetlink::Error) -> NetEr
 }
 
 /// Runs `work` with a connection to the kernel, in the network namespace of the calling thread.
-///
-/// # Errors
-///
-/// Those of `work`, and those of the connection.
 pub async fn connected<T>(work: impl AsyncFnOnce(&Handle) -> Result<T, NetError>) -> Result<T, NetError> {
     let (connection, handle, _) = rtnetlink::new_connection().map_err(NetError::Open)?;
     tokio::select! {
@@ -51,10 +43,6 @@ pub async fn connected<T>(work: impl AsyncFnOnce(&Handle) -> Result<T, NetError>
 }
 
 /// Returns the interface with this name.
-///
-/// # Errors
-///
-/// If the kernel refuses the query.
 pub async fn find(handle: &Handle, name: &str) -> Result<Option<LinkMessage>, NetError> {
     let mut found = handle.link().get().match_name(name.to_owned()).execute();
     match found.try_next().await {

@@ -31,6 +31,8 @@
 //!
 //! [`cilium_keys`] lists the settings of Cilium's programs that have no effect here at all.
 
+#![warn(missing_docs)]
+
 mod balancing;
 mod cell;
 mod cilium;

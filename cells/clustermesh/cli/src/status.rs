@@ -37,22 +37,15 @@ pub struct Server<'a> {
     pub host: &'a str,
 }
 
-/// A form of documents.
 #[derive(Clone, Debug)]
 pub enum Format {
-    /// JSON, indented.
     Json,
-    /// YAML.
     Yaml,
     /// What a template selects of the JSON.
     JsonPath(Template),
 }
 
 /// The form that an option names.
-///
-/// # Errors
-///
-/// What is wrong with it.
 pub fn format(text: &str) -> Result<Format, String> {
     match (text, text.strip_prefix("jsonpath=")) {
         ("json", _) => Ok(Format::Json),
@@ -65,15 +58,12 @@ pub fn format(text: &str) -> Result<Format, String> {
     }
 }
 
-/// Why there is no status.
 #[derive(Debug, thiserror::Error)]
 pub enum StatusError {
     /// It does not run, or has another address.
     #[error("cannot reach {name} at {host}")]
     Connect {
-        /// The program.
         name: String,
-        /// Where it should be.
         host: String,
         /// The error of the system call.
         #[source]
@@ -82,7 +72,6 @@ pub enum StatusError {
     /// Something else listens at that address.
     #[error("unexpected answer of {host}: {answer}")]
     Answer {
-        /// Where it was asked.
         host: String,
         /// The first line of the answer.
         answer: String,
@@ -90,9 +79,7 @@ pub enum StatusError {
     /// Something else listens at that address, or a later version.
     #[error("unexpected status from {host}")]
     Model {
-        /// Where it was asked.
         host: String,
-        /// What is wrong with it.
         #[source]
         cause: serde_json::Error,
     },
@@ -122,11 +109,6 @@ pub fn run(options: &Options, server: Server<'_>) -> Result<String, StatusError>
     }
 }
 
-/// A document in a form.
-///
-/// # Errors
-///
-/// When it has none in this form.
 pub fn print(document: &Value, format: &Format) -> Result<String, StatusError> {
     match format {
         Format::Json => Ok(format!("{document:#}\n")),

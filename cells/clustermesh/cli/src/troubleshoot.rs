@@ -61,10 +61,6 @@ pub enum TroubleshootError {
 
 /// Checks the etcd of the own cluster, by default that of the configuration `usual`. Returns what was found, and whether all
 /// is fine.
-///
-/// # Errors
-///
-/// When nothing can be checked.
 pub fn own(options: &OwnOptions, usual: &str) -> Result<(String, bool), TroubleshootError> {
     let file = options.etcd_config.clone().unwrap_or_else(|| usual.into());
     let findings = block_on(troubleshoot(&ConfigSource::File(file), options.timeout))?;
@@ -72,10 +68,6 @@ pub fn own(options: &OwnOptions, usual: &str) -> Result<(String, bool), Troubles
 }
 
 /// Checks the etcds of remote clusters. Returns what was found, and whether all is fine.
-///
-/// # Errors
-///
-/// When nothing can be checked.
 pub fn remote(options: &RemoteOptions) -> Result<(String, bool), TroubleshootError> {
     let local = (!options.include_local).then_some(options.local_cluster_name.as_str());
     let clusters = RemoteClusters::select(&options.clustermesh_config, &options.names, local)?;

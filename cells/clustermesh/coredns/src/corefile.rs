@@ -13,10 +13,7 @@ const OPTION: &str = "multicluster";
 pub enum CorefileError {
     /// The names of the cluster are answered by something else, or by a plugin without options.
     #[error("the Corefile has no line `kubernetes … {zone} … {{`")]
-    NoPlugin {
-        /// Zone of the cluster.
-        zone: String,
-    },
+    NoPlugin { zone: String },
 }
 
 /// Adds the zone of the cluster set to a Corefile. Returns `None` if it has been added, by whomever.

@@ -10,12 +10,8 @@ const FIRST: [u32; 3] = [1, 12, 2];
 /// Why CoreDNS cannot be configured with a Deployment as it is.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeploymentError {
-    /// CoreDNS must be updated first.
     #[error("image `{image}` is too old: CoreDNS 1.12.2 or later is required")]
-    Old {
-        /// The image.
-        image: String,
-    },
+    Old { image: String },
     /// No pod would be replaced. Resume it first.
     #[error("it is paused")]
     Paused,

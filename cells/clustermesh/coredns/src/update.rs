@@ -19,7 +19,6 @@ const DEPLOYMENT: Kind = Kind::new("apps", "v1", "Deployment", "deployments", tr
 
 /// When the Corefile was changed, on the pods of CoreDNS: another value restarts them.
 const PATCHED_AT: &str = "clustermesh.cilium.io/autoPatchedAt";
-/// Who owns it.
 const FIELD_MANAGER: &str = "mcsapi-coredns-autocfg";
 /// The Corefile before the change, in the ConfigMap.
 const BACKUP: &str = "Corefile.cilium.bak";
@@ -28,7 +27,6 @@ const BACKUP: &str = "Corefile.cilium.bak";
 const ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Why CoreDNS was not configured.
 #[derive(Debug, thiserror::Error)]
 pub enum UpdateError {
     /// There is no API server. Check the address and the credentials.
@@ -37,82 +35,62 @@ pub enum UpdateError {
     /// The Deployment cannot be read. Check its name and the role of the service account.
     #[error("cannot read Deployment `{name}`")]
     Deployment {
-        /// Namespace and name.
         name: String,
-        /// Cause.
         #[source]
         cause: ApiError,
     },
     /// CoreDNS must be another version, or its Deployment must be resumed.
     #[error("Deployment `{name}`")]
     Unsupported {
-        /// Namespace and name.
         name: String,
-        /// Cause.
         #[source]
         cause: DeploymentError,
     },
     /// The ConfigMap cannot be read. Check its name and the role of the service account.
     #[error("cannot read ConfigMap `{name}`")]
     ConfigMap {
-        /// Namespace and name.
         name: String,
-        /// Cause.
         #[source]
         cause: ApiError,
     },
     /// The ConfigMap is not that of CoreDNS.
     #[error("ConfigMap `{name}` has no key `Corefile`")]
-    NoCorefile {
-        /// Namespace and name.
-        name: String,
-    },
+    NoCorefile { name: String },
     /// The Corefile must be changed by hand.
     #[error("ConfigMap `{name}`")]
     Corefile {
-        /// Namespace and name.
         name: String,
-        /// Cause.
         #[source]
         cause: CorefileError,
     },
     /// The ConfigMap cannot be written: nothing was changed.
     #[error("cannot update ConfigMap `{name}`")]
     Update {
-        /// Namespace and name.
         name: String,
-        /// Cause.
         #[source]
         cause: ApiError,
     },
-    /// The Deployment cannot be changed.
     #[error("cannot restart Deployment `{name}`")]
     Restart {
-        /// Namespace and name.
         name: String,
-        /// Cause.
         #[source]
         cause: ApiError,
     },
 }
 
-/// What became of the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It had everything.
     Unchanged,
     /// It was changed, and CoreDNS is restarted.
     Changed,
 }
 
-/// CoreDNS of a cluster.
 pub struct CoreDns {
     client: Arc<dyn Client>,
     config: Config,
 }
 
 impl CoreDns {
-    /// CoreDNS where the configuration says.
     pub fn new(client: Arc<dyn Client>, config: Config) -> Self {
         Self { client, config }
     }

@@ -48,10 +48,8 @@ struct ConfigParams {
 /// Why the configuration cannot be published.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    /// It cannot be encoded.
     #[error("cluster configuration")]
     Value(#[from] ValueError),
-    /// Its job cannot be started.
     #[error(transparent)]
     Job(#[from] SpawnError),
 }

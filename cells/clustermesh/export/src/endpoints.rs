@@ -28,7 +28,6 @@ pub(crate) use row::EndpointRow;
 
 hive::catalogue!(cell);
 
-/// Publishes the addresses of endpoints.
 pub fn cell() -> Cell {
     Cell::module(
         "endpoint-sync",

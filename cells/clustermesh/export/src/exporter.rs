@@ -42,7 +42,6 @@ pub struct Exported {
 }
 
 impl Exported {
-    /// What is published.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -72,7 +71,6 @@ impl fmt::Debug for Exported {
 #[error("{0}")]
 struct Unpublished(String);
 
-/// Publishes one kind.
 pub(crate) struct Exporter {
     exported: Exported,
     params: ExporterParams,

@@ -22,7 +22,6 @@ pub(crate) use row::IdentityRow;
 
 hive::catalogue!(cell);
 
-/// Publishes CiliumIdentities.
 pub fn cell() -> Cell {
     Cell::module("identity-sync", "Publishes identities for other clusters")
         .provide(new)
@@ -61,7 +60,6 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
     })
 }
 
-/// Identities of shared namespaces.
 struct Identities {
     namespaces: Namespaces,
     identities: Followed<IdentityRow>,

@@ -21,14 +21,12 @@ pub(crate) use row::NodeRow;
 
 hive::catalogue!(cell);
 
-/// Publishes CiliumNodes.
 pub fn cell() -> Cell {
     Cell::module("node-sync", "Publishes nodes for other clusters")
         .provide(new)
         .run(start)
 }
 
-/// Publishes nodes.
 struct NodeExporter(Exporter);
 
 fn new(params: ExporterParams) -> (Arc<NodeExporter>, Member<Exported>) {

@@ -17,7 +17,6 @@ impl Parts {
         part.map_err(|error| self.0.push(error.to_string())).ok()
     }
 
-    /// What was invalid.
     pub(crate) fn fault(self) -> Option<Box<str>> {
         let fault = self.0.join(", ");
         (!fault.is_empty()).then(|| fault.into())

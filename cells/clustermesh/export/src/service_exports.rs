@@ -24,7 +24,6 @@ pub(crate) use row::ServiceExportRow;
 
 hive::catalogue!(cell);
 
-/// Publishes ServiceExports.
 pub fn cell() -> Cell {
     Cell::module(
         "service-export-sync",

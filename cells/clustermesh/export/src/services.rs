@@ -27,7 +27,6 @@ pub(crate) use slice_row::SliceRow;
 
 hive::catalogue!(cell);
 
-/// Publishes global services.
 pub fn cell() -> Cell {
     Cell::module("service-sync", "Publishes global services for other clusters")
         .provide(new)

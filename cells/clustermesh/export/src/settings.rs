@@ -28,7 +28,6 @@ impl ExportSettings {
         }
     }
 
-    /// Which services are watched.
     pub(crate) fn services(&self) -> Result<Selector, SelectorError> {
         match self.k8s_service_proxy_name.as_str() {
             "" => format!("!{PROXY_NAME}"),
@@ -37,7 +36,6 @@ impl ExportSettings {
         .parse()
     }
 
-    /// Which endpoint slices are watched.
     pub(crate) fn slices(&self) -> Result<Selector, SelectorError> {
         OWN_SLICES.parse()
     }

@@ -63,7 +63,6 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
         .start(move |db| is_enabled.then(|| Slices::new(&tables, db, &settings, cluster.clone())))
 }
 
-/// Slices whose services are published.
 struct Slices {
     cluster: ClusterInfo,
     inputs: ServiceInputs,

@@ -31,7 +31,6 @@ pub(crate) trait Source: Send + 'static {
     }
 }
 
-/// Names to look at again.
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
     pub(crate) names: BTreeSet<Str>,

@@ -28,7 +28,6 @@ use crate::settings::ExportSettings;
 
 hive::catalogue!(cell);
 
-/// What is published, as tables.
 pub fn cell() -> Cell {
     Cell::module("mesh-tables", "Kubernetes objects that are published")
         .config::<ExportSettings>()

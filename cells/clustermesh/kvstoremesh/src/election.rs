@@ -21,15 +21,11 @@ const FIRST: Duration = Duration::from_secs(10);
 /// Pause after an attempt that failed.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Why the program ends.
 #[derive(Debug, thiserror::Error)]
 pub enum ElectionError {
     /// The lease of the lock has ended, because the store could not be reached: another replica may lead.
     #[error("lock `{key}` is lost")]
-    Lost {
-        /// The key of the lock.
-        key: String,
-    },
+    Lost { key: String },
 }
 
 /// Elects the leader.

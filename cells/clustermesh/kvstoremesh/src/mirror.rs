@@ -23,7 +23,6 @@ pub(crate) struct Reflector {
     copies: Arc<Copies>,
 }
 
-/// One for each kind.
 pub(crate) fn reflectors(copies: &Arc<Copies>) -> Vec<Arc<dyn MeshObserver>> {
     let reflector = |kind| {
         let copies = copies.clone();

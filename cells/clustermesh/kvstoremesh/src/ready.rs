@@ -18,13 +18,11 @@ use crate::copies::Copies;
 pub struct Readiness(watch::Sender<bool>);
 
 impl Readiness {
-    /// Not ready.
     #[must_use]
     pub fn new() -> Self {
         Self(watch::Sender::new(false))
     }
 
-    /// Whether the replica is ready.
     pub fn is_ready(&self) -> bool {
         *self.0.borrow()
     }

@@ -36,7 +36,6 @@ pub fn health() -> Cell {
 /// Serves even if no cell requires it.
 fn keep<C: Send + Sync + 'static>(_: Arc<Listening<C>>) {}
 
-/// Why requests cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The port is in use, or the address is not one of this machine. Change the setting that the cause names.

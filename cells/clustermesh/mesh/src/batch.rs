@@ -41,7 +41,6 @@ struct Pending<K, D> {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Progress {
-    /// Changes that were observed.
     observed: u64,
     /// Those of them that are in the tables.
     written: u64,
@@ -107,7 +106,6 @@ impl<K: Clone + Eq + Hash + Send + 'static, D: Send + 'static> Batches<K, D> {
         }
     }
 
-    /// Adds a change.
     pub(crate) fn note(&self, key: K, desired: D) {
         let mut pending = self.pending.lock();
         let Pending { changes, order } = &mut *pending;

@@ -13,7 +13,6 @@ use crate::mesh::ClusterMesh;
 /// Why values of remote clusters cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    /// The program stops.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     /// Another cell has the name of the source.
@@ -21,18 +20,14 @@ pub(crate) enum StartError {
     Source(#[from] statedb::Error),
 }
 
-/// What others wait for.
 pub(crate) struct Awaited<F> {
-    /// The kinds of values.
     pub(crate) kinds: &'static [Kind],
     /// Their name for people, such as `Nodes of remote clusters`.
     pub(crate) what: &'static str,
-    /// Ends the wait of others.
     pub(crate) done: F,
 }
 
 impl<F: Fn() -> Result<(), statedb::Error> + Send + Sync + 'static> Awaited<F> {
-    /// Registers the job that waits.
     pub(crate) fn spawn(
         self,
         mesh: Arc<ClusterMesh>,

@@ -16,10 +16,6 @@ use crate::directory::ConfigFile;
 /// Makes the store of a remote cluster of its configuration file.
 pub trait Connector: fmt::Debug + Send + Sync {
     /// The store. Nothing is connected yet: that the store cannot be reached is no error.
-    ///
-    /// # Errors
-    ///
-    /// If the file makes no sense.
     fn connect(&self, cluster: &ClusterName, file: &ConfigFile) -> Result<Arc<dyn Backend>, Cause>;
 
     /// How the client of the cluster behaves.
@@ -44,7 +40,6 @@ impl EtcdConnector {
         }
     }
 
-    /// Measures what clients do.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn skep_kvstore_client::Recorder>) -> Self {
         self.options.recorder = recorder;

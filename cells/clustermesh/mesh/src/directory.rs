@@ -34,13 +34,10 @@ pub(crate) const MARK: &str = "endpoints:";
 /// The configuration of a remote cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigFile {
-    /// Where it is.
     pub path: PathBuf,
-    /// What it says.
     pub text: Arc<str>,
 }
 
-/// What the directory has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scan {
     /// Configurations, by the name of the cluster.
@@ -49,7 +46,6 @@ pub(crate) struct Scan {
     pub(crate) faults: Vec<String>,
 }
 
-/// Follows a directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -61,7 +57,6 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Begins to watch a directory.
     pub(crate) fn open(path: PathBuf, local: ClusterName) -> Result<Self, DirectoryError> {
         // Told apart from other failures of the watch: most often it does not exist.
         std::fs::read_dir(&path).map_err(|cause| DirectoryError::Read {
@@ -92,7 +87,6 @@ impl Directory {
         })
     }
 
-    /// Says what was there before.
     pub(crate) fn expect(&mut self, clusters: BTreeMap<ClusterName, ConfigFile>) {
         self.last.clusters = clusters;
     }

@@ -14,9 +14,7 @@ pub enum RemoteError {
     /// The file of the cluster makes no sense. Fix it.
     #[error("cluster `{cluster}`: invalid configuration file")]
     File {
-        /// The cluster.
         cluster: ClusterName,
-        /// What is wrong.
         #[source]
         cause: Cause,
     },
@@ -24,9 +22,7 @@ pub enum RemoteError {
     /// The store of the cluster cannot be reached, or makes no progress. Check address, network and certificates.
     #[error("cluster `{cluster}`: connection failed")]
     Connection {
-        /// The cluster.
         cluster: ClusterName,
-        /// What is wrong.
         #[source]
         cause: Box<ConnectionError>,
     },
@@ -36,29 +32,21 @@ pub enum RemoteError {
     #[error(
         "cluster `{cluster}`: remote cluster configuration required but not found; is kvstoremesh connected to it, and is it the name of the cluster?"
     )]
-    NoConfig {
-        /// The cluster.
-        cluster: ClusterName,
-    },
+    NoConfig { cluster: ClusterName },
 
     /// The configuration could not be read.
     #[error("cluster `{cluster}`: cannot read the cluster configuration within {after:?}")]
     ReadConfig {
-        /// The cluster.
         cluster: ClusterName,
-        /// How long was tried.
         after: Duration,
         /// The last error, if there was one.
         #[source]
         cause: Option<Box<skep_kvstore_client::Error>>,
     },
 
-    /// The configuration makes no sense.
     #[error("cluster `{cluster}`: invalid cluster configuration")]
     InvalidConfig {
-        /// The cluster.
         cluster: ClusterName,
-        /// What is wrong.
         #[source]
         cause: std::sync::Arc<ValueError>,
     },
@@ -70,11 +58,8 @@ pub enum RemoteError {
     /// Another remote cluster has the id. Renumber one of them.
     #[error("cluster `{cluster}`: cluster id {id} is already used by cluster `{owner}`")]
     DuplicateId {
-        /// The cluster.
         cluster: ClusterName,
-        /// The id.
         id: u32,
-        /// Who has it.
         owner: ClusterName,
     },
 }
@@ -85,19 +70,14 @@ pub enum DirectoryError {
     /// It cannot be read: it must exist.
     #[error("cannot read clustermesh-config directory `{}`", path.display())]
     Read {
-        /// The directory.
         path: PathBuf,
-        /// What the system said.
         #[source]
         cause: std::io::Error,
     },
 
-    /// It cannot be watched.
     #[error("cannot watch clustermesh-config directory `{}`", path.display())]
     Watch {
-        /// The directory.
         path: PathBuf,
-        /// What the system said.
         #[source]
         cause: notify::Error,
     },
@@ -114,7 +94,6 @@ pub enum DirectoryError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("no sync with remote clusters within {after:?}: {}", missing(clusters))]
 pub struct SyncTimeout {
-    /// How long was waited.
     pub after: Duration,
     /// Clusters, and what of them is not synced.
     pub clusters: Vec<(ClusterName, Vec<Kind>)>,

@@ -23,12 +23,10 @@ use crate::mesh::ClusterMesh;
 use crate::metrics::ClusterMeshMetrics;
 use crate::observer::{MeshObserver, ValueObserver, observe};
 
-/// Identities a transaction.
 const BATCH: usize = 1000;
 
 hive::catalogue!(cell);
 
-/// Identities of remote clusters.
 pub fn cell() -> Cell {
     Cell::module("clustermesh-identities", "Identities of remote clusters")
         .provide(new_observer)

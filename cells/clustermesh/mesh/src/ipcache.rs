@@ -25,12 +25,10 @@ use crate::mesh::ClusterMesh;
 use crate::metrics::ClusterMeshMetrics;
 use crate::observer::{MeshObserver, ValueObserver, observe};
 
-/// Addresses a transaction.
 const BATCH: usize = 2000;
 
 hive::catalogue!(cell);
 
-/// Addresses of remote clusters.
 pub fn cell() -> Cell {
     Cell::module(
         "clustermesh-ipcache",
@@ -40,7 +38,6 @@ pub fn cell() -> Cell {
     .run(start)
 }
 
-/// An address of a cluster.
 type Place = (ClusterName, Prefix);
 
 /// Claims remote addresses. `None` is an address that is gone.
@@ -133,7 +130,6 @@ fn new_observer(
     (observer, member)
 }
 
-/// Writes what the clusters claim.
 fn write(
     writer: &Writer,
     batch: Vec<(Place, Option<Arc<IpIdentityPair>>)>,

@@ -39,7 +39,6 @@ struct Mesh {
     jobs: Jobs,
     health: Health,
     remotes: Mutex<BTreeMap<ClusterName, Handle>>,
-    /// Whether the directory was read.
     is_scanned: watch::Sender<bool>,
 }
 
@@ -52,7 +51,6 @@ struct Handle {
 /// What a mesh is made of.
 #[derive(Debug)]
 pub struct ClusterMeshOptions {
-    /// The local cluster.
     pub local: ClusterInfo,
     /// Directory with the configurations of remote clusters.
     pub directory: PathBuf,
@@ -60,15 +58,10 @@ pub struct ClusterMeshOptions {
     pub cache_ttl: Duration,
     /// How long [`ClusterMesh::wait_synced`] waits.
     pub sync_timeout: Duration,
-    /// How clusters are reached.
     pub connector: Arc<dyn Connector>,
-    /// What becomes of the values.
     pub observers: Vec<Arc<dyn MeshObserver>>,
-    /// For programs that copy clusters.
     pub lifecycle: Option<Arc<dyn ClusterLifecycle>>,
-    /// Measures the stores.
     pub recorder: Arc<dyn StoreRecorder>,
-    /// Metrics of the mesh.
     pub metrics: Arc<ClusterMeshMetrics>,
     /// Where the jobs of clusters run.
     pub jobs: Jobs,
@@ -77,7 +70,6 @@ pub struct ClusterMeshOptions {
 }
 
 impl ClusterMesh {
-    /// No mesh.
     pub fn disabled() -> Arc<Self> {
         Arc::new(Self(None))
     }
@@ -105,7 +97,6 @@ impl ClusterMesh {
         })))
     }
 
-    /// Whether there is a mesh.
     pub fn is_enabled(&self) -> bool {
         self.0.is_some()
     }
@@ -214,7 +205,6 @@ impl Mesh {
         known.collect()
     }
 
-    /// Adds, changes and removes clusters.
     fn apply(&self, mesh: &Arc<ClusterMesh>, scan: Scan) {
         let mut remotes = self.remotes.lock();
         for (name, handle) in &*remotes {

@@ -24,12 +24,10 @@ use crate::mesh::ClusterMesh;
 use crate::metrics::ClusterMeshMetrics;
 use crate::observer::{MeshObserver, ValueObserver, observe};
 
-/// Nodes a transaction.
 const BATCH: usize = 1000;
 
 hive::catalogue!(cell);
 
-/// Nodes of remote clusters.
 pub fn cell() -> Cell {
     Cell::module("clustermesh-nodes", "Nodes of remote clusters")
         .provide(new_observer)

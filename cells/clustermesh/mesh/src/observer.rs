@@ -19,7 +19,6 @@ use skep_kvstore_store::{Decoder, InvalidEntry, Observer, WatchStore, WatchStore
 /// A kind of values of remote clusters that this program reads. Cells add theirs as `Member<Arc<dyn MeshObserver>>`, one
 /// for each kind. Most are made by [`observe`].
 pub trait MeshObserver: fmt::Debug + Send + Sync {
-    /// Which kind.
     fn kind(&self) -> Kind;
 
     /// Whether a cluster publishes the kind. If not, what was read of it before is deleted, and it counts as synced.
@@ -49,9 +48,7 @@ fn is_published(kind: Kind, capabilities: &Capabilities) -> bool {
 /// What a store needs to know.
 #[derive(Debug)]
 pub struct StoreContext {
-    /// The remote cluster.
     pub cluster: ClusterName,
-    /// How the store behaves.
     pub options: WatchStoreOptions,
     /// To be called when the first list is complete.
     pub synced: SyncedCallback,
@@ -61,7 +58,6 @@ pub struct StoreContext {
 pub struct SyncedCallback(pub(crate) Box<dyn FnOnce() + Send>);
 
 impl SyncedCallback {
-    /// The first list is complete.
     pub fn call(self) {
         (self.0)();
     }
@@ -81,7 +77,6 @@ pub trait RemoteStore: Send {
     /// Keeps the values in step with a prefix. Never returns: it ends by being dropped. Values stay then.
     fn watch<'a>(&'a mut self, client: &'a Client, prefix: &'a str) -> BoxFuture<'a, ()>;
 
-    /// Deletes all values.
     fn drain(&mut self);
 
     /// The cluster does not publish the kind: deletes all values, and counts as synced.
@@ -89,13 +84,10 @@ pub trait RemoteStore: Send {
         self.drain();
     }
 
-    /// How the store is.
     fn status(&self) -> WatchStoreStatus;
 }
 
-/// A value of remote clusters.
 pub trait RemoteValue: Sized + Send + Sync + 'static {
-    /// Its kind.
     const KIND: Kind;
 
     /// Reads and checks a value. `name` is the key below the prefix of the cluster.
@@ -239,7 +231,6 @@ impl<V: RemoteValue> Decoder for Checked<V> {
     }
 }
 
-/// The observer, for one cluster.
 struct OfCluster<V> {
     cluster: ClusterName,
     observer: Arc<dyn ValueObserver<V>>,

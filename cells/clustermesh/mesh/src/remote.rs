@@ -24,13 +24,11 @@ use crate::reservation::Reservations;
 use crate::state::RemoteState;
 use ttl::Ttl;
 
-/// Pauses between two connections.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// A connection that lasted so long begins with short pauses again.
 const STABLE: Duration = Duration::from_secs(60);
 /// How long one attempt to read the configuration of the cluster may take.
 const CONFIG_TIMEOUT: Duration = Duration::from_secs(60);
-/// Pauses between two attempts.
 const CONFIG_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// How long all of them may take.
 const CONFIG_DEADLINE: Duration = Duration::from_secs(180);
@@ -60,7 +58,6 @@ pub(crate) struct Remote {
     file: watch::Receiver<Option<ConfigFile>>,
     slots: Vec<Slot>,
     ttl: Ttl,
-    /// The id that is reserved.
     id: Option<u32>,
     /// How many connections failed in a row.
     attempts: u32,
@@ -74,13 +71,11 @@ struct Slot {
     store: Box<dyn RemoteStore>,
 }
 
-/// Why a connection ended.
 enum End {
     /// There is another file, or none.
     File,
     /// The remote cluster has another configuration.
     Config,
-    /// It failed.
     Failed(RemoteError),
 }
 

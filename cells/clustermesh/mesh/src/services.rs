@@ -37,7 +37,6 @@ const BATCH: usize = 1000;
 
 hive::catalogue!(cell);
 
-/// Remote services as backends.
 pub fn cell() -> Cell {
     Cell::module(
         "clustermesh-services",
@@ -56,17 +55,13 @@ pub struct ServiceObserver {
     batches: Arc<Batches<Place, Desired>>,
 }
 
-/// A service of a cluster.
 type Place = (u32, ServiceName);
 
 /// Where the backends of a service are.
 #[derive(Debug)]
 enum Desired {
-    /// In the service.
     Service(Arc<ClusterService>),
-    /// In its slices.
     Slices(Vec<Arc<ClusterEndpointSlice>>),
-    /// It has none.
     Gone,
 }
 

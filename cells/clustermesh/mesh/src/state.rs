@@ -18,7 +18,6 @@ use crate::error::RemoteError;
 #[derive(Debug)]
 pub(crate) struct RemoteState {
     pub(crate) name: ClusterName,
-    /// What is read of it.
     kinds: BTreeSet<Kind>,
     known: Mutex<Known>,
     /// Kinds that were complete once, or that the cluster does not publish. `None` when the cluster is removed.
@@ -27,7 +26,6 @@ pub(crate) struct RemoteState {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The client in use.
     client: Option<Client>,
     /// The configuration, as long as the cluster is connected; the outer one is whether it was looked for.
     config: Option<Option<CiliumClusterConfig>>,

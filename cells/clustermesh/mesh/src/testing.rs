@@ -16,7 +16,6 @@ use skep_kvstore_client::{Backend, Cause, Client, ClientKind, ClientOptions, Lif
 use crate::connector::Connector;
 use crate::directory::ConfigFile;
 
-/// What this thread logs.
 #[derive(Clone, Debug, Default)]
 pub struct Logged(Arc<Mutex<Vec<u8>>>);
 
@@ -43,7 +42,6 @@ impl Logged {
         (logged, tracing::subscriber::set_default(subscriber))
     }
 
-    /// Warnings that contain a text.
     pub fn warnings(&self, text: &str) -> Vec<String> {
         let all = String::from_utf8_lossy(&self.0.lock()).into_owned();
         let lines = all
@@ -65,7 +63,6 @@ pub struct StoreConnector {
 pub struct NoStore(String);
 
 impl StoreConnector {
-    /// A connector without stores.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
@@ -105,9 +102,7 @@ impl Connector for StoreConnector {
 /// A remote cluster that writes its state into a store.
 #[derive(Debug)]
 pub struct FakeCluster {
-    /// Its name.
     pub name: String,
-    /// Its id.
     pub id: u32,
     client: Client,
 }
@@ -156,7 +151,6 @@ impl FakeCluster {
         }
     }
 
-    /// Writes the heartbeat.
     pub async fn beat(&self) {
         self.put_key(skep_kvstore_client::keys::HEARTBEAT, "2026-06-01T10:00:00Z")
             .await;
@@ -172,7 +166,6 @@ impl FakeCluster {
         self.put_key(&keys::cluster_config(&self.name), value).await;
     }
 
-    /// Writes a key.
     pub async fn put_key(&self, key: &str, value: impl Into<bytes::Bytes>) {
         let value = value.into();
         self.client
@@ -181,7 +174,6 @@ impl FakeCluster {
             .expect("it is written");
     }
 
-    /// Deletes a key.
     pub async fn delete_key(&self, key: &str) {
         self.client.delete(key).await.expect("it is deleted");
     }
@@ -224,7 +216,6 @@ impl FakeCluster {
         }
     }
 
-    /// Writes a service.
     pub async fn put_service(&self, service: &ClusterService) {
         let value = service.encode().expect("it is JSON");
         self.put(Kind::Services, &service.key_name(), value).await;

@@ -12,13 +12,11 @@ use skep_kvstore_etcd::troubleshoot::{troubleshoot, unusable};
 
 use crate::directory::{MARK, names, read_text};
 
-/// Why nothing can be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum TroubleshootError {
     /// The directory must exist: see `clustermesh-config`.
     #[error("cannot read the configurations of remote clusters in `{}`", path.display())]
     Directory {
-        /// The directory.
         path: PathBuf,
         /// The error of the system call.
         #[source]
@@ -27,14 +25,12 @@ pub enum TroubleshootError {
     /// There is no file of that name with the word `endpoints:`.
     #[error("cluster `{name}` is not configured in `{}`", directory.display())]
     Unknown {
-        /// The name.
         name: String,
         /// Where there is no file of it.
         directory: PathBuf,
     },
 }
 
-/// What was found.
 #[derive(Clone, Debug)]
 pub struct ClusterFindings {
     /// What was checked, and how that went.

@@ -13,7 +13,6 @@ use skep_base_settings::cluster::{ClusterInfo, ClusterName};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CiliumClusterConfig {
-    /// Id of the cluster.
     #[serde(skip_serializing_if = "is_zero")]
     pub id: u32,
     /// What the cluster publishes, and how.
@@ -44,12 +43,9 @@ pub struct Capabilities {
 /// Which of services and endpoint slices a cluster publishes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum EndpointSlicesExportMode {
-    /// Services.
     #[default]
     ServicesOnly,
-    /// Both.
     ServicesAndEndpointSlices,
-    /// Endpoint slices.
     EndpointSlicesOnly,
     /// A mode of a later version, which cannot be read.
     Unknown(String),
@@ -66,12 +62,10 @@ impl EndpointSlicesExportMode {
         }
     }
 
-    /// Whether services are published.
     pub fn has_services(&self) -> bool {
         matches!(self, Self::ServicesOnly | Self::ServicesAndEndpointSlices)
     }
 
-    /// Whether endpoint slices are published.
     pub fn has_endpoint_slices(&self) -> bool {
         matches!(self, Self::EndpointSlicesOnly | Self::ServicesAndEndpointSlices)
     }
@@ -119,40 +113,21 @@ fn is_false(flag: &bool) -> bool {
 pub enum ConfigError {
     /// The id is missing, or does not fit the size of the mesh. Renumber the remote cluster.
     #[error("cluster `{cluster}`: invalid cluster id {id}: it must be from 1 to {max}")]
-    Id {
-        /// The remote cluster.
-        cluster: ClusterName,
-        /// Its id.
-        id: u32,
-        /// The largest one.
-        max: u32,
-    },
+    Id { cluster: ClusterName, id: u32, max: u32 },
     /// The local cluster has that id. Renumber one of them.
     #[error("cluster `{cluster}`: cluster id {id} is assigned to the local cluster")]
-    LocalId {
-        /// The remote cluster.
-        cluster: ClusterName,
-        /// Its id.
-        id: u32,
-    },
+    LocalId { cluster: ClusterName, id: u32 },
     /// Both clusters disagree about the size of the mesh. Set `max-connected-clusters` to one value everywhere.
     #[error("cluster `{cluster}`: max-connected-clusters is {found} there and {expected} here")]
     MaxConnectedClusters {
-        /// The remote cluster.
         cluster: ClusterName,
         /// There; 0 if not set.
         found: u32,
-        /// Here.
         expected: u32,
     },
     /// The mode is of a later version. Upgrade this cluster.
     #[error("cluster `{cluster}`: unsupported endpoint slices export mode `{mode}`")]
-    ExportMode {
-        /// The remote cluster.
-        cluster: ClusterName,
-        /// The mode.
-        mode: String,
-    },
+    ExportMode { cluster: ClusterName, mode: String },
 }
 
 impl CiliumClusterConfig {
@@ -165,11 +140,6 @@ impl CiliumClusterConfig {
         go_json::from_slice(value).map_err(ValueError::Json)
     }
 
-    /// The value.
-    ///
-    /// # Errors
-    ///
-    /// None with this type.
     pub fn encode(&self) -> Result<Vec<u8>, ValueError> {
         go_json::to_vec(self).map_err(ValueError::Encode)
     }

@@ -61,7 +61,6 @@ impl ClusterEndpointSlice {
         Ok(())
     }
 
-    /// The value.
     pub fn encode_value(&self) -> Vec<u8> {
         compress_to_vec(self.to_message().as_slice(), CompressionLevel::Fastest)
     }
@@ -85,7 +84,6 @@ impl ClusterEndpointSlice {
         format!("{}/{}", self.namespace(), self.name())
     }
 
-    /// The service of the slice.
     pub fn service(&self) -> Option<&str> {
         let label = self
             .labels

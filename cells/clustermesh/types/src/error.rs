@@ -11,7 +11,6 @@ pub enum ValueError {
     #[error("unable to unmarshal JSON")]
     Json(#[source] serde_json::Error),
 
-    /// The value cannot be written.
     #[error("unable to marshal JSON")]
     Encode(#[source] serde_json::Error),
 
@@ -25,33 +24,19 @@ pub enum ValueError {
 
     /// A field must not be empty.
     #[error("{field} is empty")]
-    Empty {
-        /// The field.
-        field: &'static str,
-    },
+    Empty { field: &'static str },
 
     /// The value belongs to another cluster than the one that is read.
     #[error("unexpected cluster name: got `{found}`, expected `{expected}`")]
-    Cluster {
-        /// In the value.
-        found: String,
-        /// The cluster that is read.
-        expected: String,
-    },
+    Cluster { found: String, expected: String },
 
     /// The value belongs under another key.
     #[error("name `{found}` does not match key `{expected}`")]
-    Name {
-        /// In the value.
-        found: String,
-        /// In the key.
-        expected: String,
-    },
+    Name { found: String, expected: String },
 
     /// The value has another cluster id than the configuration of the cluster.
     #[error("unexpected cluster id: got {found}, expected {expected}")]
     ClusterId {
-        /// In the value.
         found: u32,
         /// In the configuration of the cluster.
         expected: u32,
@@ -59,35 +44,17 @@ pub enum ValueError {
 
     /// The identity is not one of the cluster's, nor a reserved one.
     #[error("identity {id} is outside of the range {} to {} of the cluster", range.first(), range.last())]
-    Identity {
-        /// The identity.
-        id: u32,
-        /// The identities of the cluster.
-        range: IdentityRange,
-    },
+    Identity { id: u32, range: IdentityRange },
 
     /// The key of an identity is not a number.
     #[error("`{name}` is not an identity")]
-    IdentityName {
-        /// In the key.
-        name: String,
-    },
+    IdentityName { name: String },
 
     /// An address, mask or prefix is malformed.
     #[error("invalid {field} `{value}`")]
-    Address {
-        /// The field.
-        field: &'static str,
-        /// What it holds.
-        value: String,
-    },
+    Address { field: &'static str, value: String },
 
     /// A field has none of the values that it may have.
     #[error("unsupported {field} `{value}`")]
-    Unsupported {
-        /// The field.
-        field: &'static str,
-        /// What it holds.
-        value: String,
-    },
+    Unsupported { field: &'static str, value: String },
 }

@@ -10,7 +10,6 @@ use crate::remote::RemoteInfo;
 
 /// Key of the label that names the cluster of an identity, of source `k8s`.
 pub const CLUSTER_LABEL: &str = "io.cilium.k8s.policy.cluster";
-/// Source of labels of Kubernetes.
 const K8S: &str = "k8s";
 /// What a label without a source has for it.
 const UNSPECIFIED: &str = "unspec";
@@ -18,18 +17,15 @@ const UNSPECIFIED: &str = "unspec";
 /// An identity with its labels, `cilium/state/identities/v1/id/<id>`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The identity.
     pub id: u32,
     /// Labels as they are written: `k8s:app=cart;k8s:tier=;`. See [`labels`](Self::labels).
     pub text: CompactString,
 }
 
-/// A label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label<'a> {
     /// Where it comes from: `k8s`, `reserved`, `unspec` and others.
     pub source: &'a str,
-    /// Its key.
     pub key: &'a str,
     /// Its value, which may be empty.
     pub value: &'a str,
@@ -75,7 +71,6 @@ impl Identity {
         Ok(identity)
     }
 
-    /// The value.
     pub fn encode(&self) -> Vec<u8> {
         self.text.as_bytes().to_vec()
     }

@@ -13,9 +13,7 @@ use crate::error::ValueError;
 use crate::go_json;
 use crate::remote::{RemoteInfo, check_name};
 
-/// Identity of the host.
 const HOST: u32 = 1;
-/// Identity of other hosts.
 const REMOTE_NODE: u32 = 6;
 
 /// An address or a prefix with its identity, `cilium/state/ip/v1/default/<address>`.
@@ -37,13 +35,10 @@ pub struct IpIdentityPair {
     pub key: u8,
     /// Names the endpoint, in values of agents.
     pub metadata: CompactString,
-    /// Namespace of the pod.
     #[serde(rename = "K8sNamespace", skip_serializing_if = "CompactString::is_empty")]
     pub k8s_namespace: CompactString,
-    /// Name of the pod.
     #[serde(rename = "K8sPodName", skip_serializing_if = "CompactString::is_empty")]
     pub k8s_pod_name: CompactString,
-    /// Service account of the pod.
     #[serde(rename = "K8sServiceAccount", skip_serializing_if = "CompactString::is_empty")]
     pub k8s_service_account: CompactString,
     /// Ports with names, sorted by name.
@@ -51,15 +46,11 @@ pub struct IpIdentityPair {
     pub named_ports: Vec<NamedPort>,
 }
 
-/// A port with a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct NamedPort {
-    /// The name.
     pub name: CompactString,
-    /// The number.
     pub port: u16,
-    /// The protocol.
     pub protocol: CompactString,
 }
 
@@ -76,11 +67,6 @@ impl IpIdentityPair {
         Ok(pair)
     }
 
-    /// The value.
-    ///
-    /// # Errors
-    ///
-    /// None with this type.
     pub fn encode(&self) -> Result<Vec<u8>, ValueError> {
         go_json::to_vec(self).map_err(ValueError::Encode)
     }
@@ -91,10 +77,6 @@ impl IpIdentityPair {
     }
 
     /// What has the identity: a whole prefix, or a single address. These differ even if the prefix is of full length.
-    ///
-    /// # Errors
-    ///
-    /// If address or mask are missing or invalid.
     pub fn prefix(&self) -> Result<(IpNet, bool), ValueError> {
         let ip = self.ip.ok_or(ValueError::Empty { field: "IP" })?;
         let Some(mask) = &self.mask else {
@@ -114,10 +96,6 @@ impl IpIdentityPair {
     }
 
     /// The key below the cluster's prefix.
-    ///
-    /// # Errors
-    ///
-    /// If address or mask are missing or invalid.
     pub fn key_name(&self) -> Result<String, ValueError> {
         let (net, is_prefix) = self.prefix()?;
         Ok(if is_prefix {

@@ -125,7 +125,6 @@ pub fn canary_prefix(cluster: &str) -> String {
     format!("cilium/synced/{cluster}")
 }
 
-/// The key of a canary.
 pub fn canary(cluster: &str, kind: Kind, is_cached: bool) -> String {
     format!("{}/{}", canary_prefix(cluster), kind.canary(is_cached))
 }

@@ -17,9 +17,7 @@ use crate::remote::{RemoteInfo, check_name};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct Node {
-    /// Name of the node.
     pub name: String,
-    /// Name of the cluster.
     pub cluster: String,
     /// Addresses in the order of preference. Absent is like empty, but written as `null`.
     #[serde(rename = "IPAddresses")]
@@ -27,28 +25,21 @@ pub struct Node {
     /// Where addresses of pods come from.
     #[serde(rename = "IPv4AllocCIDR", with = "cidr")]
     pub ipv4_alloc_cidr: Option<IpNet>,
-    /// Further ones.
     #[serde(rename = "IPv4SecondaryAllocCIDRs", with = "cidrs")]
     pub ipv4_secondary_alloc_cidrs: Option<Vec<IpNet>>,
     /// Where addresses of pods come from.
     #[serde(rename = "IPv6AllocCIDR", with = "cidr")]
     pub ipv6_alloc_cidr: Option<IpNet>,
-    /// Further ones.
     #[serde(rename = "IPv6SecondaryAllocCIDRs", with = "cidrs")]
     pub ipv6_secondary_alloc_cidrs: Option<Vec<IpNet>>,
-    /// Address of the health endpoint.
     #[serde(rename = "IPv4HealthIP", with = "maybe_ip")]
     pub ipv4_health_ip: Option<IpAddr>,
-    /// Address of the health endpoint.
     #[serde(rename = "IPv6HealthIP", with = "maybe_ip")]
     pub ipv6_health_ip: Option<IpAddr>,
-    /// Address of the ingress.
     #[serde(rename = "IPv4IngressIP", with = "maybe_ip")]
     pub ipv4_ingress_ip: Option<IpAddr>,
-    /// Address of the ingress.
     #[serde(rename = "IPv6IngressIP", with = "maybe_ip")]
     pub ipv6_ingress_ip: Option<IpAddr>,
-    /// Id of the cluster.
     #[serde(rename = "ClusterID")]
     pub cluster_id: u32,
     /// Where the writer had the node from: `custom-resource`, `local`. It means nothing to readers.
@@ -67,14 +58,12 @@ pub struct Node {
     pub boot_id: String,
 }
 
-/// An address of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeAddress {
     /// What it is: `InternalIP`, `ExternalIP`, `CiliumInternalIP` and others.
     #[serde(rename = "Type")]
     pub kind: String,
-    /// The address.
     #[serde(rename = "IP", with = "maybe_ip")]
     pub ip: Option<IpAddr>,
 }
@@ -96,11 +85,6 @@ impl Node {
         Ok(node)
     }
 
-    /// The value.
-    ///
-    /// # Errors
-    ///
-    /// None with this type.
     pub fn encode(&self) -> Result<Vec<u8>, ValueError> {
         go_json::to_vec(self).map_err(ValueError::Encode)
     }

@@ -10,11 +10,8 @@ use skep_base_settings::cluster::ClusterName;
 /// A remote cluster as its values have to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteInfo {
-    /// Its name.
     pub name: ClusterName,
-    /// Its id, by its configuration.
     pub id: u32,
-    /// The size of the mesh.
     pub max_connected_clusters: MaxConnectedClusters,
 }
 

@@ -20,11 +20,8 @@ pub use ports::Ports;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterService {
-    /// Name of the cluster.
     pub cluster: String,
-    /// Namespace of the service.
     pub namespace: String,
-    /// Name of the service.
     pub name: String,
     /// Cluster IPs with the ports of the service; empty for a headless one.
     #[serde(deserialize_with = "addresses", serialize_with = "addresses_by_text")]
@@ -35,40 +32,31 @@ pub struct ClusterService {
     /// Host names of backends, by address.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub hostnames: BTreeMap<String, String>,
-    /// Zones of backends, by address.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub zones: BTreeMap<String, BackendZone>,
-    /// Labels of the service.
     pub labels: BTreeMap<String, String>,
-    /// Its selector.
     pub selector: BTreeMap<String, String>,
     /// Whether the service uses backends of other clusters.
     pub include_external: bool,
     /// Whether other clusters may use the backends. If not, the service counts as absent.
     pub shared: bool,
-    /// Id of the cluster.
     #[serde(rename = "clusterID")]
     pub cluster_id: u32,
 }
 
-/// Ports by address.
 pub type Addresses = BTreeMap<IpAddr, Ports>;
 
-/// A port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct ServicePort {
     /// Protocol as it is written, such as `TCP`. Others than those that Kubernetes has are not rejected.
     pub protocol: CompactString,
-    /// Number.
     pub port: u16,
 }
 
-/// The zone of a backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BackendZone {
-    /// The zone.
     pub zone: CompactString,
     /// The zones that should use the backend. Absent is like empty, but written as `null`.
     pub for_zones: Option<Vec<ForZone>>,
@@ -78,7 +66,6 @@ pub struct BackendZone {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ForZone {
-    /// The zone.
     pub name: CompactString,
 }
 
@@ -122,11 +109,6 @@ impl ClusterService {
         Ok(service)
     }
 
-    /// The value.
-    ///
-    /// # Errors
-    ///
-    /// None with this type.
     pub fn encode(&self) -> Result<Vec<u8>, ValueError> {
         go_json::to_vec(self).map_err(ValueError::Encode)
     }

@@ -15,11 +15,8 @@ use crate::remote::{RemoteInfo, check_object};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceExport {
-    /// Name of the cluster.
     pub cluster: String,
-    /// Name of the service.
     pub name: String,
-    /// Namespace of the service.
     pub namespace: String,
     /// Annotations that are exported with it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -31,7 +28,6 @@ pub struct ServiceExport {
     /// [`decode`](Self::decode).
     #[serde(rename = "Labels", skip_serializing_if = "BTreeMap::is_empty")]
     legacy_labels: BTreeMap<String, String>,
-    /// The annotations once more.
     #[serde(rename = "Annotations", skip_serializing_if = "BTreeMap::is_empty")]
     legacy_annotations: BTreeMap<String, String>,
     /// When the export was created: the oldest wins conflicts. Always there in values that were read.
@@ -44,7 +40,6 @@ pub struct ServiceExport {
     pub kind: String,
     /// `None` or `ClientIP`.
     pub session_affinity: String,
-    /// Details of the affinity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_affinity_config: Option<SessionAffinityConfig>,
     /// `IPv4`, `IPv6`.
@@ -62,19 +57,15 @@ pub struct ServiceExport {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExportPort {
-    /// Name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
-    /// Protocol of the application.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app_protocol: Option<String>,
-    /// Number.
     pub port: i32,
 }
 
-/// Details of session affinity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SessionAffinityConfig {
@@ -87,7 +78,6 @@ pub struct SessionAffinityConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClientIpConfig {
-    /// How long it lasts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<i32>,
 }
@@ -175,10 +165,6 @@ impl ServiceExport {
     }
 
     /// The value, with labels and annotations in both spellings.
-    ///
-    /// # Errors
-    ///
-    /// None with this type.
     pub fn encode(&self) -> Result<Vec<u8>, ValueError> {
         let export = Self {
             legacy_labels: self.labels.clone(),

@@ -20,16 +20,13 @@ pub struct ServiceSettings {
 /// Where backends of remote services are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServiceMode {
-    /// Services.
     #[default]
     PreferLegacy,
     /// Endpoint slices of clusters that publish them, else services.
     PreferEndpointSlice,
-    /// Endpoint slices.
     OnlyEndpointSlice,
 }
 
-/// A mode does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown mode `{0}`, expected prefer-legacy, prefer-endpointslice or only-endpointslice")]
 pub struct UnknownMode(String);

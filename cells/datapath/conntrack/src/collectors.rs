@@ -11,7 +11,6 @@ use skep_bpf_maps::collect::{BatchCollector, FlowCollector, FlowMap};
 use skep_bpf_programs::{FlowIterators, LoadError, MapClock, kernel_hz, map_ticks};
 use skep_bpf_sys::{MapError, MapStore, clock::kernel_seconds};
 
-/// Why there is no collector.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// A map that is pinned cannot be opened.
@@ -22,7 +21,6 @@ pub enum SourceError {
     Interrupted(#[from] tokio::task::JoinError),
 }
 
-/// Where the collector comes from.
 pub trait CollectorSource: Send + Sync {
     /// The collector of the maps that are there now; `None` if no flow is tracked. May block.
     ///

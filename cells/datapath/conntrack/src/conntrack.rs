@@ -31,7 +31,6 @@ const LONG: Duration = Duration::from_secs(30);
 /// Why entries of flows were not removed, or not all.
 #[derive(Debug, thiserror::Error)]
 pub enum ConntrackError {
-    /// There is no collector.
     #[error(transparent)]
     Source(#[from] SourceError),
     /// A pass did not come to its end; the others did.
@@ -45,16 +44,12 @@ pub enum ConntrackError {
     Full(Vec<FullMap>),
 }
 
-/// A map without room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FullMap {
-    /// Its name.
     pub map: &'static str,
-    /// Entries that it has.
     pub entries: u64,
     /// Entries that it has room for.
     pub max: u32,
-    /// The setting of its size.
     pub setting: &'static str,
 }
 
@@ -95,9 +90,7 @@ fn list(maps: &[FullMap]) -> String {
 pub struct Summary {
     /// Conntrack maps; 0 if no flow is tracked on this node.
     pub maps: usize,
-    /// Conntrack entries that stayed.
     pub alive: u64,
-    /// Conntrack entries that were deleted.
     pub deleted: u64,
     /// NAT entries that were deleted with them.
     pub nat_deleted: NatCount,

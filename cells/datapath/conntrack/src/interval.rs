@@ -15,7 +15,6 @@ const MUCH: f64 = 0.25;
 /// A pass that removed less came early.
 const LITTLE: f64 = 0.05;
 
-/// Derives the time between passes.
 #[derive(Debug)]
 pub(crate) struct Interval {
     fixed: Option<Duration>,

@@ -77,7 +77,6 @@ impl ConntrackMetrics {
         self.interval.with(["global"]).set(interval.as_secs_f64());
     }
 
-    /// Packets found no source port.
     pub(crate) fn port_failures(&self, is_ipv6: bool, packets: u64) {
         self.port_failures.with([family(is_ipv6)]).add(packets as f64);
     }

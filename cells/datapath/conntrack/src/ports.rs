@@ -22,7 +22,6 @@ use skep_datapath_maps::Maps;
 
 use crate::metrics::{ConntrackMetrics, family};
 
-/// Most destinations that are named.
 const NAMED: usize = 3;
 /// A destination whose flows have this part of the ports is named: random tries rarely find one of the rest.
 const PERCENT: u32 = 75;
@@ -30,7 +29,6 @@ const PERCENT: u32 = 75;
 /// Why packets found no source port, or why that is not known.
 #[derive(Debug, thiserror::Error)]
 pub enum PortsError {
-    /// A map cannot be read.
     #[error(transparent)]
     Map(#[from] MapError),
     /// The thread that does the work ended.
@@ -45,7 +43,6 @@ pub enum PortsError {
     Exhausted {
         /// The address families: `ipv4`, `ipv6`.
         families: Vec<&'static str>,
-        /// Packets, since the last check.
         dropped: u64,
         /// Source ports that there are for a destination.
         ports: u32,
@@ -57,9 +54,7 @@ pub enum PortsError {
 /// Source ports of an address of this node that flows to one destination have taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TakenPorts {
-    /// The flows.
     pub tuple: NatTuple,
-    /// Source ports that they have.
     pub ports: u32,
 }
 

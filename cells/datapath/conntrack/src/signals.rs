@@ -24,10 +24,8 @@ const MUTED: Duration = Duration::from_secs(1);
 /// They are muted for this multiple of the duration of the pass, so that passes take a tenth of a CPU at most.
 const MUTED_TIMES: u32 = 9;
 
-/// Why signals are not handled.
 #[derive(Debug, thiserror::Error)]
 pub enum SignalError {
-    /// The rings cannot be read.
     #[error(transparent)]
     Ring(#[from] RingError),
     /// The pass that a signal asked for failed.
@@ -35,7 +33,6 @@ pub enum SignalError {
     Collect(#[from] ConntrackError),
 }
 
-/// What a signal is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SignalKind {
     /// It took many tries to find a source port.
@@ -45,7 +42,6 @@ pub(crate) enum SignalKind {
 }
 
 impl SignalKind {
-    /// Its name in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::NatFull => "nat_fill_up",

@@ -137,7 +137,6 @@ fn health(running: &Running, job: &str) -> (Level, String) {
     })
 }
 
-/// What health reports.
 fn errors(running: &Running) -> Vec<String> {
     let entries = running.health().entries();
     let errors = entries.iter().filter_map(|entry| entry.error.as_deref());

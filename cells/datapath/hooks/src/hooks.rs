@@ -56,9 +56,7 @@ pub trait EndpointFlows: Send + Sync + Debug {
 #[derive(Debug, thiserror::Error)]
 #[error("entries of flows of endpoints that are gone are not removed: {}", list(.addresses))]
 pub struct ForgetError {
-    /// Addresses of the endpoints.
     pub addresses: Vec<IpAddr>,
-    /// Why.
     #[source]
     pub source: Box<dyn Error + Send + Sync>,
 }
@@ -73,35 +71,20 @@ fn list(addresses: &[IpAddr]) -> String {
 pub enum HookError {
     /// The programs are not loaded yet. Wait for [`EndpointHooks::loaded`]; health of `datapath-loader` says what is wrong.
     #[error("endpoint {endpoint}: the packet programs are not loaded")]
-    NotLoaded {
-        /// Id of the endpoint.
-        endpoint: u16,
-    },
+    NotLoaded { endpoint: u16 },
     /// There is no interface of this name. It may have gone with its pod.
     #[error("endpoint {endpoint}: no interface {interface}")]
-    NoInterface {
-        /// Id of the endpoint.
-        endpoint: u16,
-        /// Name of the interface.
-        interface: String,
-    },
-    /// The program was not attached.
+    NoInterface { endpoint: u16, interface: String },
     #[error("endpoint {endpoint}: no program at interface {interface}")]
     Attach {
-        /// Id of the endpoint.
         endpoint: u16,
-        /// Name of the interface.
         interface: String,
-        /// Why.
         #[source]
         source: LinkError,
     },
-    /// A link was not removed.
     #[error("endpoint {endpoint}: its links were not removed")]
     Detach {
-        /// Id of the endpoint.
         endpoint: u16,
-        /// Why.
         #[source]
         source: LinkError,
     },

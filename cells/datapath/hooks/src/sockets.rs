@@ -9,7 +9,6 @@ use std::{future::Future, net::SocketAddr, path::PathBuf, pin::Pin};
 /// Only asked when maps had to be replaced: programs that work with the old ones go on with them until the
 /// new ones are as good.
 pub trait MapsWritten: Send + Sync {
-    /// Waits for it.
     fn written(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
@@ -21,7 +20,6 @@ pub trait PodNetworks: Send + Sync {
 
 /// Destroys client sockets of backends that are gone. Cheap to report to; the work is done by a job.
 pub trait SocketTermination: Send + Sync {
-    /// Whether reports have an effect.
     fn is_enabled(&self) -> bool;
 
     /// Reports a backend that is removed, unhealthy, quarantined or in maintenance: address, port, IP protocol number.

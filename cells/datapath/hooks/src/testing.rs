@@ -124,7 +124,6 @@ impl EndpointHooks for FakeHooks {
     }
 }
 
-/// Remembers which addresses were forgotten.
 #[derive(Debug, Default)]
 pub struct FakeFlows {
     forgotten: Mutex<Vec<IpAddr>>,

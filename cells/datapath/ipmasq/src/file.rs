@@ -37,29 +37,20 @@ pub enum FileError {
     /// The file cannot be read, or is no regular file.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
     /// The file is neither YAML nor JSON, or a field has another type.
     #[error("{} is not a configuration of the ip-masq-agent", path.display())]
     Parse {
-        /// The file.
         path: PathBuf,
-        /// What is wrong.
         #[source]
         source: serde_norway::Error,
     },
     /// An entry of `nonMasqueradeCIDRs` is not a network.
     #[error("{}: `{text}` in nonMasqueradeCIDRs is not a network such as 10.0.0.0/8", path.display())]
-    Network {
-        /// The file.
-        path: PathBuf,
-        /// The entry.
-        text: String,
-    },
+    Network { path: PathBuf, text: String },
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -14,25 +14,19 @@ use skep_bpf_sys::{
     link::{self, InterfaceHook, InterfaceLinks, LinkError, program_name},
 };
 
-/// Where programs are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
-    /// What an interface receives.
     Ingress,
-    /// What leaves by an interface.
     Egress,
     /// What an interface receives, before the kernel.
     Xdp,
 }
 
-/// How tc programs are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attachment {
-    /// By pinned tcx links.
     Link,
     /// By filters of qdisc clsact, of this priority.
     Filter {
-        /// Smaller ones run first.
         priority: u16,
     },
 }
@@ -71,7 +65,6 @@ pub(crate) struct Attached {
     pub(crate) id: u32,
 }
 
-/// A hook for tc programs.
 pub(crate) fn tc_hook(hook: Hook) -> Option<InterfaceHook> {
     match hook {
         Hook::Ingress => Some(InterfaceHook::Ingress),

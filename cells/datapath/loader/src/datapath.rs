@@ -63,7 +63,6 @@ pub enum DatapathError {
     /// The interface of the tunnel is not as configured.
     #[error("the tunnel is not set up")]
     Tunnel(#[source] NetError),
-    /// The programs were not loaded.
     #[error("programs at interfaces: not loaded")]
     Load(#[from] LoadError),
     /// Programs were not attached or detached; all others are.
@@ -106,13 +105,10 @@ fn list(errors: &[LinkError]) -> String {
 pub struct PacketStatus {
     /// The programs are loaded and attached.
     pub is_attached: bool,
-    /// How tc programs are attached.
     pub attachment: Option<Attachment>,
     /// Devices that face the cluster and the outside.
     pub devices: Vec<String>,
-    /// Devices with the XDP program.
     pub xdp_devices: Vec<String>,
-    /// How nodes reach each other.
     pub direct_routing: Option<DirectRouting>,
     /// Network that packets of pods reach with their own addresses, empty for none, of IPv4 and IPv6; `None` for a family
     /// that is not masqueraded.
@@ -208,12 +204,10 @@ impl PacketDatapath {
         })
     }
 
-    /// The settings.
     pub fn settings(&self) -> &PacketSettings {
         &self.settings
     }
 
-    /// What is attached.
     pub fn status(&self) -> PacketStatus {
         self.status.lock().clone()
     }
@@ -554,7 +548,6 @@ fn write_all<K: Plain + Ord, V: Plain>(map: &Map<K, V>, wanted: &BTreeMap<K, V>)
     Ok(())
 }
 
-/// What was just attached.
 fn attached(
     owner: Owner,
     interface: &str,

@@ -29,7 +29,6 @@ pub(crate) struct NativeDevice {
 }
 
 impl NativeDevice {
-    /// What programs know of it.
     pub(crate) fn facts(&self) -> endpoint::Device {
         endpoint::Device {
             masquerade4: self.masquerade4.map_or([0; 4], |address| address.octets()),
@@ -51,10 +50,8 @@ impl NativeDevice {
     }
 }
 
-/// How nodes reach each other.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DirectRouting {
-    /// Name of the device.
     pub device: String,
     /// The node's IPv4 address there.
     pub ipv4: Option<Ipv4Addr>,
@@ -76,7 +73,6 @@ pub(crate) struct Desired {
     pub(crate) pod_cidr6: Option<ipnet::Ipv6Net>,
 }
 
-/// What tables hold.
 pub(crate) struct Tables<'a> {
     pub(crate) devices: Vec<&'a Device>,
     pub(crate) addresses: Vec<&'a NodeAddress>,
@@ -159,7 +155,6 @@ impl Desired {
         }
     }
 
-    /// Names of the devices.
     pub(crate) fn names(&self) -> Vec<&str> {
         self.devices.iter().map(|device| device.name.as_str()).collect()
     }

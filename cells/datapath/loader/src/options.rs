@@ -71,7 +71,6 @@ impl PacketSettings {
         self.replacement.enabled || self.masquerade.bpf
     }
 
-    /// The XDP program is wanted.
     pub fn has_xdp(&self) -> bool {
         self.attach.acceleration != Acceleration::Disabled
     }
@@ -177,7 +176,6 @@ impl PacketSettings {
         })
     }
 
-    /// Options that only settings decide.
     fn unchanging(&self) -> PacketOptions {
         let (conntrack, packets) = (&self.conntrack, &self.packets);
         PacketOptions {

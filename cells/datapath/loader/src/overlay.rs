@@ -11,10 +11,8 @@ use skep_base_settings::TunnelConfig;
 
 use skep_base_net::{NetError, connected, failed, find};
 
-/// The interface of the tunnel.
 pub(crate) const VXLAN: &str = "cilium_vxlan";
 
-/// How the interface should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TunnelPlan {
     /// UDP port that it receives on.

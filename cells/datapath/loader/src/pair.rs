@@ -15,7 +15,6 @@ use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBu
 use skep_base_net::{NetError, connected, failed, find};
 use skep_datapath_hooks::{HOST_DEVICE as HOST, NET_DEVICE as NET};
 
-/// How the pair should be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct PairPlan {
     pub(crate) mtu: u32,

@@ -65,7 +65,6 @@ struct Reconciler {
     starting: Option<ReadyGuard>,
 }
 
-/// Registers the jobs.
 pub(crate) fn start(params: ReconcilerParams) -> Result<(), SpawnError> {
     let jobs = params.jobs.clone();
     let datapath = params.datapath.clone();

@@ -12,18 +12,13 @@ use std::{
 #[derive(Debug, thiserror::Error)]
 #[error("{} is {found}, not {wanted}, and cannot be changed", path.display())]
 pub struct SysctlError {
-    /// The file.
     pub path: PathBuf,
-    /// What it holds.
     pub found: String,
-    /// What the programs need.
     pub wanted: &'static str,
-    /// Why it was not changed.
     #[source]
     pub source: io::Error,
 }
 
-/// One setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sysctl {
     /// Below the directory of all settings.

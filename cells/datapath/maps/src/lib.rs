@@ -14,6 +14,8 @@
 //! crate builds without clang and libbpf: who loads programs provides [`FieldNames`], so that tools which dump new maps
 //! show the names of their fields. With [`in_memory_cell`] the same handles stand on maps in memory.
 
+#![warn(missing_docs)]
+
 #[cfg(feature = "api")]
 pub mod api;
 mod buffer;

@@ -49,7 +49,6 @@ impl Queue {
 }
 
 impl Listeners {
-    /// None yet.
     pub(crate) fn new(metrics: Arc<MonitorMetrics>) -> Self {
         Self {
             queues: RwLock::default(),
@@ -86,7 +85,6 @@ impl Listeners {
         self.count.subscribe()
     }
 
-    /// Whether there is no listener.
     pub(crate) fn is_empty(&self) -> bool {
         *self.count.borrow() == 0
     }

@@ -25,7 +25,6 @@ pub struct Monitor {
     listeners: Arc<Listeners>,
     queue: usize,
     metrics: Arc<MonitorMetrics>,
-    /// Events that rings lost.
     lost: AtomicU64,
     /// The rings, while they are read.
     rings: Mutex<Option<RingStatus>>,
@@ -82,7 +81,6 @@ impl Monitor {
         self.send(payload::event_message(cpu, data).into());
     }
 
-    /// A ring was full.
     pub(crate) fn lost(&self, cpu: u32, count: u64) {
         self.lost.fetch_add(count, Ordering::Relaxed);
         self.metrics.lost.with(["ring"]).add(count as f64);

@@ -12,14 +12,10 @@ use crate::Monitor;
 /// Pages of the ring of a CPU.
 const PAGES: usize = 64;
 
-/// Rings that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RingStatus {
-    /// CPUs with a ring.
     pub cpus: usize,
-    /// Pages of a ring.
     pub pages: usize,
-    /// Bytes of a page.
     pub page_size: usize,
     /// Events that were lost since a ring was full, since the agent started.
     pub lost: u64,

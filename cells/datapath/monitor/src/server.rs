@@ -17,7 +17,6 @@ use tokio::{
 
 use crate::{Config, Monitor};
 
-/// The setting of the socket.
 const SETTING: &str = "monitor-socket-path";
 /// The group that owns the socket, if the system has it.
 const GROUP: &str = "cilium";
@@ -31,11 +30,7 @@ const BATCH: usize = 256;
 pub enum ServeError {
     /// No program can report anything. Retried: the map is made when the datapath starts.
     #[error("no map of events is pinned at {}", path.display())]
-    NotPinned {
-        /// Where it should be.
-        path: PathBuf,
-    },
-    /// The socket cannot be bound.
+    NotPinned { path: PathBuf },
     #[error(transparent)]
     Bind(#[from] BindError),
 }

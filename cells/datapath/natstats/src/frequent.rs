@@ -39,12 +39,10 @@ impl<T: Eq + Hash> Frequent<T> {
         }
     }
 
-    /// Whether nothing was left out.
     pub(crate) fn is_exact(&self) -> bool {
         self.is_exact
     }
 
-    /// Begins the second pass.
     pub(crate) fn count_again(&mut self) {
         self.counts.values_mut().for_each(|count| *count = 0);
     }

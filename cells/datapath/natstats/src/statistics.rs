@@ -26,7 +26,6 @@ pub(crate) enum StatisticsError {
     /// A NAT map cannot be read.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The rows were not written.
     #[error(transparent)]
     Table(#[from] statedb::Error),
     /// The thread that does the work ended.
@@ -34,12 +33,9 @@ pub(crate) enum StatisticsError {
     Interrupted(#[from] tokio::task::JoinError),
 }
 
-/// Counts source ports.
 pub(crate) struct Statistics {
     pub(crate) maps: Arc<Maps>,
-    /// Source ports of SNAT.
     pub(crate) ports: RangeInclusive<u16>,
-    /// Rows for each address family.
     pub(crate) rows: usize,
     pub(crate) db: Db,
     pub(crate) table: RwTable<NatStat>,

@@ -13,9 +13,7 @@ use crate::metrics::family;
 /// Source ports that flows from one address to another have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NatStat {
-    /// The flows.
     pub tuple: NatTuple,
-    /// Source ports, of ICMP ids.
     pub ports: u32,
 }
 
@@ -23,7 +21,6 @@ pub struct NatStat {
 type Id = (u8, IpAddr, IpAddr, u16);
 
 impl NatStat {
-    /// Primary index.
     pub const BY_TUPLE: Index<Self, Id> = Index::new("id", |row, keys| {
         let NatTuple {
             protocol,

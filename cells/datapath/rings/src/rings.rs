@@ -18,7 +18,6 @@ use crate::RingError;
 /// Events of a CPU that are read before other tasks run.
 const TURN: usize = 256;
 
-/// What a ring has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
     /// What a program wrote, padded by the kernel; in two parts where the ring wraps around.
@@ -34,9 +33,6 @@ pub struct Rings(JoinSet<Result<Infallible, RingError>>);
 impl Rings {
     /// Opens a ring of so many pages for each online CPU in the perf event array at `path`. From the return on, `read`
     /// is called with the CPU for each event that programs write.
-    ///
-    /// # Errors
-    /// When the map or a ring cannot be opened.
     pub fn open<F>(path: &Path, pages: usize, read: F) -> Result<Self, RingError>
     where
         F: Fn(u32, Event<'_>) + Clone + Send + 'static,
@@ -59,7 +55,6 @@ impl Rings {
         Ok(Self(rings))
     }
 
-    /// CPUs with a ring.
     pub fn cpus(&self) -> usize {
         self.0.len()
     }

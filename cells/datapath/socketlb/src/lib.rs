@@ -11,6 +11,8 @@
 //!
 //! What the programs do is written in `bpf/progs/cgroup_socketlb.bpf.c`.
 
+#![warn(missing_docs)]
+
 mod cell;
 mod datapath;
 mod diag;

@@ -47,7 +47,6 @@ const START: Duration = Duration::from_secs(20);
 /// How long a request waits for an endpoint to become ready, or to be gone.
 const CHANGE: Duration = Duration::from_secs(30);
 
-/// Endpoints in the agent's API.
 #[must_use]
 pub fn cell() -> Cell {
     Cell::module("endpoint-api", "Endpoints in the API of the agent")
@@ -88,7 +87,6 @@ fn api(params: ApiParams) -> Member<Routes> {
     Member(Routes::new(routes))
 }
 
-/// Why a request fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
     #[error("{0}")]
@@ -151,7 +149,6 @@ impl From<CreateError> for ApiError {
 }
 
 impl Api {
-    /// The endpoints of a name.
     fn find(&self, name: &str) -> Result<Vec<Obj<Endpoint>>, ApiError> {
         let identifier: Identifier = name
             .parse()

@@ -26,7 +26,6 @@ use crate::{
     unreachable::UnreachableRoutes,
 };
 
-/// Endpoints of the node.
 #[must_use]
 pub fn cell() -> Cell {
     Cell::module("endpoint", "Endpoints of this node")

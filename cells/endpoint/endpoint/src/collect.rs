@@ -90,10 +90,8 @@ impl Removal {
 /// What endpoints that are gone left behind. It keeps their addresses from no other endpoint.
 #[derive(Debug, thiserror::Error)]
 enum ReleaseError {
-    /// Entries of flows.
     #[error(transparent)]
     Flows(#[from] ForgetError),
-    /// Addresses without unreachable routes.
     #[error(transparent)]
     Route(#[from] RouteError),
 }
@@ -113,13 +111,10 @@ pub(crate) enum CollectError {
     /// It is not known whether an interface is there.
     #[error("looking for interface {name}")]
     Interface {
-        /// Its name.
         name: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// The table refused.
     #[error(transparent)]
     Table(#[from] statedb::Error),
 }

@@ -45,7 +45,6 @@ pub struct EndpointRouting {
 }
 
 impl EndpointRouting {
-    /// As configured.
     pub fn new(config: &AttachConfig) -> Self {
         Self {
             endpoint_routes: config.enable_endpoint_routes,

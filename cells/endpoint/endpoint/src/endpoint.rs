@@ -26,29 +26,22 @@ pub struct EndpointSpec {
     pub container_id: String,
     /// Name of the interface in the container.
     pub container_interface: String,
-    /// Network namespace of the container.
     pub netns: String,
     /// Cookie of that namespace; 0 if unknown.
     pub netns_cookie: u64,
     /// Name of the interface on the node's side.
     pub interface: String,
-    /// Its index.
     pub ifindex: u32,
     /// IPv4 address.
     pub ipv4: Option<Ipv4Addr>,
     /// IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
-    /// Hardware address in the container.
     pub mac: Mac,
     /// Hardware address of the interface on the node's side.
     pub host_mac: Mac,
-    /// Namespace of its pod.
     pub namespace: String,
-    /// Name of its pod.
     pub pod: String,
-    /// Uid of its pod.
     pub pod_uid: String,
-    /// Labels that came with it.
     pub labels: Labels,
     /// IPv4 packets to the world keep their source.
     pub skip_masquerade4: bool,
@@ -59,7 +52,6 @@ pub struct EndpointSpec {
 }
 
 impl EndpointSpec {
-    /// Its addresses.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let v4 = self.ipv4.map(IpAddr::from);
         v4.into_iter().chain(self.ipv6.map(IpAddr::from))
@@ -79,12 +71,10 @@ impl EndpointSpec {
 /// Where an endpoint is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// It came with a request.
     #[default]
     Live,
     /// It was there before this run of the agent.
     Restored,
-    /// It is taken down.
     Disconnecting,
     /// Nothing of it is left outside the table.
     Disconnected,
@@ -93,7 +83,6 @@ pub enum Phase {
 /// State of an endpoint, as Cilium names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndpointState {
-    /// It has no identity yet.
     WaitingForIdentity,
     /// It waits to be written, or is being written.
     WaitingToRegenerate,
@@ -103,14 +92,11 @@ pub enum EndpointState {
     Ready,
     /// It was not written, and is tried again.
     NotReady,
-    /// It is taken down.
     Disconnecting,
-    /// Nothing of it is left.
     Disconnected,
 }
 
 impl EndpointState {
-    /// All of them.
     pub const ALL: [Self; 7] = [
         Self::WaitingForIdentity,
         Self::WaitingToRegenerate,
@@ -121,7 +107,6 @@ impl EndpointState {
         Self::Disconnected,
     ];
 
-    /// The word.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::WaitingForIdentity => "waiting-for-identity",
@@ -141,12 +126,10 @@ impl fmt::Display for EndpointState {
     }
 }
 
-/// An endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
     /// Its id, unique on the node.
     pub id: u16,
-    /// What it is.
     pub spec: Arc<EndpointSpec>,
     /// Its security identity. Without one it is not written to the maps.
     pub identity: Option<NumericIdentity>,
@@ -157,12 +140,10 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Primary index: by id.
     pub const BY_ID: Index<Self, u16> = Index::new("id", |row, keys| keys.add(&row.id));
     /// By the interface on the node's side.
     pub const BY_INTERFACE: Index<Self, str> =
         Index::unique("interface", |row, keys| keys.add(&row.spec.interface));
-    /// By address.
     pub const BY_ADDRESS: Index<Self, IpAddr> = Index::unique("address", |row, keys| {
         row.spec.addresses().for_each(|address| keys.add(&address));
     });
@@ -172,7 +153,6 @@ impl Endpoint {
             keys.add(&attachment);
         }
     });
-    /// By container.
     pub const BY_CONTAINER: Index<Self, str> = Index::new("container", |row, keys| {
         if !row.spec.container_id.is_empty() {
             keys.add(&row.spec.container_id);
@@ -184,13 +164,11 @@ impl Endpoint {
             keys.add(&pod);
         }
     });
-    /// Where its status is.
     pub(crate) const STATUS: StatusField<Self> = StatusField {
         get: |row| row.status.clone(),
         set: |row, status| row.status = status,
     };
 
-    /// Its state.
     pub fn state(&self) -> EndpointState {
         match (self.phase, self.status.kind) {
             (Phase::Disconnected, _) => EndpointState::Disconnected,

@@ -29,7 +29,6 @@ pub(crate) struct HostAddresses {
 /// Why addresses of the node are not in the map.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostError {
-    /// An entry was not written.
     #[error(transparent)]
     Write(#[from] WriteError),
     /// An entry was not deleted or read.

@@ -36,7 +36,6 @@ pub enum Identifier {
     Address(IpAddr),
 }
 
-/// The text names no endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentifierError {
     /// The word before the colon is unknown.
@@ -44,26 +43,17 @@ pub enum IdentifierError {
         "`{kind}:` in `{text}` is unknown: name an endpoint by its id, container-id:, cni-attachment-id:, pod-name:, \
          cep-name:, ipv4: or ipv6:"
     )]
-    Kind {
-        /// The text.
-        text: String,
-        /// The word.
-        kind: String,
-    },
+    Kind { text: String, kind: String },
     /// What is behind the colon is not of this kind.
     #[error("`{text}`: {value:?} is not {wanted}")]
     Value {
-        /// The text.
         text: String,
-        /// What is behind the colon.
         value: String,
-        /// What must be there.
         wanted: &'static str,
     },
 }
 
 impl Identifier {
-    /// Finds its endpoints.
     pub(crate) fn query(&self) -> Query<Endpoint> {
         match self {
             Self::Id(id) => Endpoint::BY_ID.key(id),

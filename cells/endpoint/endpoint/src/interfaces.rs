@@ -6,13 +6,8 @@ use std::{fmt::Debug, io};
 
 use nix::{errno::Errno, net::if_::if_nametoindex};
 
-/// The interfaces of the node.
 pub trait Interfaces: Send + Sync + Debug {
     /// Index of the interface of this name; none if there is no such interface.
-    ///
-    /// # Errors
-    ///
-    /// What the kernel says.
     fn index(&self, name: &str) -> io::Result<Option<u32>>;
 }
 

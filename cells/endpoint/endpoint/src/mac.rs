@@ -25,7 +25,6 @@ pub struct Mac(pub [u8; 6]);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not an Ethernet address (six bytes such as 6a:0b:00:11:22:33)")]
 pub struct MacError {
-    /// The text.
     pub text: String,
 }
 

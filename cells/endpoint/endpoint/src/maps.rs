@@ -29,7 +29,6 @@ pub struct EndpointMaps {
 }
 
 impl EndpointMaps {
-    /// Their handles.
     pub fn new(maps: &Maps) -> Self {
         Self {
             lxc: maps.handle(&LXC),

@@ -31,7 +31,6 @@ const ALLOW: u32 = 0xffff_ff01;
 /// Flags of an endpoint whose policy is not looked up at all.
 const BOTH: u8 = endpoint_flags::OPEN_INGRESS | endpoint_flags::OPEN_EGRESS;
 
-/// Entries of a policy.
 type PolicyMap = Map<PolicyKey, PolicyEntry>;
 
 /// The policy maps of all endpoints.

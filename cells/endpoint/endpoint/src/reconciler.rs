@@ -28,19 +28,15 @@ use crate::{
 /// Why an endpoint is not as it must be.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EndpointError {
-    /// Its file.
     #[error(transparent)]
     File(#[from] StateError),
-    /// An entry was not written.
     #[error(transparent)]
     Write(#[from] WriteError),
     /// An entry was not deleted or read.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The program at its interface.
     #[error(transparent)]
     Hook(#[from] HookError),
-    /// Its routes.
     #[error(transparent)]
     Route(#[from] RouteError),
 }
@@ -59,7 +55,6 @@ pub struct EndpointOps {
 }
 
 impl EndpointOps {
-    /// Operations on these.
     pub fn new(
         maps: Arc<EndpointMaps>,
         hooks: Arc<dyn EndpointHooks>,

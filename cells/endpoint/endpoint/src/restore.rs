@@ -13,7 +13,6 @@ use crate::{
     state_dir::{BadFiles, Saved, StateDir, StateError},
 };
 
-/// Why endpoints are not restored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RestoreError {
     /// The state directory cannot be read.
@@ -22,13 +21,10 @@ pub(crate) enum RestoreError {
     /// It is not known whether an interface is there.
     #[error("looking for interface {name}")]
     Interface {
-        /// Its name.
         name: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// The table refused.
     #[error(transparent)]
     Table(#[from] statedb::Error),
     /// The thread that does the work ended.

@@ -22,34 +22,25 @@ const FILE: &str = "ep_config.json";
 /// Why an endpoint's file was not read, written or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The file system refused.
     #[error("{what} {}", path.display())]
     Io {
-        /// What was tried.
         what: &'static str,
-        /// The file or folder.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// The file is not that of an endpoint. It is kept: correct it, or remove it.
     #[error("{} is not the file of an endpoint", path.display())]
     Json {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: serde_json::Error,
     },
     /// A field of the file has no value that makes sense. It is kept: correct it, or remove it.
     #[error("{}: {field} is `{value}`", path.display())]
     Field {
-        /// The file.
         path: PathBuf,
-        /// The key.
         field: &'static str,
-        /// Its value.
         value: String,
     },
 }

@@ -15,7 +15,6 @@ use statedb::{Db, Obj, ReadTxn, Table};
 
 use crate::{Endpoint, EndpointRoutes};
 
-/// Adds and removes unreachable routes.
 #[derive(Clone)]
 pub(crate) struct UnreachableRoutes {
     pub(crate) is_on: bool,

@@ -24,37 +24,23 @@ pub enum CreateError {
     /// Another one has what it needs.
     #[error("{what} is in use by endpoint {owner} ({state})")]
     InUse {
-        /// What it needs.
         what: String,
-        /// The other one.
         owner: u16,
-        /// State of the other one.
         state: EndpointState,
     },
     /// A file in the state directory has the id.
     #[error(
         "endpoint {id} has a file in the state directory that could not be read; correct it or remove it"
     )]
-    File {
-        /// The id.
-        id: u16,
-    },
+    File { id: u16 },
     /// The id is outside the range.
     #[error("{id} is no id of an endpoint: they are 1 to {ID_MAX}")]
-    Id {
-        /// The id.
-        id: u16,
-    },
-    /// Delete endpoints first.
+    Id { id: u16 },
     #[error("all ids of endpoints are in use")]
     Exhausted,
     /// It has none of what makes an endpoint.
     #[error("an endpoint needs {what}")]
-    Missing {
-        /// What is missing.
-        what: &'static str,
-    },
-    /// The table refused it.
+    Missing { what: &'static str },
     #[error(transparent)]
     Table(#[from] statedb::Error),
 }
@@ -64,21 +50,11 @@ pub enum CreateError {
 pub enum WaitError {
     /// It was not written. It is tried again.
     #[error("endpoint {id} is not ready: {cause}")]
-    Failed {
-        /// Its id.
-        id: u16,
-        /// The text of the error.
-        cause: String,
-    },
-    /// It was deleted meanwhile.
+    Failed { id: u16, cause: String },
     #[error("endpoint {id} was deleted")]
-    Gone {
-        /// Its id.
-        id: u16,
-    },
+    Gone { id: u16 },
 }
 
-/// Writes endpoints; cheap to clone.
 #[derive(Clone, hive::Value)]
 pub struct Endpoints {
     db: Db,
@@ -96,7 +72,6 @@ impl Endpoints {
         self.table.reader()
     }
 
-    /// The database of the table.
     pub fn db(&self) -> &Db {
         &self.db
     }
@@ -188,10 +163,6 @@ impl Endpoints {
     }
 
     /// Sets the identity of an endpoint; false if there is no such endpoint, or it is being deleted.
-    ///
-    /// # Errors
-    ///
-    /// If the table rejects the write.
     pub fn set_identity(&self, id: u16, identity: NumericIdentity) -> Result<bool, statedb::Error> {
         self.change(id, |row| {
             let is_live = matches!(row.phase, Phase::Live | Phase::Restored);
@@ -205,10 +176,6 @@ impl Endpoints {
 
     /// Begins the deletion of an endpoint; false if there is none. Its id, interface and addresses are in use until
     /// nothing of it is left, see [`wait_gone`](Self::wait_gone).
-    ///
-    /// # Errors
-    ///
-    /// If the table rejects the write.
     pub fn disconnect(&self, id: u16) -> Result<bool, statedb::Error> {
         self.change(id, |row| {
             if matches!(row.phase, Phase::Live | Phase::Restored) {
@@ -243,7 +210,6 @@ impl Endpoints {
             .collect()
     }
 
-    /// Removes the rows of endpoints.
     pub(crate) fn remove(&self, gone: &[Obj<Endpoint>]) -> Result<(), statedb::Error> {
         let mut txn = self.db.write(&[&self.table]);
         for row in gone {
@@ -314,7 +280,6 @@ impl Endpoints {
         self.table.list(txn, name.query()).cloned().collect()
     }
 
-    /// The endpoint with this id.
     pub fn get(&self, txn: &impl ReadTxn, id: u16) -> Option<Obj<Endpoint>> {
         self.table.get(txn, Endpoint::BY_ID.key(&id)).cloned()
     }
@@ -371,7 +336,6 @@ impl Endpoints {
     }
 }
 
-/// Without identity nothing is written.
 fn due(identity: Option<NumericIdentity>) -> Status {
     match identity {
         Some(_) => Status::pending(),

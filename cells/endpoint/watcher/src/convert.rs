@@ -16,45 +16,24 @@ use smallvec::SmallVec;
 pub enum EndpointError {
     /// An entry of a slice has no name.
     #[error("an endpoint of namespace `{namespace}` has no name")]
-    NoName {
-        /// Namespace of the slice.
-        namespace: Str,
-    },
+    NoName { namespace: Str },
     /// An address, or that of the node, is none.
     #[error("endpoint `{endpoint}`: address `{address}` is invalid")]
     Address {
-        /// Namespace and name.
         endpoint: ObjectKey,
-        /// The text.
         address: Str,
-        /// Cause.
         #[source]
         cause: AddrParseError,
     },
     /// The number is none of an identity.
     #[error("endpoint `{endpoint}`: identity {identity} is out of range")]
-    Identity {
-        /// Namespace and name.
-        endpoint: ObjectKey,
-        /// The number.
-        identity: i64,
-    },
+    Identity { endpoint: ObjectKey, identity: i64 },
     /// The index of the encryption key is not one of 0 to 255.
     #[error("endpoint `{endpoint}`: encryption key {key} is out of range")]
-    Key {
-        /// Namespace and name.
-        endpoint: ObjectKey,
-        /// The index.
-        key: i64,
-    },
+    Key { endpoint: ObjectKey, key: i64 },
     /// A named port has no valid number or protocol.
     #[error("endpoint `{endpoint}`: named port `{port}` is invalid")]
-    Port {
-        /// Namespace and name.
-        endpoint: ObjectKey,
-        /// Name of the port.
-        port: Str,
-    },
+    Port { endpoint: ObjectKey, port: Str },
 }
 
 /// What the addresses of an endpoint are.

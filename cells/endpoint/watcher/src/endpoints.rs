@@ -68,7 +68,6 @@ impl Endpoints {
         }
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.endpoints.len()
     }

@@ -20,7 +20,6 @@ use skep_k8s_types::slim::NodeAddressType;
 use skep_node_local::LocalNodeStore;
 use statedb::Db;
 
-/// Address of this node.
 const THIS: &str = "172.30.1.1";
 
 struct Bench {
@@ -96,7 +95,6 @@ impl Bench {
         rows.collect()
     }
 
-    /// All claims: address, owner, identity.
     fn claims(&self) -> BTreeSet<(String, String, u32)> {
         let snapshot = self.ipcache.db().read();
         let table = self.ipcache.table();

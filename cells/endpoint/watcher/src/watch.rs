@@ -22,7 +22,6 @@ use crate::objects::EndpointObject;
 /// Events that share a transaction at most.
 const BATCH: usize = 512;
 
-/// What the job needs.
 pub(crate) struct Watch {
     pub(crate) client: Arc<dyn Client>,
     pub(crate) ipcache: Writer,
@@ -32,7 +31,6 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Registers the job.
     pub(crate) fn spawn<T: EndpointObject>(self, jobs: &Jobs) -> Result<(), SpawnError> {
         let watch = Arc::new(self);
         let name = format!("watch-{}", T::kind().plural);

@@ -23,7 +23,6 @@ const UNREACHABLE: u16 = 520;
 
 hive::catalogue!(cell);
 
-/// Identities in the agent's API.
 #[must_use]
 pub fn cell() -> Cell {
     Cell::module("identity-api", "Security identities in the API of the agent").provide(api)
@@ -43,7 +42,6 @@ pub(crate) struct Identities {
     pub(crate) table: Table<SecurityIdentity>,
 }
 
-/// Why a request fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
     /// The body is no list of labels, `source:key=value` each: fix the request.
@@ -52,7 +50,6 @@ pub(crate) enum ApiError {
     /// The text is no number of an identity.
     #[error("`{0}` is not an identity")]
     Number(String),
-    /// There is no such identity.
     #[error("no identity {0}")]
     NotFound(String),
     /// Whether there is such an identity is not known.
@@ -84,7 +81,6 @@ fn model(row: &SecurityIdentity) -> Identity {
 }
 
 impl Identities {
-    /// The identities, sorted by number.
     pub(crate) fn all(&self) -> Vec<Obj<SecurityIdentity>> {
         self.table.all(&self.db.read()).cloned().collect()
     }

@@ -20,13 +20,10 @@ use statedb::InitGuard;
 use crate::table::{IdentitySource, SecurityIdentity};
 use crate::writer::Writer;
 
-/// Why identities are not read.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    /// The source is registered twice.
     #[error(transparent)]
     Table(#[from] statedb::Error),
-    /// The job cannot be started.
     #[error(transparent)]
     Job(#[from] SpawnError),
 }
@@ -76,12 +73,10 @@ fn start(params: StartParams) -> Result<(), StartError> {
     Ok(())
 }
 
-/// What a source reports.
 #[derive(Debug)]
 enum IdentityChange {
     Upsert(NumericIdentity, CompactString),
     Delete(NumericIdentity),
-    /// All that exists was reported.
     Synced,
 }
 

@@ -10,16 +10,13 @@ use skep_identity::{Label, Labels, NumericIdentity, Reserved};
 use statedb::row::BoxError;
 use statedb::{Db, Index, Row, RwTable};
 
-/// Where an identity is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdentitySource {
-    /// Every cluster has it.
     Reserved,
     /// A CiliumIdentity of the own cluster.
     Kubernetes,
     /// The key-value store of the own cluster.
     KvStore,
-    /// A remote cluster.
     ClusterMesh,
 }
 
@@ -37,9 +34,7 @@ impl fmt::Display for IdentitySource {
 /// Row of `identities`: a security identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecurityIdentity {
-    /// Its number.
     pub id: NumericIdentity,
-    /// Where it is from.
     pub source: IdentitySource,
     /// The remote cluster that allocated it; empty for the own cluster and for reserved identities.
     pub cluster: CompactString,
@@ -48,7 +43,6 @@ pub struct SecurityIdentity {
 }
 
 impl SecurityIdentity {
-    /// By number.
     pub const BY_ID: Index<Self, u32> = Index::new("id", |row, keys| keys.add(&row.id.get()));
     /// By labels: identities of one set of labels, in several clusters.
     pub const BY_LABELS: Index<Self, str> = Index::new("labels", |row, keys| keys.add(row.labels.as_str()));

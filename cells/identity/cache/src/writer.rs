@@ -20,10 +20,6 @@ impl Writer {
     }
 
     /// Registers a source: the table is initialized when all sources are [done](Self::done).
-    ///
-    /// # Errors
-    ///
-    /// If a source has that name already.
     pub fn register_source(&self, name: &str) -> Result<InitGuard, statedb::Error> {
         let mut txn = self.write();
         let guard = self.table.register_initializer(&mut txn, name)?;
@@ -31,17 +27,12 @@ impl Writer {
         Ok(guard)
     }
 
-    /// Begins a transaction.
     pub fn write(&self) -> WriteTxn {
         self.db.write(&[&self.table])
     }
 
     /// Inserts or changes an identity. One that another source has, or that is reserved, stays as it is, with a warning in the
     /// log. Returns whether it was written.
-    ///
-    /// # Errors
-    ///
-    /// If the transaction is not one of the table.
     pub fn upsert(&self, txn: &mut WriteTxn, row: SecurityIdentity) -> Result<bool, statedb::Error> {
         let is_free = !row.id.is_reserved() && self.is_own(txn, row.source, row.id).unwrap_or(true);
         if is_free {
@@ -56,10 +47,6 @@ impl Writer {
     }
 
     /// Deletes an identity of a source.
-    ///
-    /// # Errors
-    ///
-    /// If the transaction is not one of the table.
     pub fn delete(
         &self,
         txn: &mut WriteTxn,
@@ -74,10 +61,6 @@ impl Writer {
     }
 
     /// A source has written all that exists.
-    ///
-    /// # Errors
-    ///
-    /// If the transaction is not one of the table.
     pub fn done(&self, txn: &mut WriteTxn, source: &InitGuard) -> Result<(), statedb::Error> {
         txn.initialized(source)
     }

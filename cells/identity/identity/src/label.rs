@@ -10,31 +10,21 @@ use ipnet::IpNet;
 
 use crate::reserved::Reserved;
 
-/// Where a label is from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LabelSource {
-    /// A text without source.
     Unspec,
-    /// Kubernetes.
     K8s,
-    /// Identities that every cluster has.
     Reserved,
-    /// A network.
     Cidr,
-    /// A group of networks.
     CidrGroup,
-    /// A DNS name.
     Fqdn,
-    /// A node, by its labels.
     Node,
-    /// In selectors: every source.
     Any,
     /// Another one, such as `container`, `cni`, `gen`, `directory` or `policy`.
     Other(CompactString),
 }
 
 impl LabelSource {
-    /// The word.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Unspec => "unspec",
@@ -157,12 +147,10 @@ impl Label {
         })
     }
 
-    /// Where it is from.
     pub const fn source(&self) -> &LabelSource {
         &self.source
     }
 
-    /// The key.
     pub fn key(&self) -> &str {
         &self.key
     }

@@ -50,23 +50,19 @@ impl Labels {
         labels.collect()
     }
 
-    /// The label with a key.
     pub fn get(&self, key: &str) -> Option<&Label> {
         let at = self.0.binary_search_by(|label| label.key().cmp(key)).ok()?;
         Some(&self.0[at])
     }
 
-    /// The labels, by key.
     pub fn iter(&self) -> std::slice::Iter<'_, Label> {
         self.0.iter()
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -77,7 +73,6 @@ impl Labels {
         (*label.source() == LabelSource::K8s).then(|| label.value())
     }
 
-    /// The reserved labels among them.
     pub fn reserved(&self) -> ReservedLabels {
         self.0.iter().filter_map(Label::reserved).collect()
     }

@@ -45,23 +45,17 @@ impl Scope {
 pub struct NumericIdentity(u32);
 
 impl NumericIdentity {
-    /// No identity.
     pub const UNKNOWN: Self = Self(0);
-    /// This node.
     pub const HOST: Self = Self(1);
-    /// Everything outside the cluster.
     pub const WORLD: Self = Self(2);
     /// Pods that Skep does not manage.
     pub const UNMANAGED: Self = Self(3);
-    /// Health endpoints.
     pub const HEALTH: Self = Self(4);
     /// Endpoints whose labels are not known yet.
     pub const INIT: Self = Self(5);
-    /// Other nodes.
     pub const REMOTE_NODE: Self = Self(6);
     /// Other nodes that run the API server.
     pub const KUBE_APISERVER: Self = Self(7);
-    /// Ingress listeners.
     pub const INGRESS: Self = Self(8);
     /// Everything outside the cluster, over IPv4, where both address families are on.
     pub const WORLD_IPV4: Self = Self(9);
@@ -70,12 +64,10 @@ impl NumericIdentity {
     /// The first number that is not reserved.
     pub const FIRST_ALLOCATED: Self = Self(256);
 
-    /// The identity with this number.
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// The number.
     pub const fn get(self) -> u32 {
         self.0
     }

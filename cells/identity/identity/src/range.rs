@@ -11,9 +11,7 @@ use skep_base_settings::MaxConnectedClusters;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cluster id {cluster_id} is larger than max-connected-clusters, {max}")]
 pub struct RangeError {
-    /// The id.
     pub cluster_id: u32,
-    /// The largest one.
     pub max: u32,
 }
 
@@ -25,7 +23,6 @@ pub struct IdentityRange {
 }
 
 impl IdentityRange {
-    /// No ids.
     pub const EMPTY: Self = Self::between(NumericIdentity::new(1), NumericIdentity::UNKNOWN);
 
     /// The ids of a cluster. Cluster 0, which is part of no mesh, begins at 256.
@@ -58,17 +55,14 @@ impl IdentityRange {
         Self { first, last }
     }
 
-    /// How many ids there are.
     pub const fn size(&self) -> usize {
         (self.last.get() as usize + 1).saturating_sub(self.first.get() as usize)
     }
 
-    /// The smallest one.
     pub const fn first(&self) -> NumericIdentity {
         self.first
     }
 
-    /// The largest one.
     pub const fn last(&self) -> NumericIdentity {
         self.last
     }

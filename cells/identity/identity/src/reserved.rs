@@ -11,21 +11,16 @@ use crate::numeric::NumericIdentity;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Reserved {
-    /// This node.
     Host = 1,
-    /// Everything outside the cluster.
     World = 2,
     /// Pods that Skep does not manage.
     Unmanaged = 3,
-    /// Health endpoints.
     Health = 4,
     /// Endpoints whose labels are not known yet.
     Init = 5,
-    /// Other nodes.
     RemoteNode = 6,
     /// The API server; on other nodes its number is 7.
     KubeApiserver = 7,
-    /// Ingress listeners.
     Ingress = 8,
     /// Everything outside the cluster, over IPv4.
     WorldIpv4 = 9,
@@ -34,7 +29,6 @@ pub enum Reserved {
 }
 
 impl Reserved {
-    /// All of them, by number.
     pub const ALL: [Self; 10] = [
         Self::Host,
         Self::World,
@@ -57,7 +51,6 @@ impl Reserved {
         }
     }
 
-    /// The key of its label.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Host => "host",
@@ -78,7 +71,6 @@ impl Reserved {
         Self::ALL.into_iter().find(|reserved| reserved.name() == name)
     }
 
-    /// Its number.
     pub const fn identity(self) -> NumericIdentity {
         NumericIdentity::new(self as u32)
     }
@@ -103,16 +95,13 @@ impl fmt::Display for Reserved {
 pub struct ReservedLabels(u16);
 
 impl ReservedLabels {
-    /// None.
     pub const NONE: Self = Self(0);
 
-    /// Those of both sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether there is none.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -122,7 +111,6 @@ impl ReservedLabels {
         self.0 & (1 << label as u8) != 0
     }
 
-    /// The labels, by number.
     pub fn iter(self) -> impl Iterator<Item = Reserved> {
         Reserved::ALL
             .into_iter()

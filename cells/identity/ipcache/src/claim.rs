@@ -24,12 +24,10 @@ impl ResourceId {
         Self(format!("{kind}/{namespace}/{name}").into())
     }
 
-    /// The kind of the object.
     pub fn kind(&self) -> &str {
         self.0.split('/').next().unwrap_or_default()
     }
 
-    /// The whole id.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -44,14 +42,11 @@ impl fmt::Display for ResourceId {
 /// Who claims: an object as a source has it. An owner has one claim on a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
-    /// The source.
     pub source: Source,
-    /// The object.
     pub resource: ResourceId,
 }
 
 impl Owner {
-    /// An object of a source.
     pub fn new(source: Source, resource: ResourceId) -> Self {
         Self { source, resource }
     }
@@ -77,9 +72,7 @@ bitflags::bitflags! {
 /// The pod that has an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PodMetadata {
-    /// Namespace.
     pub namespace: CompactString,
-    /// Name.
     pub name: CompactString,
     /// Named ports: name, IP protocol number, port; sorted.
     pub named_ports: Box<[(CompactString, u8, u16)]>,
@@ -106,7 +99,6 @@ impl fmt::Display for PodMetadata {
     }
 }
 
-/// The identity in a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimedIdentity {
     /// The identity of an endpoint or a network: it is what the prefix is if its source is the strongest.
@@ -118,15 +110,12 @@ pub enum ClaimedIdentity {
 /// What an owner says about a prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The source.
     pub owner: Owner,
-    /// The identity.
     pub identity: ClaimedIdentity,
     /// The node that packets to the prefix are tunnelled to; `None` on this node, and if it is not known.
     pub tunnel_peer: Option<IpAddr>,
     /// Index of the key that packets to the prefix are encrypted with, 0 for none; `None` leaves it to weaker claims.
     pub encrypt_key: Option<u8>,
-    /// Flags.
     pub flags: EndpointFlags,
     /// The pod that has the address.
     pub pod: Option<Arc<PodMetadata>>,
@@ -145,7 +134,6 @@ impl Claim {
         }
     }
 
-    /// Labels.
     pub fn labels(owner: Owner, labels: impl Into<ReservedLabels>) -> Self {
         Self {
             identity: ClaimedIdentity::Labels(labels.into()),
@@ -167,7 +155,6 @@ impl Claim {
         self
     }
 
-    /// With flags.
     #[must_use]
     pub fn flags(mut self, flags: EndpointFlags) -> Self {
         self.flags = flags;
@@ -187,17 +174,14 @@ impl Claim {
 pub struct Claims(SmallVec<[Claim; 1]>);
 
 impl Claims {
-    /// The claims, strongest first.
     pub fn iter(&self) -> std::slice::Iter<'_, Claim> {
         self.0.iter()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The claim of an owner.
     pub fn of(&self, owner: &Owner) -> Option<&Claim> {
         self.0.iter().find(|claim| claim.owner == *owner)
     }

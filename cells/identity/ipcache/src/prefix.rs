@@ -39,7 +39,6 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// One address.
     pub fn address(address: IpAddr) -> Self {
         Self {
             net: address.into(),

@@ -9,7 +9,6 @@ use statedb::{Change, Db, Row, Snapshot, Table, WriteTxn};
 
 use crate::{Claim, Owner, Prefix, Source, SourceGuard, Writer};
 
-/// What one publisher has claimed.
 #[derive(Debug, Default)]
 pub struct Published(BTreeSet<(Prefix, Owner)>);
 
@@ -44,7 +43,6 @@ impl Published {
 /// Claims of source [`Source::Local`] that follow from one table.
 #[derive(Debug)]
 pub struct Publisher {
-    /// Where it claims.
     pub ipcache: Writer,
     /// Its registration, done once the table is initialized.
     pub guard: SourceGuard,
@@ -55,10 +53,6 @@ pub struct Publisher {
 impl Publisher {
     /// Deletes the claims of an earlier run of the job, and then keeps the claims equal to `claims` of the table. Does not
     /// return before it fails.
-    ///
-    /// # Errors
-    ///
-    /// If a table is of another database.
     pub async fn follow<T: Row>(
         &self,
         db: &Db,
@@ -84,10 +78,6 @@ impl Publisher {
 
     /// As [`follow`](Self::follow), where the claims of a row follow from it alone: a change takes as long as its row does,
     /// however many others there are. `key` identifies a row.
-    ///
-    /// # Errors
-    ///
-    /// If a table is of another database.
     pub async fn follow_rows<T: Row, K: Ord + Clone>(
         &self,
         db: &Db,

@@ -70,7 +70,6 @@ pub(crate) struct MapOps {
     earlier: Earlier,
 }
 
-/// Entries of an earlier run.
 enum Earlier {
     /// The map was not read yet.
     Unknown,

@@ -18,22 +18,18 @@ use crate::source::Source;
 /// What a prefix is, by all claims on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved<'a> {
-    /// The source that won.
     pub source: Source,
-    /// The identity.
     pub identity: NumericIdentity,
     /// The node that packets are tunnelled to.
     pub tunnel_peer: Option<IpAddr>,
     /// Index of the key that packets are encrypted with, 0 for none.
     pub encrypt_key: u8,
-    /// Flags.
     pub flags: EndpointFlags,
     /// The pod that has the address.
     pub pod: Option<&'a Arc<PodMetadata>>,
 }
 
 impl Resolved<'_> {
-    /// The entry of the map.
     pub fn map_value(&self) -> IpcacheValue {
         let mut value = IpcacheValue::new(self.identity.get());
         if let Some(node) = self.tunnel_peer {

@@ -15,32 +15,24 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Source {
-    /// Addresses of the API server.
     KubeApiserver,
     /// This node: its addresses and endpoints.
     Local,
     /// The key-value store of the own cluster.
     KvStore,
-    /// CiliumNodes, CiliumEndpoints and their slices.
     CustomResource,
-    /// Nodes and pods of Kubernetes.
     Kubernetes,
-    /// Other clusters of the mesh.
     ClusterMesh,
-    /// Files.
     Directory,
-    /// The agent's API.
     Api,
     /// Identities of networks and DNS names.
     Generated,
     /// What was there before a restart.
     Restored,
-    /// Not known.
     Unspec,
 }
 
 impl Source {
-    /// All of them, strongest first.
     pub const ALL: [Self; 11] = [
         Self::KubeApiserver,
         Self::Local,

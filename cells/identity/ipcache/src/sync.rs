@@ -50,7 +50,6 @@ impl SourceGuard {
         Ok(())
     }
 
-    /// Name of the source.
     pub fn name(&self) -> &str {
         self.guard.name()
     }
@@ -66,14 +65,11 @@ impl fmt::Debug for SourceGuard {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no first list of {} for table {table}", sources.join(", "))]
 pub struct LateSources {
-    /// The table.
     pub table: String,
-    /// The sources.
     pub sources: Vec<String>,
 }
 
 impl<T: Send + Sync + 'static> SourceSync<T> {
-    /// The sources of a table.
     pub fn new(db: Db, table: RwTable<T>) -> Self {
         Self {
             db,
@@ -82,11 +78,6 @@ impl<T: Send + Sync + 'static> SourceSync<T> {
         }
     }
 
-    /// Registers a source.
-    ///
-    /// # Errors
-    ///
-    /// If a source of that name is awaited.
     pub fn register(&self, name: &str) -> Result<SourceGuard, statedb::Error> {
         let mut txn = self.db.write(&[&self.table]);
         let guard = Arc::new(self.table.register_initializer(&mut txn, name)?);
@@ -99,10 +90,6 @@ impl<T: Send + Sync + 'static> SourceSync<T> {
     }
 
     /// Registers the job that stops waiting for sources after the timeout.
-    ///
-    /// # Errors
-    ///
-    /// If the module has stopped.
     pub fn spawn(&self, timeout: Duration, jobs: &Jobs) -> Result<(), SpawnError> {
         let sync = self.clone();
         jobs.spawn(Job::once("await-sources", move |cx: JobCtx| {

@@ -17,18 +17,13 @@ use crate::resolve::Resolved;
 /// A prefix and the claims on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IpcacheEntry {
-    /// The prefix.
     pub prefix: Prefix,
-    /// What sources say about it.
     pub claims: Claims,
-    /// Whether the map has it.
     pub status: Status,
 }
 
 impl IpcacheEntry {
-    /// Primary index: by prefix.
     pub const BY_PREFIX: Index<Self, Prefix> = Index::new("prefix", |row, keys| keys.add(&row.prefix));
-    /// Where its status is.
     pub(crate) const STATUS: StatusField<Self> = StatusField {
         get: |row| row.status.clone(),
         set: |row, status| row.status = status,

@@ -11,7 +11,6 @@ use crate::source::Source;
 use crate::sync::{SourceGuard, SourceSync};
 use crate::table::IpcacheEntry;
 
-/// What became of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Upserted {
     /// The owner has the same claim already.
@@ -52,10 +51,6 @@ pub struct Writer {
 
 impl Writer {
     /// A writer with a table of its own.
-    ///
-    /// # Errors
-    ///
-    /// If the database has a table `ipcache` already.
     pub fn with_table(db: &Db) -> Result<Self, statedb::Error> {
         Ok(Self::new(db.clone(), crate::table::new(db.clone())?))
     }
@@ -65,7 +60,6 @@ impl Writer {
         Self { db, table, sync }
     }
 
-    /// The database of the table.
     pub fn db(&self) -> &Db {
         &self.db
     }
@@ -75,22 +69,16 @@ impl Writer {
         self.table.reader()
     }
 
-    /// Begins a transaction.
     pub fn write(&self) -> WriteTxn {
         self.db.write(&[&self.table])
     }
 
     /// Registers a source whose first list is awaited: until the guard is [done](SourceGuard::done), nothing is deleted from
     /// the map that no claim stands for.
-    ///
-    /// # Errors
-    ///
-    /// If a source of that name is awaited.
     pub fn register_source(&self, name: &str) -> Result<SourceGuard, statedb::Error> {
         self.sync.register(name)
     }
 
-    /// The sources that are awaited.
     pub fn sources(&self) -> &SourceSync<IpcacheEntry> {
         &self.sync
     }

@@ -55,10 +55,8 @@ impl AllocatorOptions {
     }
 }
 
-/// An identity that was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// The id.
     pub id: NumericIdentity,
     /// Whether no node had it before.
     pub is_new: bool,
@@ -72,9 +70,7 @@ pub enum AllocateError {
     /// The labels make no key: fix them.
     #[error("labels `{labels}` have no identity: {reason}")]
     Labels {
-        /// The labels.
         labels: IdentityLabels,
-        /// What is wrong with them.
         reason: &'static str,
     },
 
@@ -82,27 +78,21 @@ pub enum AllocateError {
     /// [`IdentityGc`](crate::IdentityGc).
     #[error("identity of `{labels}`: no id is free in {range}")]
     Exhausted {
-        /// The labels.
         labels: IdentityLabels,
-        /// The ids of the cluster.
         range: IdentityRange,
     },
 
     /// The id has been allocated for other labels meanwhile. Try again.
     #[error("identity of `{labels}`: {id} has been taken")]
     Taken {
-        /// The labels.
         labels: IdentityLabels,
-        /// The id.
         id: NumericIdentity,
     },
 
     /// The key-value store failed; see the cause.
     #[error("identity of `{labels}` cannot be allocated")]
     Store {
-        /// The labels.
         labels: IdentityLabels,
-        /// What failed.
         #[source]
         cause: Error,
     },
@@ -170,7 +160,6 @@ struct Inner {
     /// Used ids whose master key has other labels.
     conflicts: Mutex<BTreeMap<NumericIdentity, IdentityLabels>>,
     status: WatchStoreStatus,
-    /// Held by who runs.
     worker: tokio::sync::Mutex<Worker>,
 }
 
@@ -234,7 +223,6 @@ impl IdentityAllocator {
         }
     }
 
-    /// The known identities.
     pub fn identities(&self) -> &Identities {
         &self.inner.identities
     }
@@ -490,7 +478,6 @@ impl IdentityAllocator {
         })
     }
 
-    /// Allocates a free id.
     async fn create(&self, labels: &IdentityLabels, locked: &Locked<'_>) -> Result<Claim, AllocateError> {
         let claim = self.claim_free(labels).ok_or_else(|| AllocateError::Exhausted {
             labels: labels.clone(),
@@ -603,7 +590,6 @@ impl fmt::Debug for IdentityAllocator {
 /// What the master key of an id says.
 enum Candidate {
     Exists(Claim),
-    /// It does not exist.
     Lost,
     /// It has other labels, or the id is not one of this cluster.
     Other,

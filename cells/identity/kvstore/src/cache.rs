@@ -15,7 +15,6 @@ use crate::layout::IdentityLabels;
 use skep_kvstore_store::{InvalidEntry, Observer};
 use skep_kvstore_store::{WatchStore, WatchStoreOptions};
 
-/// Identities of one cluster.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     labels: HashMap<NumericIdentity, IdentityLabels>,
@@ -67,7 +66,6 @@ impl Identities {
         Self::default()
     }
 
-    /// The labels of an id.
     pub fn labels(&self, id: NumericIdentity) -> Option<IdentityLabels> {
         self.find(|cache| cache.labels.get(&id).cloned())
     }

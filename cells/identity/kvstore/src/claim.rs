@@ -66,7 +66,6 @@ impl Claim {
         })
     }
 
-    /// Uses the id.
     pub(super) fn confirm(self) -> NumericIdentity {
         self.local.uses.lock().first(&self.labels, self.id);
         self.id

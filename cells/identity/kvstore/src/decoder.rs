@@ -33,11 +33,8 @@ pub enum IdentityError {
     /// The id belongs to another cluster: two clusters may have the same id.
     #[error("identity {id} is not in the range {range} of cluster `{cluster}`")]
     Range {
-        /// The id.
         id: NumericIdentity,
-        /// The ids of the cluster.
         range: IdentityRange,
-        /// The cluster that is read.
         cluster: String,
     },
 
@@ -48,9 +45,7 @@ pub enum IdentityError {
     /// The labels are those of another cluster, or of none.
     #[error("identity {id} has the cluster label `{found}` instead of `{cluster}`")]
     Cluster {
-        /// The id.
         id: NumericIdentity,
-        /// The cluster that is read.
         cluster: String,
         /// The cluster of the labels; empty if there is no such label.
         found: String,

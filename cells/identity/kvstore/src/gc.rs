@@ -18,7 +18,6 @@ use hive::error_chain as chain;
 const CONCURRENT: usize = 128;
 /// Keys deleted by one request at most. While requests wait for the rate limit of the client, locked keys gather.
 const BATCH: usize = 40;
-/// Requests under way at once.
 const REQUESTS: usize = 2;
 
 /// How an [`IdentityGc`] behaves.
@@ -59,14 +58,11 @@ pub struct IdentityGc {
     unused: HashMap<Key, Revision>,
 }
 
-/// What a round has found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GcRound {
-    /// Master keys that are used.
     pub used: usize,
     /// Master keys that are deleted by a later round, unless they are used then.
     pub marked: usize,
-    /// Master keys that were deleted.
     pub deleted: usize,
     /// Master keys that could not be checked or deleted. The next round tries again.
     pub failed: usize,
@@ -83,7 +79,6 @@ struct Candidate {
     users: String,
 }
 
-/// What became of a candidate.
 type Collected = (Candidate, Result<Outcome, Error>);
 
 impl IdentityGc {
@@ -239,7 +234,6 @@ impl IdentityGc {
 #[derive(Clone, Copy, Debug)]
 enum Outcome {
     Used,
-    /// It was written again meanwhile.
     Changed,
     Deleted,
 }

@@ -17,7 +17,6 @@ impl IdentityLabels {
     /// The label whose value is the name of the cluster.
     const CLUSTER: &'static str = "k8s:io.cilium.k8s.policy.cluster=";
 
-    /// The text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -79,7 +78,6 @@ impl IdentityKeys {
         }
     }
 
-    /// Prefix of master keys.
     pub fn masters(&self) -> String {
         keys::join([&self.base, "id"])
     }
@@ -89,7 +87,6 @@ impl IdentityKeys {
         format!("{}/id/{id}", self.base)
     }
 
-    /// Prefix of slave keys.
     pub fn slaves(&self) -> String {
         keys::join([&self.base, "value"])
     }
@@ -114,7 +111,6 @@ impl IdentityKeys {
         format!("{}/locks/id/{id}", self.base)
     }
 
-    /// Prefix of all locks.
     pub fn locks(&self) -> String {
         keys::join([&self.base, "locks"])
     }

@@ -32,7 +32,6 @@ impl Uses {
         self.uses.get(labels).map(|used| used.id)
     }
 
-    /// How often labels are used.
     pub(super) fn count(&self, labels: &IdentityLabels) -> usize {
         self.uses.get(labels).map_or(0, |used| used.count)
     }
@@ -49,7 +48,6 @@ impl Uses {
         self.claims.entry(id).or_insert_with(|| labels.clone()) == labels
     }
 
-    /// Who claims an id.
     pub(super) fn claimant(&self, id: NumericIdentity) -> Option<&IdentityLabels> {
         self.claims.get(&id)
     }
@@ -76,7 +74,6 @@ impl Uses {
         Some((id, is_last))
     }
 
-    /// All labels in use.
     pub(super) fn labels(&self) -> Vec<IdentityLabels> {
         self.uses.keys().cloned().collect()
     }

@@ -113,7 +113,6 @@ fn without_lease(key: &str) -> &str {
     }
 }
 
-/// The writes below the identities.
 async fn writes(client: &Client) -> Watcher {
     let mut watcher = client.list_and_watch(BASE);
     while watcher.next().await != Event::ListDone {}

@@ -9,7 +9,6 @@ use skep_identity::Label;
 use crate::pattern::{Pattern, PatternError, parse};
 use crate::prefix_file::{self, PrefixFileError};
 
-/// The pattern of reserved labels.
 const RESERVED: &str = "reserved:.*";
 
 /// Cilium's patterns: what does not say who a pod is, and exceptions from that.
@@ -96,7 +95,6 @@ impl LabelFilter {
         }
     }
 
-    /// Whether identities have a label.
     pub fn is_relevant(&self, label: &Label) -> bool {
         let (mut included, mut excluded) = (None, None);
         for pattern in &self.patterns {
@@ -117,7 +115,6 @@ impl LabelFilter {
 }
 
 impl Default for LabelFilter {
-    /// Cilium's patterns.
     fn default() -> Self {
         let patterns = DEFAULT.iter().flat_map(|text| Pattern::parse(text));
         Self {

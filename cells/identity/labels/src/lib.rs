@@ -93,15 +93,10 @@ pub fn named_port_labels<'a>(ports: impl IntoIterator<Item = (&'a str, &'a str, 
 /// What the labels of a pod's identity are made of.
 #[derive(Clone, Copy, Debug)]
 pub struct PodLabels<'a> {
-    /// Namespace of the pod.
     pub namespace: &'a str,
-    /// Labels of the namespace.
     pub namespace_labels: &'a [(&'a str, &'a str)],
-    /// Name of the cluster.
     pub cluster: &'a str,
-    /// Service account; empty for none.
     pub service_account: &'a str,
-    /// Labels of the pod.
     pub labels: &'a [(&'a str, &'a str)],
 }
 

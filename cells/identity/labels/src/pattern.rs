@@ -11,12 +11,9 @@ pub enum PatternError {
     /// There is nothing after source and `!`.
     #[error("`{0}` has no pattern")]
     Empty(String),
-    /// It is no regular expression.
     #[error("`{pattern}` is no regular expression")]
     Regex {
-        /// The pattern.
         pattern: String,
-        /// Why.
         #[source]
         cause: Box<regex::Error>,
     },
@@ -34,10 +31,6 @@ pub(crate) struct Pattern {
 
 impl Pattern {
     /// A pattern for the keys of labels of a source; `None` for all sources.
-    ///
-    /// # Errors
-    ///
-    /// If the expression is invalid.
     pub(crate) fn new(
         source: Option<&str>,
         expression: &str,

@@ -15,49 +15,34 @@ const VERSION: u64 = 1;
 /// A file of patterns cannot be used: fix it, or the setting `label-prefix-file`. Entries are counted from 1.
 #[derive(Debug, thiserror::Error)]
 pub enum PrefixFileError {
-    /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: std::io::Error,
     },
     /// The file is no JSON object with the list `valid-prefixes`.
     #[error("{} is no list of label prefixes", path.display())]
     Form {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         cause: serde_json::Error,
     },
     /// The version is not 1.
     #[error("{}: version {found} is not supported: it must be {VERSION}", path.display())]
-    Version {
-        /// The file.
-        path: PathBuf,
-        /// The version.
-        found: u64,
-    },
+    Version { path: PathBuf, found: u64 },
     /// An entry is no object, or one of its fields has the wrong type.
     #[error("{}: entry {entry} is invalid", path.display())]
     Entry {
-        /// The file.
         path: PathBuf,
-        /// Position of the entry.
         entry: usize,
-        /// Why.
         #[source]
         cause: serde_json::Error,
     },
     /// A field is missing or empty.
     #[error("{}: entry {entry} has no {field}", path.display())]
     Missing {
-        /// The file.
         path: PathBuf,
-        /// Position of the entry.
         entry: usize,
         /// `prefix` or `source`.
         field: &'static str,
@@ -65,13 +50,9 @@ pub enum PrefixFileError {
     /// The prefix is no regular expression.
     #[error("{}: entry {entry}: `{prefix}` is no regular expression", path.display())]
     Regex {
-        /// The file.
         path: PathBuf,
-        /// Position of the entry.
         entry: usize,
-        /// The prefix.
         prefix: String,
-        /// Why.
         #[source]
         cause: Box<regex::Error>,
     },
@@ -93,7 +74,6 @@ struct Entry {
     invert: bool,
 }
 
-/// The patterns of a file.
 pub(crate) fn read(path: &Path) -> Result<Vec<Pattern>, PrefixFileError> {
     let text = std::fs::read(path).map_err(|cause| PrefixFileError::Read {
         path: path.to_owned(),
@@ -158,7 +138,6 @@ mod tests {
         file
     }
 
-    /// The labels that count.
     fn relevant(text: &str, patterns: &[&str], labels: &[&str]) -> Vec<String> {
         let file = file(text);
         let filter = LabelFilter::of_file(file.path(), patterns.iter().copied()).unwrap();

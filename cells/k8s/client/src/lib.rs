@@ -9,6 +9,8 @@
 //! Feature `remote` adds `remote`, the client of a real API server, by kube, and its cell. Feature `api` adds `status`,
 //! the part `kubernetes` of the agent's status. Feature `testing` adds `testing`, a client that fails on demand.
 
+#![warn(missing_docs)]
+
 mod api;
 mod client;
 mod error;

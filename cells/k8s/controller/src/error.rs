@@ -29,7 +29,6 @@ pub trait Failure: std::error::Error + Send + Sync + 'static {
     fn retry(&self) -> Retry;
 }
 
-/// Why a request failed. Retried.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
     /// The answer of the API server.
@@ -41,7 +40,6 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// The object does not exist.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Api(error) if error.is_not_found())
     }

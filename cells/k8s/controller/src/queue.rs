@@ -12,10 +12,8 @@ use crate::error::Retry;
 
 /// Pause after a failure: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Pause after a conflict.
 const CONFLICT: Duration = Duration::from_secs(1);
 
-/// A key that failed.
 #[derive(Debug)]
 struct Failed {
     pause: Duration,
@@ -85,7 +83,6 @@ impl<K: Ord + Clone> Queue<K> {
         self.recorder.set_depth(self.due.len());
     }
 
-    /// A taken key failed.
     pub(crate) fn fail(&mut self, key: K, retry: Retry, cause: String) {
         self.taken.remove(&key);
         let failures = self.failed.get(&key).map(|failed| failed.pause);

@@ -19,7 +19,6 @@ use crate::error::Failure;
 use crate::queue::Queue;
 use crate::store::{Change, Store};
 
-/// Most faults that health names.
 const NAMED: usize = 10;
 /// Time between two reports of health while keys are reconciled: a report looks at all of them.
 const REPORT: Duration = Duration::from_secs(1);
@@ -33,7 +32,6 @@ pub type Work<E> = BoxFuture<'static, Result<Option<Duration>, E>>;
 pub trait Reconciler: Send + 'static {
     /// What is reconciled: mostly the key of an object.
     type Key: Ord + Clone + Display + Send + Sync + 'static;
-    /// Why it failed.
     type Error: Failure;
     /// What keys are, in the plural, for health: `Secrets`.
     const KEYS: &'static str;
@@ -47,7 +45,6 @@ pub trait Reconciler: Send + 'static {
     /// Number of keys that there should be.
     fn total(&self) -> usize;
 
-    /// Other faults, for health.
     fn faults(&self) -> Vec<String> {
         Vec::new()
     }
@@ -55,7 +52,6 @@ pub trait Reconciler: Send + 'static {
 
 /// What a reconciler does with changes of a kind of objects.
 pub trait Watches<T: Resource>: Reconciler {
-    /// The store of the objects.
     fn store(&mut self) -> &mut Store<T>;
 
     /// Returns the keys that a change affects. The store has the new state already.
@@ -93,7 +89,6 @@ impl<R: Reconciler> Controller<R> {
         }
     }
 
-    /// Watches objects.
     #[must_use]
     pub fn watch<T: Resource>(mut self, source: Arc<dyn ListerWatcher<T>>) -> Self
     where
@@ -233,7 +228,6 @@ impl<R: Reconciler> Controller<R> {
     }
 }
 
-/// What is wrong, for health.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Faults(String);

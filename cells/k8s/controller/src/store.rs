@@ -20,7 +20,6 @@ pub struct Store<T> {
 /// A change of one object: it is new, has changed or is deleted.
 #[derive(Debug)]
 pub struct Change<T> {
-    /// The object.
     pub key: ObjectKey,
     /// Its state before, if there was one.
     pub old: Option<Arc<T>>,
@@ -84,7 +83,6 @@ impl<T: Resource> Store<T> {
         }
     }
 
-    /// Returns an object.
     pub fn get(&self, key: &ObjectKey) -> Option<&Arc<T>> {
         self.objects.get(key)
     }

@@ -56,13 +56,10 @@ pub struct Config {
 /// cluster without a key-value store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, hive::Value)]
 pub struct Surroundings {
-    /// There is a key-value store.
     pub has_kvstore: bool,
-    /// Identities are CiliumIdentities.
     pub identities_in_crds: bool,
     /// A plugin allocates addresses (`ipam: delegated-plugin`).
     pub delegates_ipam: bool,
-    /// Kubernetes' NetworkPolicies are enforced.
     pub enforces_kubernetes_policies: bool,
 }
 

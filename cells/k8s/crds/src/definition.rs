@@ -17,11 +17,9 @@ pub const SCHEMA_VERSION: &str = "1.33.9";
 
 /// Label of a definition of the Multi-Cluster Services API with its release.
 pub(crate) const MCS_RELEASE_LABEL: &str = "multicluster.x-k8s.io/release-version";
-/// The release.
 pub(crate) const MCS_RELEASE: &str = "v0.5.0";
 /// Label with the revision of the schema in that release.
 pub(crate) const MCS_REVISION_LABEL: &str = "multicluster.x-k8s.io/crd-schema-revision";
-/// The revision.
 pub(crate) const MCS_REVISION: &str = "1";
 
 /// By which labels it is known how new a definition is.
@@ -34,7 +32,6 @@ pub enum Revision {
 }
 
 impl Revision {
-    /// All labels of a definition.
     pub fn labels(self) -> Map<String, Value> {
         let labels: &[(&str, &str)] = match self {
             Revision::Cilium => &[(SCHEMA_VERSION_LABEL, SCHEMA_VERSION)],
@@ -50,25 +47,19 @@ impl Revision {
     }
 }
 
-/// Sub-resources of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subresources {
-    /// Not named.
     Absent,
     /// Named, and empty; means the same.
     Empty,
-    /// The status.
     Status,
 }
 
 /// Type of the values of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnType {
-    /// Text.
     Text,
-    /// A whole number.
     Integer,
-    /// True or false.
     Boolean,
     /// A time, shown as the time since then.
     Date,
@@ -77,9 +68,7 @@ pub enum ColumnType {
 /// A column of `kubectl get`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Title.
     pub name: &'static str,
-    /// Type of the values.
     pub ty: ColumnType,
     /// JSONPath of the value in the object.
     pub path: &'static str,
@@ -101,7 +90,6 @@ impl Column {
         }
     }
 
-    /// Says what it shows.
     #[must_use]
     pub const fn described(self, description: &'static str) -> Self {
         Self { description, ..self }
@@ -131,20 +119,14 @@ impl Column {
     }
 }
 
-/// A version of a kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Version {
     /// Name, such as `v2`.
     pub name: String,
-    /// Clients can use it.
     pub served: bool,
-    /// Objects are stored in it.
     pub storage: bool,
-    /// Clients are warned of it.
     pub deprecated: bool,
-    /// Schema of the objects.
     pub schema: Value,
-    /// Sub-resources.
     pub subresources: Subresources,
     /// Columns of `kubectl get`.
     pub columns: Vec<Column>,
@@ -153,13 +135,9 @@ pub struct Version {
 /// The definition of a custom resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
-    /// API group.
     pub group: String,
-    /// Name of the kind.
     pub kind: String,
-    /// Name in paths.
     pub plural: String,
-    /// Objects live in namespaces.
     pub namespaced: bool,
     /// Short names for the command line.
     pub short_names: Vec<&'static str>,

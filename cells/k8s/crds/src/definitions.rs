@@ -82,7 +82,6 @@ fn without_metadata<T: Resource + JsonSchema>(short_names: &[&'static str]) -> D
 
 fn unchanged(_: &mut Value) {}
 
-/// CiliumIdentity.
 pub fn cilium_identity() -> Definition {
     of::<CiliumIdentity>(&["ciliumid"])
         .subresources(Subresources::Status)
@@ -144,7 +143,6 @@ pub fn cilium_pod_ip_pool() -> Definition {
     definition
 }
 
-/// CiliumEndpoint.
 pub fn cilium_endpoint() -> Definition {
     of::<CiliumEndpoint>(&["cep", "ciliumep"])
         .subresources(Subresources::Empty)
@@ -174,12 +172,10 @@ pub fn cilium_endpoint() -> Definition {
         ])
 }
 
-/// CiliumEndpointSlice.
 pub fn cilium_endpoint_slice() -> Definition {
     of::<CiliumEndpointSlice>(&["ces"])
 }
 
-/// CiliumNode.
 pub fn cilium_node() -> Definition {
     of::<CiliumNode>(&["cn", "ciliumn"])
         .subresources(Subresources::Status)
@@ -200,7 +196,6 @@ pub fn cilium_node() -> Definition {
         ])
 }
 
-/// CiliumNetworkPolicy.
 pub fn cilium_network_policy() -> Definition {
     of::<CiliumNetworkPolicy>(&["cnp", "ciliumnp"])
         .categories(&["cilium", "ciliumpolicy"])
@@ -208,7 +203,6 @@ pub fn cilium_network_policy() -> Definition {
         .columns(&[AGE, VALID])
 }
 
-/// CiliumClusterwideNetworkPolicy.
 pub fn cilium_clusterwide_network_policy() -> Definition {
     of::<CiliumClusterwideNetworkPolicy>(&["ccnp"])
         .categories(&["cilium", "ciliumpolicy"])
@@ -216,12 +210,10 @@ pub fn cilium_clusterwide_network_policy() -> Definition {
         .columns(&[VALID])
 }
 
-/// CiliumCIDRGroup.
 pub fn cilium_cidr_group() -> Definition {
     without_metadata::<CiliumCIDRGroup>(&["ccg"]).also("v2alpha1", true, unchanged)
 }
 
-/// CiliumEgressGatewayPolicy.
 pub fn cilium_egress_gateway_policy() -> Definition {
     of::<CiliumEgressGatewayPolicy>(&["cegp"])
         .categories(&["cilium", "ciliumpolicy"])
@@ -229,7 +221,6 @@ pub fn cilium_egress_gateway_policy() -> Definition {
         .columns(&[AGE])
 }
 
-/// CiliumLocalRedirectPolicy.
 pub fn cilium_local_redirect_policy() -> Definition {
     of::<CiliumLocalRedirectPolicy>(&["clrp"])
         .categories(&["cilium", "ciliumpolicy"])
@@ -237,14 +228,12 @@ pub fn cilium_local_redirect_policy() -> Definition {
         .columns(&[AGE])
 }
 
-/// CiliumClusterwideEnvoyConfig.
 pub fn cilium_clusterwide_envoy_config() -> Definition {
     of::<CiliumClusterwideEnvoyConfig>(&["ccec"])
         .subresources(Subresources::Empty)
         .columns(&[AGE])
 }
 
-/// CiliumEnvoyConfig.
 pub fn cilium_envoy_config() -> Definition {
     of::<CiliumEnvoyConfig>(&["cec"])
         .subresources(Subresources::Empty)
@@ -274,12 +263,10 @@ fn old_peers(schema: &mut Value) {
     }
 }
 
-/// CiliumBGPClusterConfig.
 pub fn cilium_bgp_cluster_config() -> Definition {
     bgp::<CiliumBGPClusterConfig>("cbgpcluster", Subresources::Status).also("v2alpha1", true, old_peers)
 }
 
-/// CiliumBGPAdvertisement.
 pub fn cilium_bgp_advertisement() -> Definition {
     bgp::<CiliumBGPAdvertisement>("cbgpadvert", Subresources::Empty).also("v2alpha1", true, |schema| {
         let routes = at(schema, "spec.advertisements[]");
@@ -301,7 +288,6 @@ pub fn cilium_bgp_advertisement() -> Definition {
     })
 }
 
-/// CiliumBGPPeerConfig.
 pub fn cilium_bgp_peer_config() -> Definition {
     bgp::<CiliumBGPPeerConfig>("cbgppeer", Subresources::Status).also("v2alpha1", true, |schema| {
         let transport = at(schema, "spec.transport");
@@ -314,12 +300,10 @@ pub fn cilium_bgp_peer_config() -> Definition {
     })
 }
 
-/// CiliumBGPNodeConfig.
 pub fn cilium_bgp_node_config() -> Definition {
     bgp::<CiliumBGPNodeConfig>("cbgpnode", Subresources::Status).also("v2alpha1", true, old_peers)
 }
 
-/// CiliumBGPNodeConfigOverride.
 pub fn cilium_bgp_node_config_override() -> Definition {
     bgp::<CiliumBGPNodeConfigOverride>("cbgpnodeoverride", Subresources::Empty)
         .also("v2alpha1", true, unchanged)
@@ -332,7 +316,6 @@ pub fn cilium_datapath_plugin() -> Definition {
     definition
 }
 
-/// CiliumLoadBalancerIPPool.
 pub fn cilium_load_balancer_ip_pool() -> Definition {
     of::<CiliumLoadBalancerIPPool>(&["ippools", "ippool", "lbippool", "lbippools"])
         .subresources(Subresources::Status)
@@ -360,7 +343,6 @@ pub fn cilium_l2_announcement_policy() -> Definition {
         .columns(&[AGE])
 }
 
-/// CiliumGatewayClassConfig.
 pub fn cilium_gateway_class_config() -> Definition {
     of::<CiliumGatewayClassConfig>(&["cgcc"])
         .subresources(Subresources::Status)
@@ -375,7 +357,6 @@ pub fn cilium_gateway_class_config() -> Definition {
         ])
 }
 
-/// CiliumNodeConfig.
 pub fn cilium_node_config() -> Definition {
     without_metadata::<CiliumNodeConfig>(&[])
 }
@@ -390,14 +371,12 @@ fn multi_cluster_kind(definition: Definition, columns: &[Column]) -> Definition 
     definition
 }
 
-/// ServiceExport.
 pub fn service_export() -> Definition {
     let definition =
         Definition::of::<ServiceExport>(Revision::MultiCluster, false).short(&["svcex", "svcexport"]);
     multi_cluster_kind(definition, &[AGE])
 }
 
-/// ServiceImport.
 pub fn service_import() -> Definition {
     let definition =
         Definition::of::<ServiceImport>(Revision::MultiCluster, false).short(&["svcim", "svcimport"]);

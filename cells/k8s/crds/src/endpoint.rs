@@ -26,56 +26,41 @@ kind! {
 }
 
 object! { "kebab-case",
-    /// State of an endpoint.
     #[derive(Eq)]
     pub struct EndpointStatus {
         /// Controllers of the endpoint. Not written.
         pub controllers: Option<Vec<ControllerStatus>>,
         /// Encryption; an empty object for none.
         pub encryption: Option<EncryptionSpec>,
-        /// How others name the endpoint.
         pub external_identifiers: Option<EndpointIdentifiers>,
-        /// Health. Not written.
         pub health: Option<EndpointHealth>,
         /// Id of the endpoint on its node.
         pub id: Option<i64>,
-        /// Security identity.
         pub identity: Option<EndpointIdentity>,
         /// Last changes of state. Not written.
         pub log: Option<Vec<EndpointStatusChange>>,
         /// Ports of the pod's containers by name, sorted.
         pub named_ports: Option<Vec<NamedPort>>,
-        /// Addresses.
         pub networking: Option<EndpointNetworking>,
-        /// Policy in force. Not written.
         pub policy: Option<EndpointPolicy>,
-        /// Service account of the pod.
         pub service_account: Option<String>,
-        /// State of the endpoint.
         pub state: Option<EndpointState>,
     }
 
-    /// A controller of an endpoint.
     #[derive(Eq)]
     pub struct ControllerStatus {
-        /// How it runs.
         pub configuration: Option<ControllerConfiguration>,
-        /// Name of the controller.
         pub name: Option<String>,
-        /// How its runs end.
         pub status: Option<ControllerRuns>,
-        /// Unique id of the controller.
         pub uuid: Option<String>,
     }
 
     /// How a controller runs. Durations are nanoseconds.
     #[derive(Eq)]
     pub struct ControllerConfiguration {
-        /// A failed run is repeated.
         pub error_retry: Option<bool>,
         /// First time to wait before a failed run is repeated.
         pub error_retry_base: Option<i64>,
-        /// Time between runs.
         pub interval: Option<i64>,
     }
 
@@ -84,7 +69,6 @@ object! { "kebab-case",
     pub struct ControllerRuns {
         /// Failed runs since the last success.
         pub consecutive_failure_count: Option<i64>,
-        /// Failed runs.
         pub failure_count: Option<i64>,
         /// Error of the last failed run.
         pub last_failure_msg: Option<String>,
@@ -92,49 +76,37 @@ object! { "kebab-case",
         pub last_failure_timestamp: Option<String>,
         /// When the last successful run ended.
         pub last_success_timestamp: Option<String>,
-        /// Successful runs.
         pub success_count: Option<i64>,
     }
 
-    /// How others name an endpoint.
     #[derive(Eq)]
     pub struct EndpointIdentifiers {
         /// Id of the container, with the interface if it has several: `id:interface`.
         pub cni_attachment_id: Option<String>,
         /// Id of the container; use `cni-attachment-id`.
         pub container_id: Option<String>,
-        /// Name of the container.
         pub container_name: Option<String>,
         /// Id of the endpoint in Docker.
         pub docker_endpoint_id: Option<String>,
         /// Id of the network in Docker.
         pub docker_network_id: Option<String>,
-        /// Namespace of the pod.
         pub k8s_namespace: Option<String>,
-        /// Name of the pod.
         pub k8s_pod_name: Option<String>,
         /// Pod as `namespace/name`; use `k8s-namespace` and `k8s-pod-name`.
         pub pod_name: Option<String>,
     }
 
-    /// Health of an endpoint.
     #[derive(Eq)]
     pub struct EndpointHealth {
-        /// Health of its datapath.
         pub bpf: Option<String>,
-        /// It is reachable.
         pub connected: Option<bool>,
-        /// Health as a whole.
         #[serde(rename = "overallHealth")]
         pub overall_health: Option<String>,
-        /// Health of its policy.
         pub policy: Option<String>,
     }
 
-    /// Security identity of an endpoint.
     #[derive(Eq)]
     pub struct EndpointIdentity {
-        /// The identity.
         pub id: Option<i64>,
         /// Labels as `source:key=value`, sorted.
         pub labels: Option<Vec<String>>,
@@ -143,71 +115,51 @@ object! { "kebab-case",
     /// A change of the state of an endpoint.
     #[derive(Eq)]
     pub struct EndpointStatusChange {
-        /// Kind of change.
         pub code: Option<String>,
-        /// Details for people.
         pub message: Option<String>,
-        /// State since then.
         pub state: Option<String>,
-        /// When it was.
         pub timestamp: Option<String>,
     }
 
     /// Policy in force on an endpoint.
     #[derive(Eq)]
     pub struct EndpointPolicy {
-        /// Policy of egress traffic.
         pub egress: Option<EndpointPolicyDirection>,
-        /// Policy of ingress traffic.
         pub ingress: Option<EndpointPolicyDirection>,
     }
 
     /// Policy in force on the traffic of one direction.
     #[derive(Eq)]
     pub struct EndpointPolicyDirection {
-        /// Deprecated.
         pub adding: Option<Vec<IdentityTuple>>,
-        /// Allowed peers.
         pub allowed: Option<Vec<IdentityTuple>>,
-        /// Denied peers.
         pub denied: Option<Vec<IdentityTuple>>,
         /// Traffic that no rule allows is denied.
         pub enforcing: bool,
-        /// Deprecated.
         pub removing: Option<Vec<IdentityTuple>>,
         /// `enforcing`, `non-enforcing` or `disabled`.
         pub state: Option<String>,
     }
 
-    /// A peer and a port.
     #[derive(Eq)]
     pub struct IdentityTuple {
-        /// Destination port.
         pub dest_port: Option<Integer>,
-        /// Identity of the peer.
         pub identity: Option<i64>,
-        /// Labels of the peer.
         pub identity_labels: Option<BTreeMap<String, String>>,
-        /// Number of the protocol.
         pub protocol: Option<Integer>,
     }
 
-    /// An endpoint in a slice.
     #[derive(Eq)]
     pub struct CoreCiliumEndpoint {
         /// Encryption; an empty object for none.
         pub encryption: Option<EncryptionSpec>,
         /// Security identity, not the id of the endpoint.
         pub id: Option<i64>,
-        /// Name of the CiliumEndpoint.
         pub name: Option<String>,
         /// Ports of the pod's containers by name, sorted.
         pub named_ports: Option<Vec<NamedPort>>,
-        /// Addresses.
         pub networking: Option<EndpointNetworking>,
-        /// Unique id of the pod.
         pub pod_uid: Option<String>,
-        /// Service account of the pod.
         pub service_account: Option<String>,
     }
 }

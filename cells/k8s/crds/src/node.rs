@@ -53,32 +53,23 @@ object! { "kebab-case",
     /// What the agent says about its node, and what the operator allocates to it.
     #[derive(Eq)]
     pub struct CiliumNodeSpec {
-        /// Addresses of the node.
         pub addresses: Option<Vec<CiliumNodeAddress>>,
         /// Settings of interfaces in Alibaba Cloud.
         pub alibaba_cloud: Option<AlibabaSpec>,
-        /// Settings of interfaces in Azure.
         pub azure: Option<AzureSpec>,
         /// Id of the boot of the kernel; changes on reboot.
         pub bootid: Option<String>,
-        /// Encryption of the node's traffic.
         pub encryption: Option<EncryptionSpec>,
-        /// Settings of interfaces in AWS.
         pub eni: Option<EniSpec>,
-        /// Addresses of the health endpoint.
         pub health: Option<AddressPair>,
-        /// Addresses of the ingress listener.
         pub ingress: Option<AddressPair>,
         /// Id of the instance, as the cloud provider names it.
         pub instance_id: Option<String>,
-        /// Address management.
         pub ipam: Option<IpamSpec>,
     }
 
-    /// An address of a node.
     #[derive(Eq)]
     pub struct CiliumNodeAddress {
-        /// The address.
         pub ip: Option<String>,
         /// `InternalIP`, `ExternalIP`, `CiliumInternalIP`, `Hostname`, `InternalDNS` or `ExternalDNS`.
         #[serde(rename = "type")]
@@ -88,13 +79,9 @@ object! { "kebab-case",
     /// State of address management on a node.
     #[derive(Eq)]
     pub struct CiliumNodeStatus {
-        /// Interfaces in Alibaba Cloud.
         pub alibaba_cloud: Option<AlibabaStatus>,
-        /// Interfaces in Azure.
         pub azure: Option<AzureStatus>,
-        /// Interfaces in AWS.
         pub eni: Option<EniStatus>,
-        /// Addresses in use.
         pub ipam: Option<IpamStatus>,
     }
 }

@@ -3,21 +3,15 @@
 //! Patterns of fields, as they are registered. Some refuse or accept more than they mean to: they are part of the API,
 //! and stay as they are.
 
-/// Values of labels.
 pub const LABEL: &str = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$";
-/// Reasons of conditions.
 pub const REASON: &str = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$";
-/// Types of conditions.
 pub const CONDITION: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
-/// Names of objects.
 pub const NAME: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
-/// Names in the DNS.
 pub const FQDN: &str = r"^([-a-zA-Z0-9_]+[.]?)+$";
 /// Names in the DNS with wildcards.
 pub const FQDN_PATTERN: &str = r"^([-a-zA-Z0-9_*]+[.]?)+$";
 /// Numbers and names of ports. Bounds nothing: `|` splits its anchors, the real check is in code.
 pub const PORT: &str = r"^(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[0-9]{1,4})|([a-zA-Z0-9]-?)*[a-zA-Z](-?[a-zA-Z0-9])*$";
-/// Texts without control characters.
 pub const PRINTABLE: &str = r"^\PC*$";
 /// Numbers of ports in redirect policies. Refuses some (60000 to 60999, 65530) and accepts `00`.
 pub const REDIRECT_PORT: &str =

@@ -20,7 +20,6 @@ const DEFINITIONS: Kind = Kind::new(
     false,
 );
 
-/// Time between attempts.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long an update, and the wait for a definition to be established, may take.
@@ -45,52 +44,38 @@ pub enum RegisterError {
     /// It could not be read. Check the rights of the service account and the connection.
     #[error("unable to read CRD {name}")]
     Read {
-        /// Name of the definition.
         name: String,
-        /// What the API server said.
         #[source]
         cause: Box<ApiError>,
     },
     /// It could not be created. Check the rights of the service account.
     #[error("unable to create CRD {name}")]
     Create {
-        /// Name of the definition.
         name: String,
-        /// What the API server said.
         #[source]
         cause: Box<ApiError>,
     },
     /// It could not be updated. Check the rights of the service account.
     #[error("unable to update CRD {name}")]
     Update {
-        /// Name of the definition.
         name: String,
-        /// What the API server said.
         #[source]
         cause: Box<ApiError>,
     },
     /// Other writers changed it all the time.
     #[error("unable to update CRD {name}: it kept changing for {}s", TIMEOUT.as_secs())]
-    Contended {
-        /// Name of the definition.
-        name: String,
-    },
+    Contended { name: String },
     /// Another definition has its names. Delete that one, or give it other names.
     #[error("the names of CRD {name} are not accepted: {reason}: {message}")]
     Names {
-        /// Name of the definition.
         name: String,
         /// Which names, such as `PluralConflict`.
         reason: String,
-        /// What the API server said.
         message: String,
     },
     /// The API server does not serve it. Look at the conditions of the definition.
     #[error("CRD {name} is not established after {}s", TIMEOUT.as_secs())]
-    NotEstablished {
-        /// Name of the definition.
-        name: String,
-    },
+    NotEstablished { name: String },
 }
 
 /// Creates the definitions or brings them up to date, one after another.

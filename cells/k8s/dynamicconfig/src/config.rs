@@ -32,12 +32,10 @@ pub enum SourcesError {
     /// It is not the JSON that is expected.
     #[error("expected a JSON object with lists of keys")]
     Overrides(#[source] serde_json::Error),
-    /// The source says too little.
     #[error("source {position} requires `{field}`")]
     Missing {
         /// Its place in the list, from 1.
         position: usize,
-        /// What it lacks.
         field: &'static str,
     },
 }
@@ -46,20 +44,16 @@ pub enum SourcesError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceKind {
-    /// A ConfigMap: its data.
     ConfigMap,
-    /// CiliumNodeConfigs: their defaults.
     CiliumNodeConfig,
     /// A node: its labels and annotations `config.cilium.io/<key>`; annotations win.
     Node,
 }
 
-/// Where configuration is.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Source {
     /// What kind of object it is.
     pub kind: SourceKind,
-    /// Namespace of the objects.
     #[serde(default)]
     pub namespace: String,
     /// Name of the object; empty for all CiliumNodeConfigs of the namespace that select this node, and for this node.
@@ -73,7 +67,6 @@ pub struct Source {
 pub struct Overrides {
     /// Only these, if there are any.
     pub allow_config_keys: Vec<String>,
-    /// All but these.
     pub deny_config_keys: Vec<String>,
 }
 

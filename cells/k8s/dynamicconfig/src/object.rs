@@ -12,13 +12,11 @@ use skep_k8s_types::{Kind, Resource};
 /// How labels and annotations of nodes begin that are configuration.
 const PREFIX: &str = "config.cilium.io/";
 
-/// What an object says.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Document {
     pub(crate) entries: BTreeMap<String, String>,
     /// Nodes that it is for; none for all.
     pub(crate) selector: Option<Selector>,
-    /// Labels of a node.
     pub(crate) labels: Labels,
 }
 

@@ -16,14 +16,12 @@ pub struct ConfigEntry {
     pub source: String,
     /// Of several sources the one with the lowest number counts.
     pub priority: usize,
-    /// Value.
     pub value: String,
 }
 
 impl ConfigEntry {
     /// Primary index: by key and source, as `key/source`.
     pub const BY_KEY: Index<Self, str> = Index::new("key", |row, keys| keys.add(&row.id()));
-    /// By key.
     pub const BY_NAME: Index<Self, str> = Index::new("name", |row, keys| keys.add(&row.name));
 
     pub(crate) fn id(&self) -> String {

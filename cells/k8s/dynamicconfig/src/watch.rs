@@ -22,12 +22,10 @@ use crate::config::{Config, Overrides, Source, SourceKind};
 use crate::object::{ConfigMap, Document, NodeConfig, node_document};
 use crate::row::ConfigEntry;
 
-/// Sources that cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Unread(String);
 
-/// News of a source.
 enum News {
     /// All of its objects; none for one that cannot be decoded.
     All(BTreeMap<String, Result<Document, String>>),
@@ -40,7 +38,6 @@ enum News {
 
 #[derive(Default)]
 struct State {
-    /// Kind and name, for health.
     text: String,
     documents: BTreeMap<String, Document>,
     /// Objects that are not valid: what they said before counts.
@@ -228,7 +225,6 @@ impl Watch {
         }
     }
 
-    /// Follows the sources without end.
     pub(crate) async fn run(&mut self) -> Result<(), statedb::Error> {
         self.write()?;
         while let Some((index, news)) = self.news.next().await {

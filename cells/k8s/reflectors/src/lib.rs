@@ -8,6 +8,8 @@
 //!
 //! Feature `tables` adds `tables`: namespaces and the pods of this node, as a cell.
 
+#![warn(missing_docs)]
+
 mod reflector;
 #[cfg(feature = "tables")]
 pub mod tables;

@@ -18,14 +18,11 @@ use crate::slim::codec::Object;
 /// Namespace and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ObjectKey {
-    /// Namespace; empty for cluster-scoped objects.
     pub namespace: Str,
-    /// Name.
     pub name: Str,
 }
 
 impl ObjectKey {
-    /// Key of an object.
     pub fn of(object: &impl Resource) -> Self {
         let metadata = object.metadata();
         Self {
@@ -49,7 +46,6 @@ impl fmt::Display for ObjectKey {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {object}{}{path}: {reason}", if path.is_empty() { "" } else { ": " })]
 pub struct DecodeError {
-    /// Kind of the object.
     pub kind: Str,
     /// Namespace and name, as far as they could be read.
     pub object: Box<ObjectKey>,
@@ -57,7 +53,6 @@ pub struct DecodeError {
     pub resource_version: Str,
     /// Field, such as `spec.ports[0].port`; empty if the text is not a JSON object.
     pub path: String,
-    /// Why it is invalid.
     pub reason: String,
 }
 
@@ -107,7 +102,6 @@ impl RawObject {
         Self(Form::Json(text))
     }
 
-    /// From a parsed object.
     pub fn from_value(value: Arc<Value>) -> Self {
         Self(Form::Value(value))
     }

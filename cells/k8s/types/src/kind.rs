@@ -23,25 +23,17 @@ pub struct Kind {
     pub kind: Str,
     /// Name in paths, such as `endpointslices`.
     pub plural: Str,
-    /// Whether objects live in namespaces.
     pub namespaced: bool,
 }
 
-/// Kinds of the core API.
 impl Kind {
     /// Decides on the node of a pod.
     pub const BINDING: Self = Self::new("", "v1", "Binding", "bindings", true);
-    /// Files and settings of pods.
     pub const CONFIG_MAP: Self = Self::new("", "v1", "ConfigMap", "configmaps", true);
-    /// What happened to an object.
     pub const EVENT: Self = Self::new("", "v1", "Event", "events", true);
-    /// What most objects live in.
     pub const NAMESPACE: Self = Self::new("", "v1", "Namespace", "namespaces", false);
-    /// A machine of the cluster.
     pub const NODE: Self = Self::new("", "v1", "Node", "nodes", false);
-    /// Containers with one network.
     pub const POD: Self = Self::new("", "v1", "Pod", "pods", true);
-    /// Keys and certificates.
     pub const SECRET: Self = Self::new("", "v1", "Secret", "secrets", true);
     /// Addresses and ports that lead to pods.
     pub const SERVICE: Self = Self::new("", "v1", "Service", "services", true);
@@ -120,10 +112,8 @@ pub trait Resource: Serialize + DeserializeOwned + Default + Send + Sync + 'stat
     /// Group, version and names of the type.
     fn kind() -> Kind;
 
-    /// Metadata of the object.
     fn metadata(&self) -> &Metadata;
 
-    /// Metadata of the object, mutable.
     fn metadata_mut(&mut self) -> &mut Metadata;
 
     /// Drops fields that no reader of this process needs. Runs after decoding from a list or watch.

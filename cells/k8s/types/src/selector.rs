@@ -11,22 +11,17 @@ use crate::slim::{LabelSelector, Labels, Str};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("selector `{selector}`: {reason}")]
 pub struct SelectorError {
-    /// The selector.
     pub selector: String,
-    /// Why it is invalid.
     pub reason: String,
 }
 
-/// One requirement on a label.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Requirement {
     /// The label has one of these values.
     In(Str, Box<[Str]>),
     /// The label is absent or has none of these values.
     NotIn(Str, Box<[Str]>),
-    /// The label exists.
     Exists(Str),
-    /// The label is absent.
     DoesNotExist(Str),
     /// The label is a whole number greater than this.
     GreaterThan(Str, i64),
@@ -76,19 +71,16 @@ impl Selector {
         }
     }
 
-    /// Whether the selector selects everything.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Whether labels satisfy all requirements.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.requirements
             .iter()
             .all(|requirement| requirement.matches(labels))
     }
 
-    /// This selector and further requirements.
     pub fn and(self, more: impl IntoIterator<Item = Requirement>) -> Self {
         Self {
             requirements: self.requirements.into_iter().chain(more).collect(),
@@ -321,7 +313,6 @@ impl FieldSelector {
         }
     }
 
-    /// Whether the selector selects everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
@@ -345,7 +336,6 @@ impl FieldSelector {
         })
     }
 
-    /// Paths of all terms.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.terms.iter().map(|term| term.path.as_str())
     }

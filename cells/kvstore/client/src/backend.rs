@@ -87,26 +87,20 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn addresses(&self) -> Vec<String>;
 }
 
-/// What a watch yields.
 pub type WatchStream = BoxStream<'static, Result<WatchResponse, BackendError>>;
 
-/// Changes of a watched range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchResponse {
     /// State of the store. Changes up to its revision may still follow: what was delivered is in the changes.
     pub header: Header,
-    /// The changes, oldest first.
     pub events: Vec<Change>,
 }
 
-/// A change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The key was written.
     Put(KeyValue),
     /// The key was deleted, or its lease ended.
     Delete {
-        /// The key.
         key: Key,
         /// The revision at which that happened.
         revision: Revision,
@@ -123,12 +117,9 @@ impl Change {
     }
 }
 
-/// A granted lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// State of the store.
     pub header: Header,
-    /// The lease.
     pub id: LeaseId,
     /// How long it lives without renewal.
     pub ttl: Duration,
@@ -137,7 +128,6 @@ pub struct Grant {
 /// How one endpoint of a store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointStatus {
-    /// Its address, as configured.
     pub endpoint: String,
     /// What it answered, or the error as a text.
     pub answer: Result<EndpointAnswer, String>,
@@ -146,9 +136,7 @@ pub struct EndpointStatus {
 /// What an endpoint says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointAnswer {
-    /// Version of the server.
     pub version: String,
-    /// Whether it is the leader.
     pub is_leader: bool,
     /// State of the store as this endpoint has it.
     pub header: Header,
@@ -179,19 +167,14 @@ pub enum BackendError {
     /// No endpoint can be reached. Retried by whoever asked; check addresses, network and certificates.
     #[error("cannot reach {endpoints}")]
     Unavailable {
-        /// Addresses of the endpoints.
         endpoints: String,
-        /// What failed.
         #[source]
         cause: Cause,
     },
 
     /// No answer in time: an endpoint hangs, or the store has no quorum.
     #[error("no answer within {after:?}")]
-    Timeout {
-        /// How long was waited.
-        after: Duration,
-    },
+    Timeout { after: Duration },
 
     /// The store has no leader at present. Passes by itself when a quorum of its members is up.
     #[error("the store has no leader")]
@@ -215,27 +198,20 @@ pub enum BackendError {
 
     /// The lease has ended: write again with another.
     #[error("lease {lease} has ended")]
-    LeaseNotFound {
-        /// The lease.
-        lease: LeaseId,
-    },
+    LeaseNotFound { lease: LeaseId },
 
     /// Another etcd cluster answers. Its revisions are unrelated: list again through a new client.
     #[error("etcd cluster id has changed from {expected:x} to {found:x}")]
     ClusterChanged {
         /// The id of the first answer.
         expected: u64,
-        /// The id of this answer.
         found: u64,
     },
 
     /// The store has another history than the one that answered before, although the id of the etcd cluster is the same: list
     /// again through a new client.
     #[error("the store was set up anew or restored: {reason}")]
-    Replaced {
-        /// What is different.
-        reason: String,
-    },
+    Replaced { reason: String },
 
     /// A proxy that removes headers is between client and store. It is not supported: connect to etcd itself.
     #[error("the answer has no header: proxies of etcd are not supported")]
@@ -247,24 +223,16 @@ pub enum BackendError {
 
     /// User or certificate may not do this: check the permissions of the user in etcd.
     #[error("permission denied: {reason}")]
-    Denied {
-        /// What the store says.
-        reason: String,
-    },
+    Denied { reason: String },
 
     /// The request makes no sense to the store, such as a value that is too large.
     #[error("invalid request: {reason}")]
-    Invalid {
-        /// What the store says.
-        reason: String,
-    },
+    Invalid { reason: String },
 
-    /// The store failed otherwise.
     #[error("the store failed with {code}: {reason}")]
     Failed {
         /// The status code of the answer, such as `Internal`.
         code: String,
-        /// What the store says.
         reason: String,
     },
 }

@@ -87,7 +87,6 @@ pub fn spawn(jobs: &Jobs, health: &Health, client: &Client, driver: Driver) -> R
     }))
 }
 
-/// Reports changes of the status.
 async fn report(cx: JobCtx, client: Client, health: Health) {
     let mut last = None;
     loop {
@@ -103,7 +102,6 @@ async fn report(cx: JobCtx, client: Client, health: Health) {
     }
 }
 
-/// Reports a status as health.
 pub(crate) fn report_status(status: &Status, health: &Health) {
     let text = status.to_string();
     match (&status.connection, &status.failure, &status.quorum_error) {

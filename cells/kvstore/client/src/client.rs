@@ -92,7 +92,6 @@ struct Inner {
 pub struct Listing {
     /// State of the store when the list began. The keys are as of its revision.
     pub header: Header,
-    /// The keys, sorted.
     pub items: Vec<KeyValue>,
 }
 
@@ -133,7 +132,6 @@ impl Client {
         (client, driver)
     }
 
-    /// Whether a store is configured.
     pub fn is_enabled(&self) -> bool {
         self.inner.is_enabled
     }
@@ -143,7 +141,6 @@ impl Client {
         &self.inner.options.name
     }
 
-    /// How the client behaves.
     pub fn options(&self) -> &ClientOptions {
         &self.inner.options
     }
@@ -658,7 +655,6 @@ impl Client {
         }
     }
 
-    /// Waits for the rate limit.
     async fn admit(&self) -> Permit<'_> {
         self.inner.limit.acquire().await
     }

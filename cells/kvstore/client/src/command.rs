@@ -24,18 +24,8 @@ pub trait ValueForm: Send + Sync {
     /// Whether the value of a key is such a value.
     fn covers(&self, key: &str) -> bool;
 
-    /// The JSON of a value.
-    ///
-    /// # Errors
-    ///
-    /// If the value is invalid.
     fn show(&self, value: &[u8]) -> Result<Vec<u8>, Cause>;
 
-    /// The value of a JSON.
-    ///
-    /// # Errors
-    ///
-    /// If it is not the JSON of a value.
     fn read(&self, text: &[u8]) -> Result<Vec<u8>, Cause>;
 }
 
@@ -176,7 +166,6 @@ fn output(cx: &Context<'_>, file: Option<&str>, text: &[u8]) -> Result<Outcome, 
     }
 }
 
-/// How keys are printed.
 struct Printer {
     is_json: bool,
     shows_keys: bool,

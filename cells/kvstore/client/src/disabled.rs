@@ -12,7 +12,6 @@ use crate::backend::{
 };
 use crate::types::{LeaseId, Revision};
 
-/// Fails every operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DisabledBackend;
 

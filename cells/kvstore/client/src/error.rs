@@ -13,11 +13,8 @@ pub enum Error {
     /// The store did not do it; see the cause.
     #[error("kvstore: cannot {operation} `{key}`")]
     Operation {
-        /// What was to be done.
         operation: Operation,
-        /// The key or prefix.
         key: String,
-        /// What the store says.
         #[source]
         cause: BackendError,
     },
@@ -26,31 +23,18 @@ pub enum Error {
     /// lock again.
     #[error("kvstore: cannot {operation} `{key}`: lock `{path}` is lost")]
     LockLost {
-        /// What was to be done.
         operation: Operation,
-        /// The key or prefix.
         key: String,
-        /// Path of the lock.
         path: String,
     },
 
     /// Another owner did not release the lock in time. Locks of clients that died end with their lease, after 25 s.
     #[error("kvstore: cannot lock `{path}` within {after:?}")]
-    LockTimeout {
-        /// Path of the lock.
-        path: String,
-        /// How long was waited.
-        after: Duration,
-    },
+    LockTimeout { path: String, after: Duration },
 
     /// A list did not end in time.
     #[error("kvstore: cannot list `{prefix}` within {after:?}")]
-    ListTimeout {
-        /// The prefix.
-        prefix: String,
-        /// How long was waited.
-        after: Duration,
-    },
+    ListTimeout { prefix: String, after: Duration },
 }
 
 impl Error {
@@ -83,9 +67,7 @@ pub enum ConnectionError {
     /// The first connection takes too long: check addresses, network and certificates.
     #[error("kvstore `{name}`: not connected within {after:?}")]
     Connect {
-        /// Name of the client.
         name: String,
-        /// How long was waited.
         after: Duration,
         /// The last error, if there was one.
         #[source]
@@ -95,32 +77,23 @@ pub enum ConnectionError {
     /// The store makes no progress: it has no quorum, or what writes its heartbeat is down.
     #[error("kvstore `{name}`: quorum check failed {times} times in a row")]
     Quorum {
-        /// Name of the client.
         name: String,
-        /// How often.
         times: u32,
-        /// The last failure.
         #[source]
         cause: QuorumError,
     },
 
-    /// No endpoint answers status requests.
     #[error("kvstore `{name}`: not able to connect to any {kind} endpoints")]
     NoEndpoint {
-        /// Name of the client.
         name: String,
-        /// Kind of the store.
         kind: &'static str,
         /// What the endpoints say, one after the other.
         reasons: String,
     },
 
-    /// Another store answers than before.
     #[error("kvstore `{name}`: another store answers")]
     Store {
-        /// Name of the client.
         name: String,
-        /// How that was found out.
         #[source]
         cause: BackendError,
     },
@@ -135,10 +108,7 @@ pub enum QuorumError {
 
     /// The heartbeat was not rewritten for too long. Check what writes it: the operator or clustermesh-apiserver.
     #[error("{age:?} since last heartbeat update has been received")]
-    Heartbeat {
-        /// Time since the last one.
-        age: Duration,
-    },
+    Heartbeat { age: Duration },
 
     /// The store does not let the heartbeat be watched: it cannot be reached, or refuses.
     #[error("cannot watch the heartbeat")]

@@ -2,7 +2,6 @@
 
 //! The layout of the key space that is shared with Cilium.
 
-/// Root of all keys.
 pub const BASE: &str = "cilium";
 /// State that a cluster publishes about itself.
 pub const STATE: &str = "cilium/state";

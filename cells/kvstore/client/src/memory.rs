@@ -77,7 +77,6 @@ impl Memory {
         self.lock().items()
     }
 
-    /// The state of the store.
     pub fn header(&self) -> Header {
         self.lock().header()
     }
@@ -156,7 +155,6 @@ async fn wait(header: &mut watch::Receiver<Header>, seen: Header, expiry: Option
     }
 }
 
-/// Where a watch is.
 struct Position {
     memory: Memory,
     request: WatchRequest,

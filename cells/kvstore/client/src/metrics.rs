@@ -28,7 +28,6 @@ impl KvstoreMetrics {
         }
     }
 
-    /// The constructor of the cell.
     pub(crate) fn provided(limiters: Arc<LimiterMetrics>) -> (Arc<Self>, Members<MetricHandle>) {
         let metrics = Self::new(limiters);
         let handles = Members(metrics.metrics());

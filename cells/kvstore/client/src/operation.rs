@@ -8,33 +8,23 @@ use std::time::Duration;
 /// What a client does with the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// Reads a key.
     Get,
     /// Reads the keys of a prefix.
     List,
-    /// Writes a key.
     Put,
     /// Writes a key unless it has that value already.
     PutIfDifferent,
     /// Writes a key unless it exists.
     Create,
-    /// Deletes a key.
     Delete,
     /// Deletes the keys of a prefix.
     DeletePrefix,
-    /// Writes and deletes several keys.
     Batch,
-    /// Watches a prefix.
     Watch,
-    /// Takes a lock.
     Lock,
-    /// Releases a lock.
     Unlock,
-    /// Is granted a lease.
     AcquireLease,
-    /// Renews a lease.
     KeepAlive,
-    /// Ends a lease.
     RevokeLease,
 }
 
@@ -81,7 +71,6 @@ impl Operation {
     }
 }
 
-/// As a verb, for messages.
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -105,15 +94,10 @@ impl fmt::Display for Operation {
 /// One operation that was done, or failed.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationRecord<'a> {
-    /// Name of the client.
     pub client: &'a str,
-    /// What was done.
     pub operation: Operation,
-    /// Whether a lock guarded it.
     pub if_locked: bool,
-    /// The key or prefix.
     pub key: &'a str,
-    /// Whether it succeeded.
     pub is_success: bool,
     /// How long the store took, without the wait for the rate limit.
     pub took: Duration,
@@ -121,7 +105,6 @@ pub struct OperationRecord<'a> {
 
 /// Measures what a client does, and its limiter, which has its name. All methods return at once.
 pub trait Recorder: skep_base_limiter::Recorder {
-    /// An operation has ended.
     fn operation(&self, record: &OperationRecord<'_>) {
         let _ = record;
     }
@@ -137,7 +120,6 @@ pub trait Recorder: skep_base_limiter::Recorder {
     }
 }
 
-/// Measures nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRecorder;
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::operation::{NoRecorder, Recorder};
 
-/// Time to live of locks.
 pub const LOCK_TTL: Duration = Duration::from_secs(25);
 /// Default time to live of leased keys.
 pub const LEASE_TTL: Duration = Duration::from_secs(15 * 60);
@@ -52,7 +51,6 @@ impl PageSize {
     }
 }
 
-/// Which checks a client makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientKind {
     /// A client of the own store: has leases, takes locks, checks quorum by taking a lock and asks every endpoint for its
@@ -89,7 +87,6 @@ impl Default for RateLimit {
 pub struct ClientOptions {
     /// Name of the client in logs, metrics and errors: `etcd`, or `etcd-<cluster>` for a remote cluster.
     pub name: String,
-    /// Which checks it makes.
     pub kind: ClientKind,
     /// Time to live of leased keys after the client is gone.
     pub lease_ttl: Duration,
@@ -97,7 +94,6 @@ pub struct ClientOptions {
     pub lock_ttl: Duration,
     /// Keys a lease. Etcd is slow to end leases with many keys.
     pub keys_per_lease: usize,
-    /// How many operations it does.
     pub rate: RateLimit,
     /// How large the pages of lists are.
     pub page: PageSize,
@@ -114,12 +110,10 @@ pub struct ClientOptions {
     pub check_interval_failing: Duration,
     /// How often the heartbeat is written. It counts as lost after twice this time.
     pub heartbeat_interval: Duration,
-    /// Measures what is done.
     pub recorder: Arc<dyn Recorder>,
 }
 
 impl ClientOptions {
-    /// Cilium's defaults.
     pub fn new(name: impl Into<String>, kind: ClientKind) -> Self {
         Self {
             name: name.into(),

@@ -48,7 +48,6 @@ enum TableError {
     /// Another cell has a table of this name.
     #[error(transparent)]
     Table(#[from] statedb::Error),
-    /// The job cannot be started.
     #[error(transparent)]
     Job(#[from] SpawnError),
 }

@@ -28,7 +28,6 @@ pub struct RunningClient {
 }
 
 impl RunningClient {
-    /// Runs a client.
     #[expect(
         clippy::disallowed_methods,
         reason = "tests without a hive have no jobs; the task ends with this value"
@@ -66,7 +65,6 @@ impl std::ops::Deref for RunningClient {
     }
 }
 
-/// Options without a rate limit.
 pub fn options(kind: ClientKind) -> ClientOptions {
     ClientOptions {
         rate: RateLimit {

@@ -18,7 +18,6 @@ impl Revision {
     /// In a request: the newest revision. As the revision of a key: the key does not exist.
     pub const NONE: Self = Self(0);
 
-    /// The revision that follows.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))
@@ -52,16 +51,13 @@ impl fmt::Display for LeaseId {
 pub struct Header {
     /// Id of the etcd cluster. Revisions of clusters with different ids are unrelated.
     pub cluster_id: u64,
-    /// Newest revision.
     pub revision: Revision,
 }
 
 /// A key as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyValue {
-    /// The key.
     pub key: Key,
-    /// Its value.
     pub value: Bytes,
     /// The revision at which it was created. A key that was deleted and written again has a new one.
     pub create_revision: Revision,
@@ -76,7 +72,6 @@ pub struct KeyValue {
 /// How long a written key lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// Until it is deleted.
     Permanent,
     /// Until it is deleted, or the client has been gone for the time of its lease.
     Leased,

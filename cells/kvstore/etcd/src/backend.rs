@@ -25,7 +25,6 @@ use crate::convert;
 use crate::failure::{About, Failure};
 use crate::file::{ConfigError, Endpoint, EtcdConfig};
 
-/// Settings of the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransportOptions {
     /// Time between two keep-alive probes of a connection.
@@ -49,13 +48,11 @@ impl Default for TransportOptions {
     }
 }
 
-/// Where the configuration comes from.
 #[derive(Clone, Debug)]
 pub enum ConfigSource {
     /// A file, read when the store is first used. As long as it, or a file that it names, is missing, operations fail as
     /// if the store could not be reached.
     File(PathBuf),
-    /// A configuration.
     Config(EtcdConfig),
 }
 
@@ -69,7 +66,6 @@ pub struct Etcd {
     connections: OnceCell<Connections>,
 }
 
-/// Connections to the endpoints.
 struct Connections {
     members: Vec<Member>,
     /// Index of the member in use.
@@ -93,7 +89,6 @@ pub(crate) struct Clients {
     maintenance: MaintenanceClient,
 }
 
-/// A request to one endpoint.
 pub(crate) type Call<T> = BoxFuture<'static, Result<T, etcd_client::Error>>;
 
 impl Etcd {
@@ -436,7 +431,6 @@ impl Backend for Etcd {
     }
 }
 
-/// A watch at one endpoint.
 struct Watch {
     responses: etcd_client::WatchStream,
     endpoint: String,

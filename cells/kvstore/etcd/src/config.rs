@@ -54,7 +54,6 @@ impl KvstoreConfig {
         }
     }
 
-    /// Whether there is a store.
     pub fn is_enabled(&self) -> bool {
         !self.kvstore.is_empty()
     }

@@ -32,17 +32,14 @@ pub trait Resolver: fmt::Debug + Send + Sync {
     async fn resolve(&self, host: &str, port: u16) -> Vec<SocketAddr>;
 }
 
-/// Why no connection was made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
-    /// The name has no address.
     #[error("cannot resolve `{host}`")]
     Resolve {
         host: String,
         #[source]
         cause: std::io::Error,
     },
-    /// No address accepts connections.
     #[error("cannot connect to {address}")]
     Tcp {
         address: SocketAddr,
@@ -56,10 +53,8 @@ pub(crate) enum ConnectError {
         #[source]
         cause: std::io::Error,
     },
-    /// An address did not answer.
     #[error("no connection to {address} within {after:?}")]
     Timeout { address: SocketAddr, after: Duration },
-    /// The name has no address.
     #[error("`{host}` has no address")]
     NoAddress { host: String },
     /// A name that no certificate can have.
@@ -73,7 +68,6 @@ pub(crate) enum ConnectError {
     Config(#[from] ConfigError),
 }
 
-/// Makes connections to one endpoint.
 #[derive(Clone, Debug)]
 pub(crate) struct Connector {
     pub(crate) endpoint: Arc<Endpoint>,
@@ -173,7 +167,6 @@ impl tower::Service<Uri> for Connector {
     }
 }
 
-/// A connection.
 pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),

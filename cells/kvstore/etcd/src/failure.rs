@@ -108,7 +108,6 @@ impl Failure {
         }
     }
 
-    /// The endpoint has not answered.
     pub(crate) fn unavailable(endpoint: &str, cause: Cause) -> Self {
         Self {
             error: BackendError::Unavailable {

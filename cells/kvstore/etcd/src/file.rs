@@ -10,19 +10,14 @@ use std::path::{Path, PathBuf};
 use hive::config::open_regular;
 use serde::Deserialize;
 
-/// The settings that name files.
 pub(crate) const CA_FILE: &str = "trusted-ca-file";
 pub(crate) const CERT_FILE: &str = "cert-file";
 pub(crate) const KEY_FILE: &str = "key-file";
 
-/// How etcd is reached.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EtcdConfig {
-    /// The endpoints; never empty.
     pub endpoints: Vec<Endpoint>,
-    /// Certificates.
     pub tls: TlsFiles,
-    /// User name and password.
     pub user: Option<(String, String)>,
     /// Addresses of host names that need no DNS.
     pub host_aliases: BTreeMap<String, Vec<IpAddr>>,
@@ -40,16 +35,12 @@ impl fmt::Debug for EtcdConfig {
     }
 }
 
-/// One endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// As configured.
     pub address: String,
     /// Host name or IP address, without brackets.
     pub host: String,
-    /// TCP port.
     pub port: u16,
-    /// Whether it speaks TLS.
     pub is_tls: bool,
 }
 
@@ -70,9 +61,7 @@ pub enum ConfigError {
     /// A file cannot be read. A missing one may be mounted later: this is tried again.
     #[error("cannot read `{}`", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// What failed.
         #[source]
         cause: std::io::Error,
     },
@@ -82,9 +71,7 @@ pub enum ConfigError {
     ReadNamed {
         /// What names the file, such as `trusted-ca-file`.
         setting: &'static str,
-        /// The file.
         path: PathBuf,
-        /// What failed.
         #[source]
         cause: std::io::Error,
     },
@@ -92,34 +79,26 @@ pub enum ConfigError {
     /// The file is no YAML of the right form: fix the file.
     #[error("cannot parse `{}`", path.display())]
     Parse {
-        /// The file.
         path: PathBuf,
-        /// Where and why.
         #[source]
         cause: serde_norway::Error,
     },
 
     /// No endpoint is named: add `endpoints`.
     #[error("`{}` names no endpoints", path.display())]
-    NoEndpoints {
-        /// The file.
-        path: PathBuf,
-    },
+    NoEndpoints { path: PathBuf },
 
     /// What the file says of an endpoint cannot be used.
     #[error("`{}`", path.display())]
     EndpointOfFile {
-        /// The file.
         path: PathBuf,
         /// Which endpoint, and what is wrong.
         #[source]
         cause: Box<ConfigError>,
     },
 
-    /// An endpoint is malformed.
     #[error("endpoint `{endpoint}`: {reason}")]
     Endpoint {
-        /// The endpoint.
         endpoint: String,
         /// What is wrong, and what is accepted.
         reason: &'static str,
@@ -128,7 +107,6 @@ pub enum ConfigError {
     /// An entry of `cilium-host-aliases` is malformed.
     #[error("`{}`: cilium-host-aliases: {reason}", path.display())]
     HostAlias {
-        /// The file.
         path: PathBuf,
         /// Which entry, and what is wrong.
         reason: String,
@@ -136,28 +114,21 @@ pub enum ConfigError {
 
     /// A client certificate needs its key, and the other way round.
     #[error("`{}` has only one of cert-file and key-file", path.display())]
-    Certificate {
-        /// The file.
-        path: PathBuf,
-    },
+    Certificate { path: PathBuf },
 
     /// A certificate or a key is malformed.
     #[error("{setting} `{}`: {reason}", path.display())]
     Pem {
         /// What names the file, such as `trusted-ca-file`.
         setting: &'static str,
-        /// The file.
         path: PathBuf,
-        /// What is wrong.
         reason: String,
     },
 
     /// Certificate and key do not belong together, or are of an unsupported kind.
     #[error("cert-file `{}`", path.display())]
     Tls {
-        /// The file of the certificate.
         path: PathBuf,
-        /// What is wrong.
         #[source]
         cause: tokio_rustls::rustls::Error,
     },
@@ -181,7 +152,6 @@ impl ConfigError {
 struct RawConfig {
     endpoints: Vec<String>,
     trusted_ca_file: String,
-    /// The older spelling.
     ca_file: String,
     cert_file: String,
     key_file: String,

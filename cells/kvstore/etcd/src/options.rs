@@ -28,34 +28,21 @@ pub struct EtcdOptions {
 /// What is wrong with an option.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
-    /// There is no such option.
     #[error("unknown option `{key}`; known are {}", KEYS.join(", "))]
-    Unknown {
-        /// The key.
-        key: String,
-    },
-    /// The value cannot be read.
+    Unknown { key: String },
     #[error("`{key}`: `{value}` is not {expected}")]
     Value {
-        /// The key.
         key: String,
-        /// The value.
         value: String,
-        /// What is accepted.
         expected: &'static str,
     },
-    /// The address is malformed.
     #[error("`etcd.address`: {reason}")]
-    Address {
-        /// What is wrong.
-        reason: String,
-    },
+    Address { reason: String },
     /// It is not said where etcd is.
     #[error("either `etcd.config` or `etcd.address` is required")]
     NoEndpoint,
 }
 
-/// All options.
 const KEYS: [&str; 8] = [
     "etcd.address",
     "etcd.bootstrapQps",
@@ -68,11 +55,6 @@ const KEYS: [&str; 8] = [
 ];
 
 impl EtcdOptions {
-    /// Reads options.
-    ///
-    /// # Errors
-    ///
-    /// All that is wrong with them.
     pub fn parse(options: &BTreeMap<String, String>) -> Result<Self, Vec<OptionError>> {
         let mut errors = Vec::new();
         let mut source = None;

@@ -29,9 +29,7 @@ const START: Duration = Duration::from_secs(60);
 /// Certificates of a server that speaks TLS, and of those that may be its clients.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
-    /// The server's certificate.
     pub cert: PathBuf,
-    /// Its private key.
     pub key: PathBuf,
     /// The authority of its clients, which must have certificates.
     pub client_ca: PathBuf,
@@ -185,7 +183,6 @@ impl EtcdServer {
             .expect("the alarm ends");
     }
 
-    /// Ends the process at once.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();

@@ -18,12 +18,10 @@ use crate::backend::{ConfigSource, Etcd, TransportOptions};
 use crate::file::{CA_FILE, CERT_FILE, EtcdConfig, TlsFiles};
 use crate::tls;
 
-/// What was found.
 #[derive(Clone, Debug)]
 pub struct Findings {
     /// What was checked, and how that went.
     pub text: String,
-    /// Whether all checks succeeded.
     pub is_healthy: bool,
 }
 
@@ -115,7 +113,6 @@ fn no_answer(limit: Duration) -> String {
     format!("no answer within {limit:?}")
 }
 
-/// The text of a report.
 #[derive(Debug, Default)]
 struct Report {
     text: String,

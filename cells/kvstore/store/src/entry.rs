@@ -13,14 +13,11 @@ use skep_kvstore_client::{Cause, Key};
 ///
 /// A decoder also checks that the value belongs under its name, such as that the cluster in it is the one that is read.
 pub trait Decoder: Send + Sync + 'static {
-    /// What identifies an entry.
     type Key: Clone + fmt::Debug + Send + Sync + 'static;
-    /// What an entry is.
     type Value: Send + Sync + 'static;
     /// What the store keeps of an entry until it is gone: [`Arc<Self::Value>`](Arc), or the part of it that an observer of the
     /// deletion needs.
     type Kept: From<Arc<Self::Value>> + Send + Sync + 'static;
-    /// Why a value is invalid.
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// Decodes a value. `name` is the key without the prefix of the store.
@@ -74,9 +71,7 @@ impl<K, V, Kept> Observer<K, V, Kept> for () {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("value of `{key}` is invalid")]
 pub struct InvalidEntry {
-    /// The whole key.
     pub key: String,
-    /// What is wrong with it.
     #[source]
     pub cause: Cause,
 }

@@ -20,7 +20,6 @@ pub const STORE_BACKOFF: (Duration, Duration) = (Duration::from_millis(5), Durat
 /// How much room an empty queue keeps.
 pub const SMALL: usize = 1024;
 
-/// Why an item failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The store fails, so other items would fail as well: the worker pauses.
@@ -39,7 +38,6 @@ impl From<&skep_kvstore_client::Error> for Failure {
     }
 }
 
-/// Items to be handled.
 #[derive(Debug)]
 pub struct Queue<T> {
     state: Mutex<State<T>>,
@@ -71,7 +69,6 @@ impl<T: Clone + Ord + Hash> Default for Queue<T> {
 }
 
 impl<T: Clone + Ord + Hash> Queue<T> {
-    /// An empty queue.
     pub fn new() -> Self {
         Self {
             state: Mutex::new(State {
@@ -147,7 +144,6 @@ impl<T: Clone + Ord + Hash> Queue<T> {
         }
     }
 
-    /// What was taken is handled.
     pub fn done(&self) {
         let mut state = self.state.lock();
         for item in state.all_taken() {
@@ -204,7 +200,6 @@ impl<T: Clone + Ord + Hash> State<T> {
         }
     }
 
-    /// In a fixed order.
     fn all_taken(&self) -> Vec<T> {
         let mut taken: Vec<T> = self.taken.iter().cloned().collect();
         taken.sort_unstable();

@@ -8,9 +8,7 @@ use std::time::Duration;
 /// Whether a store reads keys or writes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// Reads: watch stores.
     Read,
-    /// Writes: sync stores.
     Write,
 }
 
@@ -48,7 +46,6 @@ pub trait StoreRecorder: fmt::Debug + Send + Sync {
     }
 }
 
-/// Measures nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoStoreRecorder;
 

@@ -30,7 +30,6 @@ pub struct SharedStoreOptions {
     pub delete_delay: Duration,
     /// How long the first list may take, for [`SharedStore::wait_listed`].
     pub list_timeout: Duration,
-    /// Measures the store.
     pub recorder: Arc<dyn StoreRecorder>,
 }
 

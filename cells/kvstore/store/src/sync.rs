@@ -24,10 +24,8 @@ use crate::recorder::{NoStoreRecorder, StoreRecorder};
 use adopt::Found;
 use packed::{Packed, Packer};
 
-/// How a key is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WriteMode {
-    /// In any case.
     #[default]
     Always,
     /// If its value or lease is another.
@@ -68,7 +66,6 @@ impl SyncStoreOptions {
         self
     }
 
-    /// Measures the store.
     #[must_use]
     pub fn recorder(mut self, recorder: Arc<dyn StoreRecorder>) -> Self {
         self.recorder = recorder;
@@ -283,12 +280,10 @@ impl SyncStore {
         }
     }
 
-    /// How many objects there are.
     pub fn len(&self) -> usize {
         self.inner.state.lock().count
     }
 
-    /// Whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -371,7 +366,6 @@ impl SyncStore {
         wants
     }
 
-    /// Writes all keys again.
     pub(crate) fn refresh(&self) {
         let keys: Vec<Key> = {
             let state = self.inner.state.lock();

@@ -53,12 +53,10 @@ impl Decoder for Words {
     }
 }
 
-/// Writes down what it observes.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    /// Records a line.
     pub fn push(&self, line: impl Into<String>) {
         self.0.lock().push(line.into());
     }
@@ -68,7 +66,6 @@ impl Log {
         std::mem::take(&mut self.0.lock())
     }
 
-    /// Waits for so many lines.
     #[track_caller]
     pub fn wait(&self, count: usize) -> impl Future<Output = Vec<String>> {
         let caller = std::panic::Location::caller();
@@ -134,7 +131,6 @@ pub async fn delete(client: &Client, key: &str) {
     client.delete(key).await.expect("it is deleted");
 }
 
-/// A key of a store.
 pub fn item(store: &Memory, key: &str) -> Option<KeyValue> {
     store.items().into_iter().find(|item| &*item.key == key)
 }

@@ -26,12 +26,10 @@ pub struct WatchStoreOptions {
     pub cluster: String,
     /// How long an entry stays after its key was deleted, unless the key is created again. Zero: not at all.
     pub delete_delay: Duration,
-    /// Measures the store.
     pub recorder: Arc<dyn StoreRecorder>,
 }
 
 impl WatchStoreOptions {
-    /// Deletes at once, measures nothing.
     pub fn new(cluster: impl Into<String>) -> Self {
         Self {
             cluster: cluster.into(),
@@ -130,7 +128,6 @@ impl WatchStoreStatus {
             .await;
     }
 
-    /// How many entries there are.
     pub fn entries(&self) -> usize {
         self.0.entries.load(Ordering::Relaxed)
     }
@@ -195,7 +192,6 @@ impl Drop for Running {
 }
 
 impl<D: Decoder, O: Observer<D::Key, D::Value, D::Kept>> WatchStore<D, O> {
-    /// An empty store.
     pub fn new(decoder: D, observer: O, options: WatchStoreOptions) -> Self {
         Self {
             decoder,
@@ -229,7 +225,6 @@ impl<D: Decoder, O: Observer<D::Key, D::Value, D::Kept>> WatchStore<D, O> {
         &mut self.decoder
     }
 
-    /// What observes the entries.
     pub fn observer(&self) -> &O {
         &self.observer
     }

@@ -10,7 +10,6 @@ use serde::Serialize;
 const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
 const CONTENT_TYPE_OPTIONS: HeaderName = HeaderName::from_static("x-content-type-options");
 
-/// Body: the form kube-proxy uses.
 #[derive(Serialize)]
 struct Body<'a> {
     service: ServiceRef<'a>,

@@ -62,7 +62,6 @@ pub(crate) enum StartError {
     /// The frontends have a source of this name already.
     #[error("health servers are not a source of frontends")]
     Source(#[from] statedb::Error),
-    /// The job was refused.
     #[error("health servers were not started")]
     Spawn(#[from] SpawnError),
 }

@@ -20,7 +20,6 @@ const PROXY_PORT: u16 = 10000;
 /// Ports of the service that go to the proxy.
 const PROXIED: [u16; 2] = [80, 443];
 
-/// Both commands.
 pub(crate) fn commands(writer: Writer) -> Members<CommandHandle> {
     let get = Get(Spec::new("http/get", "Fetch a page into a file").args("url file"));
     let redirect = Spec::new("svc/set-proxy-redirect", "Send traffic of a service to a proxy")

@@ -32,7 +32,6 @@ pub(crate) const INITIALIZER: &str = "health-servers";
 /// Appended to the name of a service for the one that leads to its health-check port.
 const SUFFIX: &str = ":healthserver";
 
-/// What the job needs.
 pub(crate) struct Control {
     pub(crate) db: Db,
     pub(crate) writer: Writer,
@@ -75,7 +74,6 @@ struct Progress {
     exposed: BTreeMap<ServiceName, (u16, BTreeSet<IpAddr>, Vec<IpAddr>)>,
     /// Services refused because another one has the port: said once.
     refused: BTreeSet<(ServiceName, u16)>,
-    /// Whether the initializer was reported.
     is_complete: bool,
 }
 
@@ -345,7 +343,6 @@ fn is_candidate(service: &Service) -> bool {
     service.health_check_node_port != 0 && service.ext_traffic_policy == TrafficPolicy::Local
 }
 
-/// A server on one port.
 struct Listener {
     port: u16,
     stop: CancellationToken,

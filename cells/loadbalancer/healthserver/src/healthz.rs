@@ -39,7 +39,6 @@ pub struct HealthzConfig {
 
 /// Whether this node should get traffic.
 pub trait NodeHealth: Send + Sync {
-    /// Whether the agent works.
     fn agent_is_healthy(&self) -> bool;
 
     /// Whether the node is about to be removed from the cluster.

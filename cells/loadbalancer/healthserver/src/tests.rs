@@ -187,7 +187,6 @@ impl Fixture {
     }
 }
 
-/// What is logged.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -214,7 +213,6 @@ impl Log {
         (log, tracing::subscriber::set_default(subscriber))
     }
 
-    /// Lines that have a text.
     fn lines(&self, text: &str) -> Vec<String> {
         let log = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let lines = log.lines().filter(|line| line.contains(text));

@@ -22,6 +22,8 @@
 //! # Ok::<(), skep_loadbalancer_maglev::MaglevError>(())
 //! ```
 
+#![warn(missing_docs)]
+
 #[cfg(any(test, feature = "testing"))]
 pub mod bench;
 mod cell;

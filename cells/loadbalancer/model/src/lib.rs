@@ -5,6 +5,8 @@
 //! Sources fill the tables through [`Writer`]; reconcilers carry them out and write statuses and ids back. Neither is
 //! linked here: this crate knows no Kubernetes client, no file format and no BPF map.
 
+#![warn(missing_docs)]
+
 #[cfg(feature = "api")]
 pub mod api;
 mod cell;

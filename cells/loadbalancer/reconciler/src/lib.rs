@@ -5,6 +5,8 @@
 //! [`Ops`] is the machine: frontends and map operations, no tables and no tasks. [`FrontendReconciler`] drives it from
 //! the table.
 
+#![warn(missing_docs)]
+
 mod capacity;
 mod cell;
 mod command;

@@ -34,7 +34,6 @@ use crate::{Policy, PolicyError, SkipRedirects, Target};
 /// How long a change rests before it is looked at.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What the job needs.
 pub(crate) struct Controller {
     pub(crate) db: Db,
     pub(crate) writer: Writer,
@@ -104,10 +103,8 @@ const NO_ENDPOINTS: &str =
 const NO_COOKIES: &str =
     "skipRedirectFromBackend has no effect on a kernel without network namespace cookies (before Linux 5.14)";
 
-/// What was made real.
 #[derive(Default)]
 pub(crate) struct State {
-    /// Pseudo-services, by policy.
     applied: BTreeMap<ServiceName, ServiceName>,
     /// Addresses not taken because another service has them, and what was said about it.
     conflicts: BTreeSet<(L3n4Addr, ServiceName)>,
@@ -116,7 +113,6 @@ pub(crate) struct State {
 }
 
 impl Controller {
-    /// Works until the job ends.
     pub(crate) async fn run(self: Arc<Self>, cx: JobCtx) {
         cx.health.ok("Waiting for policies, pods and services");
         tokio::select! {
@@ -326,7 +322,6 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Undoes policies that are gone.
     fn drop_gone(&mut self, present: &HashSet<&ServiceName>) {
         let gone = |(policy, _): &(&ServiceName, &ServiceName)| !present.contains(policy);
         let gone: Vec<ServiceName> = self
@@ -438,7 +433,6 @@ impl Round<'_> {
         redirected
     }
 
-    /// Undoes a policy.
     fn withdraw(&mut self, policy: &ServiceName) {
         let Some(pseudo) = self.state.applied.remove(policy) else {
             return;

@@ -22,7 +22,6 @@ pub struct NetnsCookies {
     sources: Arc<Sources>,
 }
 
-/// How many sources there are.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     registered: AtomicUsize,
@@ -32,14 +31,12 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Whether any source is registered.
     pub(crate) fn any(&self) -> bool {
         self.registered.load(Ordering::Acquire) > 0
     }
 }
 
 impl NetnsCookies {
-    /// Cookies in this table.
     #[must_use]
     pub fn new(db: Db, table: RwTable<SkipRedirects>) -> Self {
         Self {
@@ -82,10 +79,6 @@ pub struct CookieSource {
 
 impl CookieSource {
     /// Sets the cookie of a pod (`namespace/name`); `None` when the pod is gone.
-    ///
-    /// # Errors
-    ///
-    /// If the row cannot be written.
     pub fn set(&self, pod: &str, cookie: Option<u64>) -> Result<(), statedb::Error> {
         let NetnsCookies { db, table, .. } = &self.cookies;
         let mut txn = db.write(&[table]);

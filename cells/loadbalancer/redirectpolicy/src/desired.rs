@@ -14,7 +14,6 @@ use crate::Policy;
 /// A pseudo-service with its frontends and backends.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Redirect {
-    /// The pseudo-service.
     pub(crate) service: Service,
     /// Addresses of an address policy; none for a service policy.
     pub(crate) frontends: Vec<FrontendParams>,

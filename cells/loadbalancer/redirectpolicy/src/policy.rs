@@ -14,20 +14,16 @@ use skep_loadbalancer_model::{L3n4Addr, L4Proto, ServiceName};
 /// Which traffic a policy redirects, and how ports are matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FrontendType {
-    /// Every port of a service.
     ServiceAll,
-    /// One port of a service.
     ServiceSinglePort,
     /// Some ports of a service, matched to backend ports by name.
     ServiceNamedPorts,
-    /// One port of an address.
     AddressSinglePort,
     /// Some ports of an address, matched to backend ports by name.
     AddressNamedPorts,
 }
 
 impl FrontendType {
-    /// Text in the table.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ServiceAll => "all",
@@ -38,7 +34,6 @@ impl FrontendType {
         }
     }
 
-    /// Text in the REST API.
     pub const fn description(self) -> &'static str {
         match self {
             Self::ServiceAll => "clusterIP + all svc ports",
@@ -55,18 +50,14 @@ impl FrontendType {
     }
 }
 
-/// A port of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Port {
-    /// Number.
     pub number: u16,
-    /// Protocol.
     pub proto: L4Proto,
     /// Name in lower case; may be empty if nothing is matched by name.
     pub name: CompactString,
 }
 
-/// What a policy redirects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// Traffic to an address; at least one port.
@@ -80,17 +71,12 @@ pub enum Target {
 pub struct Policy {
     /// Namespace and name of the resource.
     pub name: ServiceName,
-    /// Unique id of the resource.
     pub uid: CompactString,
-    /// What is redirected.
     pub target: Target,
-    /// How ports are matched.
     pub frontend_type: FrontendType,
-    /// Ports that are redirected.
     pub frontend_ports: Box<[Port]>,
     /// Pods of the policy's namespace that take the traffic.
     pub selector: Selector,
-    /// Their ports; at least one.
     pub backend_ports: Box<[Port]>,
     /// Whether traffic of those pods themselves is left alone.
     pub skips_own_traffic: bool,
@@ -105,7 +91,6 @@ pub enum PolicyError {
     /// `redirectFrontend` needs exactly one matcher.
     #[error("redirectFrontend must have either an addressMatcher or a serviceMatcher")]
     Matchers,
-    /// The address can't be read.
     #[error("redirectFrontend.addressMatcher.ip: `{0}` is not an IP address")]
     Address(CompactString),
     /// The node's settings don't allow the address.
@@ -114,46 +99,26 @@ pub enum PolicyError {
     /// A list that needs an entry is empty.
     #[error("{0} is empty")]
     Empty(&'static str),
-    /// A service without name.
     #[error("redirectFrontend.serviceMatcher.serviceName is missing")]
     NoService,
-    /// The service lives somewhere else.
     #[error("redirectFrontend.serviceMatcher.namespace: `{0}` is not the namespace of the policy")]
     ForeignService(CompactString),
     /// A port number that is none.
     #[error("{list}: `{text}` is not a port number")]
-    PortNumber {
-        /// Path of the list.
-        list: &'static str,
-        /// The text.
-        text: CompactString,
-    },
+    PortNumber { list: &'static str, text: CompactString },
     /// A protocol that can't be redirected.
     #[error("{list}: unknown protocol `{text}`")]
-    Protocol {
-        /// Path of the list.
-        list: &'static str,
-        /// The text.
-        text: CompactString,
-    },
+    Protocol { list: &'static str, text: CompactString },
     /// A port without a name, or with one that is no IANA service name (RFC 6335 5.1), among several ports.
     #[error("{list}: port {port} needs a service name, got `{name}`")]
     PortName {
-        /// Path of the list.
         list: &'static str,
-        /// Number of the port.
         port: u16,
-        /// The name.
         name: CompactString,
     },
     /// The one frontend port and the first backend port speak different protocols.
     #[error("protocols of frontend ({frontend}) and backend ({backend}) differ")]
-    ProtocolMismatch {
-        /// Of the frontend.
-        frontend: L4Proto,
-        /// Of the backend.
-        backend: L4Proto,
-    },
+    ProtocolMismatch { frontend: L4Proto, backend: L4Proto },
     /// The pod selector can't be read.
     #[error("redirectBackend.localEndpointSelector")]
     Selector(#[source] SelectorError),

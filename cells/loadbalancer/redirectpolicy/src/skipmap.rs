@@ -13,9 +13,7 @@ use skep_datapath_maps::Maps;
 /// An entry of a skip map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SkipEntry {
-    /// Cookie of the network namespace.
     pub cookie: u64,
-    /// Address of the service.
     pub ip: IpAddr,
     /// Port of the service, host order.
     pub port: u16,
@@ -27,7 +25,6 @@ impl fmt::Display for SkipEntry {
     }
 }
 
-/// Both skip maps.
 #[derive(Debug, Clone)]
 pub struct SkipMaps {
     v4: Map<Skip4Key, u8>,
@@ -35,15 +32,10 @@ pub struct SkipMaps {
 }
 
 impl SkipMaps {
-    /// These two maps.
     pub fn new(v4: Map<Skip4Key, u8>, v6: Map<Skip6Key, u8>) -> Self {
         Self { v4, v6 }
     }
 
-    /// All entries, in any order.
-    ///
-    /// # Errors
-    /// If a map cannot be read.
     pub fn entries(&self) -> Result<Vec<SkipEntry>, MapError> {
         let v4 = self.v4.keys()?.into_iter().map(|key| SkipEntry {
             cookie: key.netns_cookie,
@@ -59,9 +51,6 @@ impl SkipMaps {
     }
 
     /// Adds an entry; one that is there stays.
-    ///
-    /// # Errors
-    /// If the map is full or cannot be written.
     pub fn insert(&self, entry: &SkipEntry) -> Result<(), MapError> {
         match entry.ip {
             IpAddr::V4(ip) => self.v4.update(&Skip4Key::new(entry.cookie, ip, entry.port), &0),
@@ -70,9 +59,6 @@ impl SkipMaps {
     }
 
     /// Removes an entry; one that is not there is fine.
-    ///
-    /// # Errors
-    /// If the map cannot be written.
     pub fn remove(&self, entry: &SkipEntry) -> Result<(), MapError> {
         match entry.ip {
             IpAddr::V4(ip) => self.v4.delete(&Skip4Key::new(entry.cookie, ip, entry.port)),

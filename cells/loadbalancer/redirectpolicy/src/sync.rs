@@ -16,27 +16,20 @@ use statedb::{Db, Obj, RwTable, Snapshot};
 
 use crate::{SkipEntry, SkipMaps, SkipRedirects};
 
-/// Wait after a failed round.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Why the maps don't follow.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SyncError {
-    /// The maps can't be read.
     #[error("cannot read the skip maps")]
     Read(#[source] MapError),
-    /// An entry can't be written.
     #[error("cannot write {entry}")]
     Write {
-        /// The entry.
         entry: SkipEntry,
-        /// Why.
         #[source]
         cause: MapError,
     },
 }
 
-/// What the job needs.
 pub(crate) struct Sync {
     pub(crate) db: Db,
     pub(crate) table: RwTable<SkipRedirects>,
@@ -46,7 +39,6 @@ pub(crate) struct Sync {
 }
 
 impl Sync {
-    /// Works until the job ends.
     pub(crate) async fn run(self: Arc<Self>, cx: JobCtx) {
         loop {
             let snapshot = self.db.read();

@@ -97,7 +97,6 @@ impl Row for Policy {
 }
 
 impl Target {
-    /// Text in the table.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Address(_) => "address",
@@ -116,7 +115,6 @@ pub struct SkipRedirects {
     pub pod: CompactString,
     /// Policies that redirect to the pod and leave its own traffic alone.
     pub policies: BTreeSet<ServiceName>,
-    /// Frontends that these policies redirect.
     pub frontends: BTreeSet<L3n4Addr>,
     /// Cookie of the pod's network namespace.
     pub cookie: Option<u64>,
@@ -138,7 +136,6 @@ impl SkipRedirects {
 
 /// Pods by `namespace/name`.
 pub const SKIP_BY_POD: Index<SkipRedirects, str> = Index::new("pod-name", |row, keys| keys.add(&row.pod));
-/// Pods by policy.
 pub const SKIP_BY_POLICY: Index<SkipRedirects, str> = Index::new("lrp-id", |row, keys| {
     row.policies.iter().for_each(|policy| keys.add(policy.as_str()));
 });

@@ -2,6 +2,8 @@
 
 //! Sources of services: the Kubernetes API server, host ports of pods, a state file.
 
+#![warn(missing_docs)]
+
 mod batch;
 mod cell;
 mod config;

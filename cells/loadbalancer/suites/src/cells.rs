@@ -43,7 +43,6 @@ pub fn load_balancer(choices: &Choices) -> Hive {
         .root::<Writer>()
 }
 
-/// Kubernetes, filled by scripts.
 fn kubernetes() -> Cell {
     Cell::group([
         skep_k8s_apiserver::fake_client_cell(),
@@ -84,7 +83,6 @@ pub fn assemble(setup: &Setup, hive: impl Fn(&Choices) -> Hive + Send + Sync + '
         .keep(mount)
 }
 
-/// Short pauses and small tables.
 pub fn quick(assembly: Assembly) -> Assembly {
     assembly
         .preset("lb-retry-backoff-min", "10ms")

@@ -19,7 +19,6 @@ pub(crate) fn are_real(choices: &Choices) -> bool {
     choices.value(&MAPS) == "bpf"
 }
 
-/// The cell of the maps.
 pub(crate) fn cell(choices: &Choices) -> Cell {
     match are_real(choices) {
         true => skep_datapath_maps::cell(),

@@ -10,6 +10,8 @@
 //!
 //! [`cell`] is all of it; [`cells`] has the parts. They require [`NodeName`](skep_base_settings::NodeName).
 
+#![warn(missing_docs)]
+
 mod address;
 mod cell;
 mod config;

@@ -29,11 +29,9 @@ pub(crate) struct ApiServers {
     pub(crate) guard: SourceGuard,
 }
 
-/// Addresses by slice.
 type Slices = BTreeMap<Str, Vec<IpAddr>>;
 
 impl ApiServers {
-    /// Registers the job.
     pub(crate) fn spawn(self, jobs: &Jobs) -> Result<(), SpawnError> {
         let work = Arc::new(self);
         jobs.spawn(Job::once("watch-kube-apiserver", move |cx: JobCtx| {

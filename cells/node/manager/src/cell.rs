@@ -24,7 +24,6 @@ use crate::node::Node;
 use crate::reflect::NodeClaims;
 use crate::{convert, host, local};
 
-/// Nodes of all clusters.
 #[must_use]
 pub fn cell() -> Cell {
     Cell::group([

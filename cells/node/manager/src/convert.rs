@@ -83,7 +83,6 @@ impl Converted {
     }
 }
 
-/// A node of Kubernetes.
 pub(crate) fn kubernetes_node(object: &KubernetesNode, cluster: &str) -> Converted {
     let mut converted = Converted::new(cluster, &object.metadata.name, Source::Kubernetes);
     for address in &object.status.addresses {
@@ -97,7 +96,6 @@ pub(crate) fn kubernetes_node(object: &KubernetesNode, cluster: &str) -> Convert
     converted
 }
 
-/// A CiliumNode.
 pub(crate) fn cilium_node(object: &CiliumNode, cluster: &str) -> Converted {
     let mut converted = Converted::new(cluster, &object.metadata.name, Source::CustomResource);
     let spec = &object.spec;
@@ -124,7 +122,6 @@ pub(crate) fn cilium_node(object: &CiliumNode, cluster: &str) -> Converted {
     converted
 }
 
-/// This node.
 pub(crate) fn local_node(local: &LocalNode) -> Node {
     let mut node = Node::new(NodeKey::new(&local.cluster, &local.name), Source::Local);
     node.addresses = local.addresses.clone();

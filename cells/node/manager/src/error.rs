@@ -4,13 +4,10 @@
 
 use hive::SpawnError;
 
-/// Why sources cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    /// A source is registered twice.
     #[error(transparent)]
     Table(#[from] statedb::Error),
-    /// The module has stopped.
     #[error(transparent)]
     Job(#[from] SpawnError),
 }

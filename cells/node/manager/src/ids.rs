@@ -23,24 +23,18 @@ pub(crate) use reconciler::owner;
 /// The id of a node, at one of its addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeId {
-    /// The address.
     pub address: IpAddr,
     /// The id, from 1 on; this node is 0 and has no row.
     pub id: u16,
-    /// The node.
     pub node: NodeKey,
     /// Index of the node's IPsec key, 0 for none.
     pub spi: u8,
-    /// Whether the map has it.
     pub status: Status,
 }
 
 impl NodeId {
-    /// Primary index: by address.
     pub const BY_ADDRESS: Index<Self, IpAddr> = Index::new("address", |row, keys| keys.add(&row.address));
-    /// By id.
     pub const BY_ID: Index<Self, u16> = Index::new("id", |row, keys| keys.add(&row.id));
-    /// By node.
     pub const BY_NODE: Index<Self, NodeKey> = Index::new("node", |row, keys| keys.add(&row.node));
     const STATUS: StatusField<Self> = StatusField {
         get: |row| row.status.clone(),

@@ -30,7 +30,6 @@ pub(crate) struct Watch<T> {
 }
 
 impl<T: Resource> Watch<T> {
-    /// Registers the job.
     pub(crate) fn spawn(self, jobs: &Jobs) -> Result<(), SpawnError> {
         let watch = Arc::new(self);
         let name = format!("watch-{}", T::kind().plural);
@@ -123,7 +122,6 @@ struct ObjectFaults {
 }
 
 enum Fault {
-    /// The last valid state stays.
     Undecoded(DecodeError),
     /// The rest of the node is in use.
     Part(InvalidPart),

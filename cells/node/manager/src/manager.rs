@@ -41,10 +41,6 @@ pub struct NodeManager {
 
 impl NodeManager {
     /// A manager with a table of its own.
-    ///
-    /// # Errors
-    ///
-    /// If the database has a table `nodes` already.
     pub fn with_table(db: &Db) -> Result<Self, statedb::Error> {
         Self::new(db.clone(), Arc::default())
     }
@@ -64,7 +60,6 @@ impl NodeManager {
         })
     }
 
-    /// The database of the table.
     pub fn db(&self) -> &Db {
         &self.db
     }
@@ -82,22 +77,16 @@ impl NodeManager {
         &self.metrics
     }
 
-    /// Begins a transaction.
     pub fn write(&self) -> WriteTxn {
         self.db.write(&[&self.table])
     }
 
     /// Registers a source whose first list is awaited: until the guard is done, ids of nodes and entries of the ipcache from
     /// before a restart stay.
-    ///
-    /// # Errors
-    ///
-    /// If a source of that name is awaited.
     pub fn register_source(&self, name: &str) -> Result<SourceGuard, statedb::Error> {
         self.sync.register(name)
     }
 
-    /// The sources that are awaited.
     pub fn sources(&self) -> &SourceSync<Node> {
         &self.sync
     }

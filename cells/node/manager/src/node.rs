@@ -19,9 +19,7 @@ pub const DEFAULT_CLUSTER: &str = "default";
 /// Cluster and name of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeKey {
-    /// Cluster.
     pub cluster: Str,
-    /// Name.
     pub name: Str,
 }
 
@@ -62,13 +60,10 @@ impl Key for NodeKey {
 /// A node, as a source has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Cluster and name.
     pub key: NodeKey,
-    /// The source.
     pub source: Source,
     /// Id of the cluster in the mesh, 0 for none.
     pub cluster_id: u32,
-    /// Addresses and their types.
     pub addresses: Vec<(NodeAddressType, IpAddr)>,
     /// Networks of its pods; the first one of each family is the primary one.
     pub pod_cidrs: Vec<IpNet>,
@@ -82,20 +77,16 @@ pub struct Node {
     pub wireguard_key: Str,
     /// Id of the boot of the kernel.
     pub boot_id: Str,
-    /// Labels.
     pub labels: Labels,
-    /// Annotations.
     pub annotations: Labels,
 }
 
 impl Node {
-    /// By node and source.
     pub const BY_ID: Index<Self, (NodeKey, u8)> = Index::new("id", |node, keys| {
         keys.add(&(node.key.clone(), node.source as u8))
     });
     /// By node: all sources that have it.
     pub const BY_NAME: Index<Self, NodeKey> = Index::new("name", |node, keys| keys.add(&node.key));
-    /// By address.
     pub const BY_ADDRESS: Index<Self, IpAddr> = Index::new("address", |node, keys| {
         node.addresses.iter().for_each(|(_, address)| keys.add(address));
     });
@@ -118,7 +109,6 @@ impl Node {
         }
     }
 
-    /// Whether it is this node.
     pub fn is_local(&self) -> bool {
         self.source == Source::Local
     }

@@ -18,7 +18,6 @@ use crate::local::local_key;
 use crate::manager::NodeManager;
 use crate::node::NodeKey;
 
-/// Claims prefixes for nodes.
 pub(crate) struct NodeClaims {
     pub(crate) manager: NodeManager,
     pub(crate) ipcache: Writer,
@@ -32,7 +31,6 @@ pub(crate) struct NodeClaims {
 }
 
 impl NodeClaims {
-    /// Registers the job.
     pub(crate) fn spawn(self, jobs: &Jobs) -> Result<(), SpawnError> {
         let work = Arc::new(self);
         jobs.spawn(Job::once("claim-nodes", move |cx: JobCtx| {

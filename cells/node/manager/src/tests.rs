@@ -23,7 +23,6 @@ use statedb::{Db, RwTable, Table};
 
 use crate::{Node, NodeKey, NodeManager};
 
-/// Name of this node.
 const THIS: &str = "n1";
 
 struct Bench {
@@ -192,7 +191,6 @@ impl Bench {
     }
 }
 
-/// A node with internal addresses.
 fn node(cluster: &str, name: &str, source: Source, addresses: &[&str]) -> Node {
     Node {
         addresses: addresses

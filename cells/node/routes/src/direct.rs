@@ -63,7 +63,6 @@ enum RouteFault {
         address: IpAddr,
         network: IpNet,
     },
-    /// The kernel refused the route.
     #[error("network {network} cannot be routed to node {node} at {address}")]
     Refused {
         node: NodeKey,
@@ -88,7 +87,6 @@ impl RouteFault {
     }
 }
 
-/// All faults of a node.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(|fault| hive::error_chain(fault)).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("; "))]
 struct NodeFaults(Vec<RouteFault>);
@@ -100,7 +98,6 @@ struct Target {
     address: IpAddr,
 }
 
-/// Networks to be routed.
 #[derive(Debug, Default)]
 struct Plan {
     targets: BTreeMap<IpNet, Target>,
@@ -152,7 +149,6 @@ impl Plan {
     }
 }
 
-/// What became of a plan.
 #[derive(Debug, Default)]
 struct Outcome {
     /// Networks that are routed to their node.

@@ -7,7 +7,6 @@ use hive::Cell;
 
 use crate::{RemoteClusters, config::Config, health, server};
 
-/// The API of the operator.
 #[must_use]
 pub fn cell() -> Cell {
     Cell::module("operator-api", "API of the operator")

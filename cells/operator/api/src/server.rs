@@ -55,7 +55,6 @@ impl Listening {
         listening
     }
 
-    /// The addresses, while it listens.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.0.lock().clone()
     }

@@ -37,13 +37,11 @@ struct ControllerParams {
     jobs: Jobs,
 }
 
-/// Why slices are not written.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
     /// A setting of labels cannot be used.
     #[error(transparent)]
     Labels(#[from] FilterError),
-    /// The job cannot be started.
     #[error(transparent)]
     Job(#[from] SpawnError),
 }

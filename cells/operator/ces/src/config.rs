@@ -24,12 +24,9 @@ pub struct Config {
     pub ces_controller_mode: ControllerMode,
 }
 
-/// What endpoints are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControllerMode {
-    /// CiliumEndpoints, which agents write.
     Default,
-    /// Pods, CiliumIdentities and CiliumNodes.
     Slim,
 }
 
@@ -78,9 +75,7 @@ impl Config {
 pub struct RateLimit {
     /// In clusters with as many nodes, or more.
     pub nodes: u32,
-    /// Writes per second.
     pub limit: f64,
-    /// Writes at once.
     pub burst: u32,
 }
 
@@ -102,15 +97,11 @@ pub enum RateLimitsError {
     /// It is no JSON list of such entries.
     #[error("not a JSON list of nodes, limit and burst")]
     Json(#[source] serde_json::Error),
-    /// There is no entry.
     #[error("the list is empty")]
     Empty,
     /// With this entry, nothing would be written.
     #[error("limit and burst for {nodes} nodes are not both more than 0")]
-    Zero {
-        /// Nodes of the entry.
-        nodes: u32,
-    },
+    Zero { nodes: u32 },
 }
 
 impl FromStr for RateLimits {

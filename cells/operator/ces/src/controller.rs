@@ -36,16 +36,13 @@ const PRIORITY: (&str, &str) = ("cilium.io/ces-namespace", "priority");
 /// The rate is looked at again after this time, however low it is.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
-/// What endpoints are made of.
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
-    /// CiliumEndpoints.
     Endpoints,
     /// Pods, whose identities have the name of the cluster and the labels that count.
     Pods(String, LabelFilter),
 }
 
-/// Registers the job.
 pub(crate) fn spawn(
     config: Cfg<Config>,
     source: Source,
@@ -79,7 +76,6 @@ enum Event {
     Identity(WatcherEvent<CiliumIdentity>),
 }
 
-/// A write that has ended.
 struct Written {
     name: Str,
     is_fast: bool,

@@ -39,7 +39,6 @@ pub(crate) fn text(text: &Str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_string())
 }
 
-/// A number that is written.
 pub(crate) fn integer(number: i64) -> Option<Integer> {
     Integer::try_from(number).ok()
 }

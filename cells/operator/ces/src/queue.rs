@@ -35,7 +35,6 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// An empty queue.
     pub(crate) fn new(recorder: WorkqueueRecorder) -> Self {
         Self {
             recorder,
@@ -43,7 +42,6 @@ impl Queue {
         }
     }
 
-    /// A slice has changed.
     pub(crate) fn add(&mut self, name: Str) {
         let now = Instant::now();
         let due = now + COALESCE;
@@ -78,7 +76,6 @@ impl Queue {
         self.failures.remove(name);
     }
 
-    /// How many slices failed last.
     pub(crate) fn failing(&self) -> usize {
         self.failures.len()
     }
@@ -105,9 +102,7 @@ impl Queue {
 /// What is to be written next.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Next {
-    /// Nothing waits.
     Nothing,
-    /// Something, at that time.
     At(Instant),
     /// This slice, which has waited since then.
     Due(Str, Instant),

@@ -9,7 +9,6 @@ use skep_k8s_crds::endpoint::{CiliumEndpointSlice, CoreCiliumEndpoint};
 use skep_k8s_types::ObjectKey;
 use skep_k8s_types::slim::{Metadata, Str};
 
-/// Characters of generated names.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxyz2456789";
 
 /// A slice as the server has it.
@@ -57,7 +56,6 @@ pub(crate) struct Changes {
     pub(crate) removed: usize,
 }
 
-/// All slices and their endpoints.
 #[derive(Debug)]
 pub(crate) struct Slices {
     limit: usize,
@@ -79,7 +77,6 @@ impl Slices {
         }
     }
 
-    /// Endpoints and slices.
     pub(crate) fn len(&self) -> (usize, usize) {
         (self.endpoints.len(), self.slices.len())
     }
@@ -89,7 +86,6 @@ impl Slices {
         std::mem::take(&mut self.changed)
     }
 
-    /// Namespace of a slice.
     pub(crate) fn namespace(&self, name: &str) -> Option<&Str> {
         self.slices.get(name).map(|slice| &slice.namespace)
     }
@@ -210,7 +206,6 @@ impl Slices {
         self.endpoints.insert(key, Placed { slice: name, entry });
     }
 
-    /// An endpoint is gone.
     pub(crate) fn delete(&mut self, key: &ObjectKey) {
         let Some(placed) = self.endpoints.remove(key) else {
             return;

@@ -74,7 +74,6 @@ impl Pods {
         std::mem::take(&mut self.changed)
     }
 
-    /// All pods.
     pub(crate) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.pods.keys()
     }

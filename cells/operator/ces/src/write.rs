@@ -29,13 +29,10 @@ pub(crate) enum WriteError {
 /// What the server has after a write.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// The slice, as written.
     Written(Arc<CiliumEndpointSlice>),
-    /// Nothing: it was deleted.
     Deleted,
     /// Something else: it has changed meanwhile.
     Changed(Option<Arc<CiliumEndpointSlice>>, WriteError),
-    /// Not known.
     Failed(WriteError),
 }
 

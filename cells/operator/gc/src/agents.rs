@@ -37,7 +37,6 @@ impl Config {
 
 hive::catalogue!(cell);
 
-/// Pods of agents.
 pub fn cell() -> Cell {
     Cell::module("cilium-pods", "Pods of agents")
         .config::<Config>()
@@ -52,7 +51,6 @@ pub struct AgentRow {
     pub name: Str,
     /// Its node; empty if it has none yet.
     pub node: Str,
-    /// Whether the agent is ready.
     pub is_ready: bool,
     /// Whether the pod has not ended.
     pub is_running: bool,
@@ -96,7 +94,6 @@ enum AgentsError {
     /// Another cell has a table of this name.
     #[error("table")]
     Table(#[from] statedb::Error),
-    /// The reflector cannot be registered.
     #[error(transparent)]
     Reflect(#[from] ReflectError),
 }

@@ -12,31 +12,23 @@ pub enum GcError {
     /// An object could not be deleted.
     #[error("cannot delete {kind} `{name}`")]
     Delete {
-        /// Kind of the object.
         kind: String,
         /// Namespace and name of the object.
         name: String,
-        /// Cause.
         #[source]
         cause: Box<ApiError>,
     },
-    /// Objects could not be listed.
     #[error("cannot list {kind}")]
     List {
-        /// Kind of the objects.
         kind: String,
-        /// Cause.
         #[source]
         cause: Box<ApiError>,
     },
     /// An object could not be marked.
     #[error("cannot update {kind} `{name}`")]
     Update {
-        /// Kind of the object.
         kind: String,
-        /// Name of the object.
         name: String,
-        /// Cause.
         #[source]
         cause: Box<ApiError>,
     },
@@ -81,11 +73,6 @@ impl Rejected {
         Ok(())
     }
 
-    /// The end of the pass.
-    ///
-    /// # Errors
-    ///
-    /// The first error that was kept, if any.
     pub(crate) fn finish(self) -> Result<(), GcError> {
         if self.more > 0 {
             tracing::warn!(more = self.more, "Further objects were rejected");

@@ -79,7 +79,6 @@ pub struct Pass {
 }
 
 impl IdentityMetrics {
-    /// Counts a pass.
     pub fn pass(&self, pass: &Pass) {
         let outcome = if pass.is_success { "success" } else { "fail" };
         self.runs.with([outcome, pass.kind]).inc();
@@ -94,7 +93,6 @@ impl IdentityMetrics {
 hive::catalogue!(cell);
 hive::catalogue!(objects_cell);
 
-/// Deletes CiliumIdentities that nothing uses.
 pub fn cell() -> Cell {
     Cell::module("k8s-identities-gc", "Deletes CiliumIdentities that nothing uses")
         .config::<Config>()
@@ -109,7 +107,6 @@ pub fn objects_cell() -> Cell {
         .library()
 }
 
-/// The CiliumIdentities of the cluster.
 #[derive(Clone, hive::Value)]
 pub struct ObjectIdentities {
     db: Db,
@@ -183,7 +180,6 @@ fn start(params: CollectorParams) -> Result<(), SpawnError> {
     jobs.spawn(pass.run_at_start())
 }
 
-/// What uses identities.
 enum Users {
     Endpoints(Table<EndpointRow>),
     Slices(Table<SliceRow>),
@@ -219,7 +215,6 @@ struct Collector {
     config: Config,
 }
 
-/// What a pass did.
 #[derive(Debug, Default)]
 struct Counts {
     alive: usize,

@@ -79,7 +79,6 @@ pub(crate) fn full_name(metadata: &Metadata) -> Str {
     Str::new(format!("{}/{}", metadata.namespace, metadata.name))
 }
 
-/// Whose endpoint it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// A pod of this name in the same namespace.
@@ -98,7 +97,6 @@ pub(crate) struct EndpointRow {
     pub(crate) identity: Option<i64>,
 }
 
-/// What a deletion names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reference {
     pub(crate) namespace: Str,
@@ -230,7 +228,6 @@ impl CiliumNodeRow {
     /// By the name of the node.
     pub const BY_NAME: Index<Self, str> = Index::new("name", |row, keys| keys.add(&row.metadata.name));
 
-    /// Name of the node.
     pub fn name(&self) -> &str {
         &self.metadata.name
     }

@@ -21,9 +21,7 @@ use crate::world::World;
 /// Who creates the identities of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ManagementMode {
-    /// The agents.
     Agent,
-    /// The operator.
     Operator,
     /// Both, on the way from one to the other.
     Both,
@@ -69,16 +67,13 @@ impl Config {
     }
 }
 
-/// Why no identities are created.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    /// The cluster has no ids.
     #[error("identities of the cluster")]
     Range(#[from] RangeError),
     /// A setting of labels cannot be used.
     #[error(transparent)]
     Labels(#[from] FilterError),
-    /// The job cannot be started.
     #[error(transparent)]
     Job(#[from] SpawnError),
 }

@@ -37,10 +37,8 @@ const SHOWN: Duration = Duration::from_secs(10);
 /// The ids of a cluster are running out when fewer than one in so many is left.
 const FEW: usize = 20;
 
-/// What is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Concern {
-    /// Requests are repeated.
     #[error("{count} identities cannot be created, such as that of `{set}`: {cause}")]
     Uncreated {
         count: usize,
@@ -54,13 +52,10 @@ enum Concern {
         set: Arc<str>,
         size: usize,
     },
-    /// It will be so soon.
     #[error("only {free} of {size} ids are left for new identities")]
     FewIds { free: usize, size: usize },
-    /// Watches are repeated.
     #[error("cannot watch {kind}: {cause}")]
     Watch { kind: &'static str, cause: String },
-    /// Their last valid state counts.
     #[error("{count} objects cannot be decoded, such as {error}")]
     Undecodable { count: usize, error: DecodeError },
 }
@@ -81,7 +76,6 @@ impl CreateError {
     }
 }
 
-/// The end of a request.
 enum Done {
     Created(u32, Result<(), CreateError>),
     Unmarked(u32, Result<(), CreateError>),
@@ -120,7 +114,6 @@ pub(crate) struct Controller {
     sources: [WatchState; 3],
     world: World,
     requests: FuturesUnordered<BoxFuture<'static, Done>>,
-    /// By id.
     creating: HashMap<u32, Creation>,
     /// Identities that exist by an answer, and that the watch has not shown yet. Those that a list did not show either are
     /// gone at the time here.
@@ -162,7 +155,6 @@ impl Controller {
         }
     }
 
-    /// Watches and creates without end.
     pub(crate) async fn run(&mut self) {
         loop {
             self.step().await;
@@ -503,7 +495,6 @@ impl Controller {
     }
 }
 
-/// Creates an identity.
 async fn create(client: Arc<dyn Client>, id: u32, identity: CiliumIdentity) -> Done {
     let kind = CiliumIdentity::kind();
     let create = async {

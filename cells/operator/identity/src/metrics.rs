@@ -29,7 +29,6 @@ impl IdentityMetrics {
         latency.observe(waited.as_secs_f64());
     }
 
-    /// A request ended.
     pub(crate) fn ended(&self, is_success: bool, took: Duration) {
         let outcome = if is_success { "success" } else { "fail" };
         self.events.with([IDENTITIES, outcome]).inc();

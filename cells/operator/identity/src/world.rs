@@ -65,7 +65,6 @@ fn borrowed(pairs: &Pairs) -> Vec<(&str, &str)> {
 }
 
 impl World {
-    /// Nothing is known yet.
     pub fn new(cluster: &str, filter: LabelFilter, range: IdentityRange) -> Self {
         Self {
             filter,
@@ -135,7 +134,6 @@ impl World {
         }
     }
 
-    /// An identity exists.
     pub fn set_identity(&mut self, id: u32, labels: &Labels) {
         let text = labels.to_string();
         if matches!(self.by_id.get(&id), Some(Some(known)) if **known == *text) {
@@ -157,7 +155,6 @@ impl World {
         self.by_id.insert(id, None);
     }
 
-    /// An identity is gone.
     pub fn remove_identity(&mut self, id: u32) {
         let Some(Some(set)) = self.by_id.remove(&id) else {
             return;
@@ -183,12 +180,10 @@ impl World {
         self.reserved.remove(&id);
     }
 
-    /// The pods that are known.
     pub fn pods(&self) -> impl Iterator<Item = &ObjectKey> {
         self.pods.keys()
     }
 
-    /// The namespaces that are known.
     pub fn namespaces(&self) -> impl Iterator<Item = &str> {
         self.namespaces.keys().map(|name| &**name)
     }

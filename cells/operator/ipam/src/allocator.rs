@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-/// Address family of a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4.
@@ -21,7 +20,6 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of a network.
     #[must_use]
     pub fn of(network: &IpNet) -> Self {
         match network {
@@ -71,24 +69,13 @@ fn bounds(network: &IpNet) -> (u128, u128) {
 pub enum NetworkError {
     /// The network is of the other family: list it there.
     #[error("network {network} is not of family {}", .family.as_str())]
-    Family {
-        /// The network.
-        network: IpNet,
-        /// The family of the allocator.
-        family: Family,
-    },
+    Family { network: IpNet, family: Family },
     /// No prefix fits: choose a mask size of at least the length of the network's prefix.
     #[error("mask size {mask_size} does not fit network {network}")]
-    MaskSize {
-        /// The network.
-        network: IpNet,
-        /// The mask size.
-        mask_size: u8,
-    },
+    MaskSize { network: IpNet, mask_size: u8 },
     /// Two networks have addresses in common: remove one of them.
     #[error("network {network} overlaps {other}")]
     Overlap {
-        /// The network.
         network: IpNet,
         /// The network before it in the list.
         other: IpNet,
@@ -100,18 +87,12 @@ pub enum NetworkError {
 pub enum OccupyError {
     /// It lies in no network of the allocator.
     #[error("{prefix} is in no network of the pool")]
-    Outside {
-        /// The prefix.
-        prefix: IpNet,
-    },
+    Outside { prefix: IpNet },
     /// It has addresses in common with a prefix in use.
     #[error("{prefix} overlaps {other}, which `{owner}` holds")]
     InUse {
-        /// The prefix.
         prefix: IpNet,
-        /// The prefix in use.
         other: IpNet,
-        /// Who holds that.
         owner: Arc<str>,
     },
 }
@@ -215,7 +196,6 @@ impl PrefixAllocator {
         Ok(())
     }
 
-    /// The family.
     #[must_use]
     pub fn family(&self) -> Family {
         self.family
@@ -226,7 +206,6 @@ impl PrefixAllocator {
         self.networks.iter().map(|network| &network.network)
     }
 
-    /// Length of the prefixes.
     #[must_use]
     pub fn mask_size(&self) -> u8 {
         self.mask_size
@@ -425,7 +404,6 @@ impl PrefixAllocator {
     }
 }
 
-/// The bits after the prefix.
 fn host_mask(bits: u8, prefix: u8) -> u128 {
     match bits.saturating_sub(prefix) {
         128 => u128::MAX,

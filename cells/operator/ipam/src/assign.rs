@@ -16,16 +16,10 @@ use crate::allocator::{Family, OccupyError, PrefixAllocator};
 pub enum AssignError {
     /// A pod CIDR in the spec is no network: correct the spec.
     #[error("invalid CIDR address: {text}")]
-    Malformed {
-        /// The text in the spec.
-        text: String,
-    },
+    Malformed { text: String },
     /// A pod CIDR in the spec is in no pool: add its network to the pools, or remove it from the spec.
     #[error("allocator not configured for the requested CIDR {prefix}")]
-    Outside {
-        /// The pod CIDR.
-        prefix: IpNet,
-    },
+    Outside { prefix: IpNet },
     /// Every prefix is in use: add a network to the pools.
     #[error("allocator full")]
     Full {
@@ -41,7 +35,6 @@ pub struct Assignment {
     pub pod_cidrs: Vec<String>,
     /// Pod CIDRs of the spec that another node holds. They are not in `pod_cidrs`.
     pub duplicates: Vec<OccupyError>,
-    /// What goes into the status.
     pub error: Option<AssignError>,
 }
 

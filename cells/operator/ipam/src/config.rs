@@ -48,31 +48,24 @@ pub struct Config {
     pub multi_pool_migration_workers: u32,
 }
 
-/// Why there are no pools.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
     /// A family in use has no network: set one, or turn the family off.
     #[error("--{flag} is empty, but --{family_flag} is on")]
     NoNetwork {
-        /// Flag of the networks.
         flag: &'static str,
-        /// Flag of the family.
         family_flag: &'static str,
     },
     /// Networks of a family that is off: turn it on, or remove them.
     #[error("--{flag} is set, but --{family_flag} is off")]
     FamilyOff {
-        /// Flag of the networks.
         flag: &'static str,
-        /// Flag of the family.
         family_flag: &'static str,
     },
     /// The networks cannot be cut into pod CIDRs.
     #[error("--{flag}")]
     Network {
-        /// Flag of the networks.
         flag: &'static str,
-        /// What is wrong.
         #[source]
         cause: NetworkError,
     },

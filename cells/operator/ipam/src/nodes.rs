@@ -31,7 +31,6 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(15);
 /// Time after which a request counts as failed.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Most nodes that health names.
 const NAMED: usize = 10;
 
 /// What the spec of a node is to contain.
@@ -39,7 +38,6 @@ pub(crate) struct Assigned<S> {
     pub(crate) spec: S,
     /// Networks of the spec that another node holds. They are not in `spec`.
     pub(crate) duplicates: Vec<OccupyError>,
-    /// What goes into the status.
     pub(crate) error: Option<String>,
 }
 
@@ -65,7 +63,6 @@ pub(crate) trait NodeAllocator: Send {
     fn usage(&self) -> Vec<PoolUsage>;
     /// Names of the nodes that hold networks.
     fn holders(&self) -> Vec<String>;
-    /// Restores what a node has.
     fn restore(&mut self, node: &CiliumNode);
     /// Assigns what a node asks for.
     fn assign(&mut self, node: &CiliumNode) -> Assigned<Self::Spec>;
@@ -77,7 +74,6 @@ pub(crate) trait NodeAllocator: Send {
     fn spec(node: &CiliumNode) -> Self::Spec;
     /// Changes a node to have a spec.
     fn set_spec(object: &mut Value, spec: &Self::Spec);
-    /// A spec for logs.
     fn text(spec: &Self::Spec) -> String;
 }
 
@@ -151,13 +147,11 @@ impl<A: NodeAllocator> NodePool<A> {
         }
     }
 
-    /// Records what happens.
     pub(crate) fn recorded_by(mut self, recorder: Arc<dyn IpamRecorder>) -> Self {
         self.recorder = recorder;
         self
     }
 
-    /// Watches and writes without end.
     pub(crate) async fn run(&mut self) {
         let source = Arc::new(Api::<CiliumNode>::all(self.client.clone()));
         let mut events = watcher(source, Backoff::default());

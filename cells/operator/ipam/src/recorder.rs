@@ -9,13 +9,9 @@ use crate::allocator::Family;
 /// How much of a pool is in use, in one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolUsage {
-    /// Name of the pool.
     pub pool: String,
-    /// The family.
     pub family: Family,
-    /// Networks that can be allocated.
     pub free: u128,
-    /// Networks that nodes hold.
     pub held: usize,
 }
 
@@ -27,11 +23,9 @@ pub trait IpamRecorder: Send + Sync {
     fn round(&self, nodes: usize, waited: Duration, took: Duration);
     /// How many nodes there are, and how many do not have their networks.
     fn nodes(&self, total: usize, in_deficit: usize);
-    /// The usage of all pools.
     fn pools(&self, usage: &[PoolUsage]);
 }
 
-/// Records nothing.
 pub(crate) struct Unrecorded;
 
 impl IpamRecorder for Unrecorded {

@@ -130,13 +130,11 @@ impl Decoder for Names {
     }
 }
 
-/// A change of the keys.
 enum Change {
     Upsert(Key),
     Delete(Key),
 }
 
-/// Reports changes of the keys.
 struct Changes(UnboundedSender<Change>);
 
 impl Observer<Key, ()> for Changes {

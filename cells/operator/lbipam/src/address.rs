@@ -7,7 +7,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// An address family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Family {
     /// IPv4.
@@ -17,7 +16,6 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of an address.
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Self::V4,
@@ -47,10 +45,8 @@ pub struct Range {
 /// Why a block of a pool is no range. Fix the block.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
-    /// Not a network.
     #[error("`{0}` is not a CIDR")]
     Cidr(String),
-    /// Not an address.
     #[error("`{0}` is not an IP address")]
     Address(String),
     /// The last address is before the first one.
@@ -112,12 +108,10 @@ impl Range {
         Ok(range)
     }
 
-    /// Number of addresses less one.
     fn distance(&self) -> u128 {
         number(self.last) - number(self.first)
     }
 
-    /// The family of its addresses.
     pub fn family(&self) -> Family {
         Family::of(self.first)
     }
@@ -164,7 +158,6 @@ impl Range {
         }
     }
 
-    /// First and last address.
     pub fn ends(&self) -> (IpAddr, IpAddr) {
         (self.first, self.last)
     }

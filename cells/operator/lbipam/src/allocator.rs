@@ -19,9 +19,7 @@ use crate::request::{Request, Wanted};
 /// A service and the addresses that it has now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// What it asks for.
     pub request: Request,
-    /// What it has.
     pub held: Vec<IpAddr>,
     /// The request is the one that got what it has. If two services cannot share an address any more, the one that
     /// changed loses it.
@@ -35,7 +33,6 @@ pub enum Reason {
     NoPool,
     /// The pool of the address does not select the service.
     PoolSelectorMismatch,
-    /// Another service has the address.
     AlreadyAllocated,
     /// A service that shares its addresses, but not with this one, has the address.
     AlreadyAllocatedIncompatibleService,
@@ -58,13 +55,10 @@ impl fmt::Display for Reason {
 /// A request that cannot be satisfied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why, for programs.
     pub reason: Reason,
-    /// Why, for people.
     pub message: String,
 }
 
-/// What a service gets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Allocation {
     /// Its addresses, in the order in which it wants them.
@@ -73,7 +67,6 @@ pub struct Allocation {
     pub refusal: Option<Refusal>,
 }
 
-/// What all services get.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Allocations {
     services: BTreeMap<ObjectKey, Allocation>,
@@ -81,17 +74,14 @@ pub struct Allocations {
 }
 
 impl Allocations {
-    /// What a service gets.
     pub fn get(&self, service: &ObjectKey) -> Option<&Allocation> {
         self.services.get(service)
     }
 
-    /// What each service gets.
     pub fn iter(&self) -> impl Iterator<Item = (&ObjectKey, &Allocation)> {
         self.services.iter()
     }
 
-    /// Addresses in use.
     pub fn used(&self) -> impl Iterator<Item = IpAddr> {
         self.used.keys().copied()
     }
@@ -239,7 +229,6 @@ impl<'a> Book<'a> {
         }
     }
 
-    /// Allocates what a service lacks.
     fn serve(&mut self, index: usize) -> Allocation {
         let request = &self.claims[index].request;
         let mut allocation = Allocation::default();

@@ -31,7 +31,6 @@ impl Default for Families {
 }
 
 impl Families {
-    /// Whether a family is enabled.
     pub fn has(self, family: Family) -> bool {
         match family {
             Family::V4 => self.ipv4,
@@ -39,7 +38,6 @@ impl Families {
         }
     }
 
-    /// The enabled families.
     pub(crate) fn all(self) -> impl Iterator<Item = Family> {
         [Family::V4, Family::V6]
             .into_iter()

@@ -48,7 +48,6 @@ pub(crate) struct ControllerParams {
     jobs: Jobs,
 }
 
-/// Registers the job.
 pub(crate) fn start(params: ControllerParams) -> Result<(), SpawnError> {
     if !params.config.enable_lb_ipam || !params.client.is_enabled() {
         return Ok(());
@@ -103,18 +102,15 @@ struct Controller {
     services_watch: WatchState,
     /// Rounds in a row that failed.
     failures: u32,
-    /// Why nothing can be allocated.
     unread: Option<Unread>,
     /// Events that the next pass handles: action, resource, when.
     events: Vec<(&'static str, &'static str, Instant)>,
 }
 
-/// What became of a write.
 enum Outcome {
     /// Written, or read again after a conflict: the new state.
     Pool(Arc<PoolObject>),
     Service(Arc<ServiceObject>),
-    /// The object is gone.
     Gone,
 }
 

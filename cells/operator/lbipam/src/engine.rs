@@ -80,11 +80,9 @@ pub(crate) enum Target {
     Service(ObjectKey),
 }
 
-/// A status to be written.
 #[derive(Debug, Clone)]
 pub(crate) struct StatusWrite {
     pub(crate) target: Target,
-    /// JSON patch.
     pub(crate) patch: Value,
 }
 

@@ -8,7 +8,6 @@ use skep_k8s_crds::shared::ConditionsStatus;
 use skep_k8s_types::slim::{CreatedMetadata, Metadata, Service, ServiceSpec, ServiceStatus};
 use skep_k8s_types::{Kind, Resource};
 
-/// A CiliumLoadBalancerIPPool.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct PoolObject {
@@ -17,7 +16,6 @@ pub(crate) struct PoolObject {
     pub(crate) status: Option<ConditionsStatus>,
 }
 
-/// A Service.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ServiceObject {

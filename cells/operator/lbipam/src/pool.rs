@@ -19,7 +19,6 @@ pub enum PoolError {
     /// A block is no range of addresses.
     #[error("spec.blocks[{index}]: {cause}")]
     Block {
-        /// Its position.
         index: usize,
         /// Why. In the text: conditions have no causes.
         cause: RangeError,
@@ -29,14 +28,11 @@ pub enum PoolError {
     Selector(SelectorError),
 }
 
-/// A pool of addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pool {
     /// When it was created: the older one of two pools in conflict is used.
     pub created: Option<Timestamp>,
-    /// Its addresses.
     pub ranges: Vec<Range>,
-    /// Services that may have them.
     pub selector: Selector,
     /// Nothing more is allocated; what is in use stays.
     pub is_disabled: bool,
@@ -122,9 +118,7 @@ fn slim_selector(selector: &shared::LabelSelector) -> LabelSelector {
 /// An overlap of a pool with an older one, or of two of its own ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// The range of the pool.
     pub range: Range,
-    /// The range that it overlaps.
     pub overlapped: Range,
     /// The pool that the overlapped range is of.
     pub owner: Str,
@@ -176,22 +170,18 @@ impl Pools {
         }
     }
 
-    /// Pools by name.
     pub fn iter(&self) -> impl Iterator<Item = (&Str, &Pool)> {
         self.pools.iter()
     }
 
-    /// The conflict of a pool.
     pub fn conflict(&self, name: &str) -> Option<&Conflict> {
         self.conflicts.get(name)
     }
 
-    /// Number of pools in conflict.
     pub fn conflicts(&self) -> usize {
         self.conflicts.len()
     }
 
-    /// Whether a pool allocates.
     pub fn is_open(&self, name: &str) -> bool {
         self.pools.get(name).is_some_and(|pool| !pool.is_disabled) && !self.conflicts.contains_key(name)
     }
@@ -250,14 +240,12 @@ impl Pools {
 /// How many addresses a pool has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// All.
     pub total: u128,
     /// Those in use or held back.
     pub used: u128,
 }
 
 impl Usage {
-    /// Those that are free.
     pub fn available(self) -> u128 {
         self.total.saturating_sub(self.used)
     }

@@ -49,16 +49,13 @@ pub fn is_responsible(spec: &ServiceSpec, default: DefaultIpam) -> bool {
 /// The addresses that a service wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
-    /// These, of whatever family.
     Addresses(Vec<IpAddr>),
-    /// One of each family.
     Families(Vec<Family>),
 }
 
 /// Services with this key may share an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sharing {
-    /// The key.
     pub key: Str,
     /// Other namespaces whose services may share; `*` for all.
     pub namespaces: BTreeSet<Str>,
@@ -67,21 +64,16 @@ pub struct Sharing {
 /// What a service asks for, and all that decides about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// The service.
     pub service: ObjectKey,
     /// When it was created: older services are served first.
     pub created: Option<Timestamp>,
     /// Its labels, with namespace and name.
     pub labels: Labels,
-    /// The addresses that it wants.
     pub wanted: Wanted,
-    /// Whether it shares addresses.
     pub sharing: Option<Sharing>,
-    /// Its ports.
     pub ports: BTreeSet<(Protocol, i32)>,
     /// Whether only local backends get traffic from outside.
     pub is_local: bool,
-    /// Selector of its pods.
     pub selector: Labels,
     /// It is being deleted: it keeps what it has and gets nothing more.
     pub is_ending: bool,

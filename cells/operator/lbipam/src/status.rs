@@ -118,7 +118,6 @@ pub(crate) fn cleared(status: &ServiceStatus, is_kept: impl Fn(Option<IpAddr>) -
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PoolReport<'a> {
     pub(crate) error: Option<String>,
-    /// The newest generation.
     pub(crate) generation: Option<i64>,
     /// None if no valid specification is known.
     pub(crate) known: Option<KnownPool<'a>>,
@@ -132,7 +131,6 @@ pub(crate) struct KnownPool<'a> {
     pub(crate) generation: Option<i64>,
 }
 
-/// The status of a pool.
 pub(crate) fn pool_status(
     current: Option<&ConditionsStatus>,
     report: &PoolReport<'_>,
@@ -215,7 +213,6 @@ fn set_condition(conditions: &mut Vec<shared::Condition>, mut condition: shared:
     }
 }
 
-/// Kubernetes writes times without fractions.
 fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

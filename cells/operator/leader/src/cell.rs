@@ -62,7 +62,6 @@ fn start(candidate: Candidate, jobs: Jobs) -> Result<(), SpawnError> {
     }))
 }
 
-/// How leading ends.
 enum End {
     Stopping,
     Lost(Lost),

@@ -20,17 +20,12 @@ use crate::lease::{LEASES, Record, now};
 /// Settings of an [`Election`].
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Namespace of the lease.
     pub namespace: String,
-    /// Name of the lease.
     pub name: String,
-    /// Who this process is; unique.
     pub identity: String,
-    /// How long a lease holds.
     pub lease_duration: Duration,
     /// How long a failing renewal is retried.
     pub renew_deadline: Duration,
-    /// Time between attempts.
     pub retry_period: Duration,
     /// How long a request may take.
     pub request_timeout: Duration,
@@ -41,7 +36,6 @@ impl Settings {
     pub(crate) const JITTER: f64 = 1.2;
 }
 
-/// Why an attempt failed. Retried.
 #[derive(Debug, thiserror::Error)]
 pub enum ElectionError {
     /// The API server rejected the request, or cannot be reached.
@@ -49,9 +43,7 @@ pub enum ElectionError {
     Request {
         /// Namespace and name of the lease.
         name: String,
-        /// What failed.
         verb: &'static str,
-        /// Cause.
         #[source]
         cause: ApiError,
     },
@@ -60,9 +52,7 @@ pub enum ElectionError {
     Timeout {
         /// Namespace and name of the lease.
         name: String,
-        /// What failed.
         verb: &'static str,
-        /// The time.
         after: Duration,
     },
 }
@@ -76,16 +66,10 @@ impl ElectionError {
 /// Why a leader leads no longer. It must stop writing at once.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
-    /// Another process has the lease.
     #[error("`{holder}` has the lease")]
-    Taken {
-        /// Who leads.
-        holder: String,
-    },
-    /// No renewal succeeded in time.
+    Taken { holder: String },
     #[error("the lease could not be renewed for {}s", after.as_secs_f64())]
     Expired {
-        /// Time since the last renewal.
         after: Duration,
         /// Error of the last attempt, if it was one.
         #[source]
@@ -93,12 +77,9 @@ pub enum Lost {
     },
 }
 
-/// The result of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Attempt {
-    /// This process leads.
     Leads,
-    /// Another one does.
     Follows {
         /// Its identity; empty if it is not known.
         holder: String,
@@ -110,7 +91,6 @@ pub enum Attempt {
 struct Observed {
     lease: Value,
     record: Record,
-    /// When the record changed.
     at: Instant,
 }
 
@@ -120,7 +100,6 @@ impl Observed {
     }
 }
 
-/// One process of an election.
 pub struct Election {
     client: Arc<dyn Client>,
     settings: Settings,

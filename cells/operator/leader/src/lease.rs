@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use skep_k8s_types::Kind;
 
-/// The kind of leases.
 pub(crate) static LEASES: Kind = Kind::new("coordination.k8s.io", "v1", "Lease", "leases", true);
 
 /// What a Lease says about the leader.
@@ -64,7 +63,6 @@ impl Record {
     }
 }
 
-/// The present, as a MicroTime.
 pub(crate) fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }

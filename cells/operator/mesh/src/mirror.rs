@@ -34,7 +34,6 @@ pub use self::config::Config;
 
 hive::catalogue!(cell);
 
-/// Mirrors backends of remote clusters.
 pub fn cell() -> Cell {
     Cell::module(
         "endpoint-sync",

@@ -19,7 +19,6 @@ pub(crate) enum NamespaceState {
     Global,
 }
 
-/// The state of a namespace.
 pub(crate) fn state(namespaces: &Store<Namespace>, name: &Str, default: bool) -> NamespaceState {
     let key = ObjectKey {
         name: name.clone(),

@@ -11,7 +11,6 @@ use skep_k8s_crds::shared::ConditionsStatus;
 use skep_k8s_types::slim::{CreatedMetadata, EndpointSlice, Metadata, Service, Str};
 use skep_k8s_types::{Kind, Resource};
 
-/// A ServiceExport.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ExportObject {
@@ -20,7 +19,6 @@ pub(crate) struct ExportObject {
     pub(crate) status: Option<ConditionsStatus>,
 }
 
-/// A ServiceImport.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ImportObject {
@@ -29,7 +27,6 @@ pub(crate) struct ImportObject {
     pub(crate) status: Option<ServiceImportStatus>,
 }
 
-/// A Service.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ServiceObject {
@@ -56,7 +53,6 @@ pub(crate) struct ServiceSpec {
     pub(crate) traffic_distribution: Option<Str>,
 }
 
-/// A port of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ServicePort {
@@ -86,7 +82,6 @@ impl ServiceSpec {
     }
 }
 
-/// An EndpointSlice, without its endpoints.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct SliceObject {

@@ -16,14 +16,12 @@ const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// Passes over a key in a row that changed something, before it counts as a failure: another writer reverts each of them.
 const MOST_PASSES: u32 = 12;
 
-/// Keys to reconcile.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
     /// How long a key waits, for further changes of it.
     delay: Duration,
     /// Keys that wait, each with the time when it is due.
     waiting: BTreeMap<K, Instant>,
-    /// The same by time.
     due: BTreeSet<(Instant, K)>,
     failed: BTreeMap<K, Failure>,
     passes: BTreeMap<K, u32>,
@@ -40,7 +38,6 @@ struct Failure {
 }
 
 impl<K: Ord + Clone + Display> Queue<K> {
-    /// An empty queue.
     pub(crate) fn new(delay: Duration, recorder: WorkqueueRecorder) -> Self {
         Self {
             delay,
@@ -108,7 +105,6 @@ impl<K: Ord + Clone + Display> Queue<K> {
         retries.chain(due).min()
     }
 
-    /// A key is as desired.
     pub(crate) fn settled(&mut self, key: &K) {
         self.taken.remove(key);
         self.failed.remove(key);

@@ -11,15 +11,12 @@ use skep_k8s_types::{DecodeError, ObjectKey, Resource};
 
 use crate::object::is_older;
 
-/// Objects of one kind.
 #[derive(Debug)]
 pub(crate) struct Store<T> {
     objects: BTreeMap<ObjectKey, Arc<T>>,
     /// Objects that exist and cannot be read; the last valid state of them, if there was one, is in `objects`.
     invalid: BTreeMap<ObjectKey, DecodeError>,
-    /// The first list is complete.
     is_complete: bool,
-    /// What the watch fails with.
     failing: Option<Arc<ApiError>>,
 }
 
@@ -52,7 +49,6 @@ impl<T: Resource> Store<T> {
         self.invalid.get(key)
     }
 
-    /// What is wrong, for health.
     pub(crate) fn faults(&self) -> impl Iterator<Item = String> {
         let failing = self.failing.iter().map(|error| {
             let error = hive::error_chain(&**error);
@@ -132,7 +128,6 @@ impl<T: Resource> Store<T> {
         changed(&key, old.as_ref(), Some(&object));
     }
 
-    /// Removes an object.
     pub(crate) fn delete(
         &mut self,
         key: &ObjectKey,

@@ -11,13 +11,10 @@ use skep_k8s_types::slim::Str;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {verb} {kind} `{object}`")]
 pub(crate) struct WriteError {
-    /// What was tried.
     pub(crate) verb: &'static str,
-    /// Kind of the object.
     pub(crate) kind: Str,
     /// Namespace and name of the object.
     pub(crate) object: ObjectKey,
-    /// Cause.
     #[source]
     pub(crate) cause: ApiError,
 }

@@ -26,7 +26,6 @@ const RETRY: Duration = Duration::from_secs(15);
 const CONFLICT: Duration = Duration::from_secs(1);
 /// Time after which a request counts as failed.
 const REQUEST: Duration = Duration::from_secs(10);
-/// Most Services that health names.
 const NAMED: usize = 10;
 
 /// Services without the addresses that they should have.
@@ -95,7 +94,6 @@ impl Controller {
         }
     }
 
-    /// Watches and writes without end.
     pub(crate) async fn run(&mut self) {
         loop {
             let event = self.next().await;

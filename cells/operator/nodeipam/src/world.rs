@@ -45,7 +45,6 @@ pub(crate) fn has_class(service: &Service) -> bool {
     service.spec.load_balancer_class.as_deref() == Some(CLASS)
 }
 
-/// Nodes, endpoints and Services.
 #[derive(Debug, Default)]
 pub struct World {
     nodes: BTreeMap<Str, Arc<Node>>,
@@ -74,7 +73,6 @@ impl World {
         is_changed
     }
 
-    /// Removes a node.
     pub fn remove_node(&mut self, name: &str) {
         self.nodes.remove(name);
     }
@@ -86,27 +84,22 @@ impl World {
         addresses.any(|known| known.address == address)
     }
 
-    /// Names of the nodes.
     pub fn nodes(&self) -> impl Iterator<Item = &Str> {
         self.nodes.keys()
     }
 
-    /// Creates or changes a Service.
     pub fn upsert_service(&mut self, service: Arc<Service>) {
         self.services.insert(ObjectKey::of(&*service), service);
     }
 
-    /// Removes a Service.
     pub fn remove_service(&mut self, service: &ObjectKey) {
         self.services.remove(service);
     }
 
-    /// The Services.
     pub fn services(&self) -> impl Iterator<Item = &ObjectKey> {
         self.services.keys()
     }
 
-    /// A Service.
     #[must_use]
     pub fn service(&self, service: &ObjectKey) -> Option<&Arc<Service>> {
         self.services.get(service)
@@ -150,7 +143,6 @@ impl World {
         Some(service)
     }
 
-    /// The slices.
     pub fn slices(&self) -> impl Iterator<Item = &ObjectKey> {
         self.slices.keys()
     }

@@ -10,7 +10,6 @@ use skep_k8s_types::ObjectKey;
 /// The longest name of an object (RFC 1123).
 const MAX_NAME: usize = 253;
 
-/// The kind of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PolicyKind {
     /// CiliumNetworkPolicy: what it names without a namespace is in its own.
@@ -21,18 +20,15 @@ pub enum PolicyKind {
 
 type Policy = (PolicyKind, ObjectKey);
 
-/// What a policy names.
 #[derive(Debug, Default)]
 struct Named {
     secrets: BTreeSet<ObjectKey>,
-    /// Secrets without a namespace.
     homeless: BTreeSet<String>,
 }
 
 /// Policies, and the Secrets that they name.
 #[derive(Debug)]
 pub struct World {
-    /// The namespace of the copies.
     namespace: String,
     policies: BTreeMap<Policy, Named>,
     /// The Secrets that a copy stands for, and how many policies name them.
@@ -49,7 +45,6 @@ impl World {
         }
     }
 
-    /// The namespace of the copies.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -121,7 +116,6 @@ impl World {
         changed
     }
 
-    /// The policies of a kind.
     pub fn policies(&self, kind: PolicyKind) -> impl Iterator<Item = &ObjectKey> {
         let policies = self.policies.keys();
         policies.filter_map(move |(of, key)| (*of == kind).then_some(key))

@@ -38,7 +38,6 @@ resource!(
     }
 );
 
-/// Why there is no copy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CopyError {
     #[error(transparent)]

@@ -19,7 +19,6 @@ use rustix::mount::{MountFlags, mount};
 
 use crate::usage::pin;
 
-/// The processor that sends.
 const SENDER: usize = 0;
 /// The processor that receives packets, and works.
 const WORKER: usize = 1;
@@ -28,7 +27,6 @@ const PAUSE: Duration = Duration::from_micros(50);
 /// A packet that does not arrive within this time is lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Waits of packets.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Delays {
     pub(super) longest: Duration,

@@ -71,7 +71,6 @@ pub(crate) struct Load {
 struct Writer {
     store: Arc<dyn Backend>,
     number: u32,
-    /// How many pods it has.
     pods: u32,
     /// How many moves it has made: all its pods in turn.
     moves: u32,

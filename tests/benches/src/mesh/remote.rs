@@ -44,12 +44,10 @@ pub(crate) fn pod(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(PODS + number)
 }
 
-/// The address of a node.
 pub(crate) fn node(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(NODES + number)
 }
 
-/// A key and its value.
 pub(crate) type Item = (String, Vec<u8>);
 
 /// All values of the cluster: the canaries last.

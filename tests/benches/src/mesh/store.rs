@@ -11,7 +11,6 @@ use crate::mesh::remote::Item;
 
 /// Puts of one transaction. etcd accepts 128.
 const TRANSACTION: usize = 100;
-/// Transactions under way.
 const PARALLEL: usize = 8;
 
 fn put((key, value): Item) -> Op {
@@ -63,7 +62,6 @@ async fn commit(store: &Arc<dyn Backend>, then: Vec<Op>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes items in one transaction.
 pub(crate) async fn write_together(store: &Arc<dyn Backend>, items: Vec<Item>) -> anyhow::Result<()> {
     commit(store, items.into_iter().map(put).collect()).await
 }

@@ -16,7 +16,6 @@ use super::{World, is_on, remote, store};
 use crate::report::{Row, quantiles};
 use crate::usage;
 
-/// Between looks at one entry.
 const POLL_ENTRY: Duration = Duration::from_micros(50);
 /// Connections of the load to etcd.
 const CONNECTIONS: usize = 4;
@@ -32,7 +31,6 @@ const PACES: [(Pace, Option<f64>, Option<f64>); 5] = [
 const UNLIMITED: Duration = Duration::from_secs(10);
 /// How long etcd is measured without readers, at each of the paces without a limit.
 const ALONE: Duration = Duration::from_secs(3);
-/// Between two measured changes.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A load and its threads. Measured writes have others: they would be acknowledged late.
@@ -42,7 +40,6 @@ pub(super) struct Loader {
 }
 
 impl World<'_> {
-    /// Changes addresses at all paces.
     pub(super) async fn all_updates(
         &mut self,
         case: &str,
@@ -165,7 +162,6 @@ impl Loader {
     }
 }
 
-/// Threads for a load.
 struct Threads(Option<Runtime>);
 
 impl Threads {

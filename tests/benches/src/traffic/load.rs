@@ -13,7 +13,6 @@ use rustix::time::ClockId;
 
 use crate::usage;
 
-/// Connections that requests go over.
 const KEPT: usize = 16;
 /// Bytes of a request, and of a response.
 const REQUEST: usize = 64;
@@ -23,7 +22,6 @@ const CHUNK: usize = 64 << 10;
 const BETWEEN: u32 = 16;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What clients do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Load {
     /// Send as much as they can over one connection.

@@ -19,19 +19,15 @@ use crate::datapath::{identify, ip, set};
 pub(super) const NODE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// Address of the node for backends.
 pub(super) const NODE_INSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
-/// The client outside.
 pub(super) const CLIENT: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 9);
-/// The client in a pod.
 pub(super) const CLIENT_POD: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 11);
 /// Addresses of pods of the node.
 pub(super) const POD_NETWORK: &str = "10.0.1.0/24";
-/// Servers on another node.
 const BACKENDS: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 /// Port of the first service's server. Each has its own: flows of two services with one backend would conflict where a
 /// client uses the same port for both.
 const FIRST_PORT: u16 = 40_000;
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
-/// Default range of node ports.
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 
 /// A frontend and its one backend.
@@ -65,7 +61,6 @@ impl Service {
     }
 }
 
-/// The namespaces.
 pub(super) struct Network {
     pub(super) node: Pod,
     pub(super) client: Pod,
@@ -176,7 +171,6 @@ impl Network {
         Ok([endpoint(1, &self.client_pod)?, endpoint(2, &self.server_pod)?])
     }
 
-    /// A server at a backend.
     pub(super) fn server(&self, at: SocketAddr) -> std::io::Result<TcpListener> {
         let netns = if at.ip() == IpAddr::V4(BACKENDS) {
             &self.backend

@@ -33,17 +33,13 @@ const CLUSTERS: [&str; 2] = ["c1", "c2"];
 const SERVICES: [&str; 3] = ["oak", "elm", "fir"];
 /// Times in a run at which faults end for a while, and everything is compared.
 const ROUNDS: usize = 2;
-/// Changes of a run.
 const STEPS: usize = 40;
-/// Longest pause between two changes.
 const PAUSE: Duration = Duration::from_millis(400);
 /// How long it may take until calls are answered by the right backends, and tables have what they should have.
 const SETTLE: Duration = Duration::from_secs(90);
 
-/// A service in one cluster.
 #[derive(Clone, Debug)]
 struct Service {
-    /// The address that is called.
     address: String,
     addresses: Vec<String>,
     is_global: bool,
@@ -56,7 +52,6 @@ fn endpoints() -> Kind {
     Kind::new("cilium.io", "v2", "CiliumEndpoint", "ciliumendpoints", true)
 }
 
-/// A CiliumEndpoint with this identity.
 fn endpoint(name: &str, addresses: &[String; 2], identity: u32) -> Value {
     let [ipv4, ipv6] = addresses;
     json!({

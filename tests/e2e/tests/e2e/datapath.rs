@@ -25,7 +25,6 @@ const NODES: [&str; 2] = ["c1-n1", "c1-n2"];
 const SMALL_MTU: &str = "1300";
 /// Bytes that are sent and come back; many times the MTU, and more than a socket buffers.
 const BULK: usize = 1_000_000;
-/// A datagram of several fragments.
 const LARGE_DATAGRAM: usize = 4_000;
 /// A datagram that fits into every link but the small one.
 const DATAGRAM: usize = 1_400;

@@ -13,11 +13,9 @@ use skep_lab::{
 use crate::reach::{all_answer, all_reach};
 
 const NODES: [&str; 2] = ["c1-n1", "c1-n2"];
-/// Both addresses of both nodes.
 const ADDRESSES: [&str; 4] = ["172.30.1.1", "172.30.1.2", "fd00:30:0:1::1", "fd00:30:0:1::2"];
 const SETTING: &str = "enable-endpoint-routes";
 
-/// An endpoint of a node.
 struct Pod {
     interface: String,
     addresses: [String; 2],
@@ -53,7 +51,6 @@ async fn pods(lab: &TestLab, node: &str, count: usize) -> Vec<Value> {
     list().await
 }
 
-/// The endpoint of a pod.
 fn pod(endpoints: &[Value], name: &str) -> Pod {
     let is_of = |endpoint: &&Value| endpoint["status"]["external-identifiers"]["k8s-pod-name"] == name;
     let Some(endpoint) = endpoints.iter().find(is_of) else {
@@ -111,7 +108,6 @@ async fn up(test: &str, routing_mode: RoutingMode) -> TestLab {
     lab
 }
 
-/// All reach each other.
 async fn is_connected(test: &str, routing_mode: RoutingMode) {
     let lab = up(test, routing_mode).await;
     let (here, there) = (pods(&lab, "c1-n1", 2).await, pods(&lab, "c1-n2", 1).await);

@@ -12,7 +12,6 @@ use skep_lab::{
 };
 
 const NODE_1: &str = "172.30.1.1";
-/// Both addresses of both nodes.
 const NODES: [&str; 4] = [NODE_1, "172.30.1.2", "fd00:30:0:1::1", "fd00:30:0:1::2"];
 
 /// A lab of two nodes with a pod of the service `shop` on each, or only on the second.

@@ -17,7 +17,6 @@ use skep_lab::{
 const NODE: &str = "c1-n1";
 const PORT: u16 = 8080;
 
-/// Only this pod answers.
 fn only(name: &str) -> impl Fn(&Outcome) -> bool {
     move |outcome| outcome.failed == 0 && outcome.servers.keys().eq([name])
 }

@@ -12,7 +12,6 @@ use std::{
 use rustix::thread::CapabilitySet;
 use skep_faults::{Agent, Api, Echo, World, on_node, patience, slice};
 
-/// What the documentation says.
 const LISTED: [(&str, CapabilitySet); 3] = [
     ("CAP_BPF", CapabilitySet::BPF),
     ("CAP_PERFMON", CapabilitySet::PERFMON),

@@ -29,7 +29,6 @@ const NODE: [&str; 2] = ["172.30.1.1", "fd00:30:0:1::1"];
 const IDLE: usize = 250;
 /// Bytes of one transfer of those that go on all the time.
 const TRANSFER: usize = 100_000;
-/// Pause between two transfers.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Most connections until one has the backend on the node that is called.
 const TRIES: u16 = 64;

@@ -38,7 +38,6 @@ impl Maps {
         })
     }
 
-    /// Masters of frontends, without wildcards.
     fn masters(&self) -> impl Iterator<Item = (&Service4Key, &ServiceValue)> {
         self.services
             .iter()

@@ -14,7 +14,6 @@ const WARM: u32 = 50;
 const FLAT: u32 = 150;
 /// Rounds at most: threads that come all the time are a leak, too.
 const MOST: u32 = 1_000;
-/// Services of a round.
 const SERVICES: u8 = 20;
 /// Most growth in these rounds, in KiB.
 const GROWTH: u64 = 512;

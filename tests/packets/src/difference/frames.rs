@@ -56,7 +56,6 @@ pub(super) fn icmp_fragment(frame: &[u8]) -> Option<Option<u8>> {
     })
 }
 
-/// "Echo request" or "echo reply".
 pub(super) fn is_echo(frame: &[u8], kind: u8) -> bool {
     match frame.get(12..14) {
         Some([0x08, 0x00]) => matches!(kind, 0 | 8),
@@ -91,9 +90,7 @@ pub(super) struct IcmpError {
     pub(super) destination: Vec<u8>,
     pub(super) quoted_source: Side,
     pub(super) quoted_destination: Side,
-    /// MAC addresses and hop limit.
     pub(super) hop: Vec<u8>,
-    /// Everything that no translation changes.
     pub(super) rest: Vec<u8>,
     /// Over what each checksum covers, with the checksum: the same before and after a translation.
     pub(super) sums: Vec<u32>,

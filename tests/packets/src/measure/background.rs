@@ -46,7 +46,6 @@ pub(super) fn fill(world: &World, load: Load) -> Result<(), Error> {
     Ok(())
 }
 
-/// Services with a backend each.
 fn services(world: &World, range: std::ops::Range<u32>) -> Result<(), Error> {
     let (mut keys4, mut keys6, mut values) = (Vec::new(), Vec::new(), Vec::new());
     let (mut ids, mut backends4, mut backends6) = (Vec::new(), Vec::new(), Vec::new());

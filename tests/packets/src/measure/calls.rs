@@ -12,15 +12,12 @@ use crate::Error;
 /// What packets of one way call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WayCalls {
-    /// Name of the way.
     pub name: &'static str,
     /// IPv6.
     pub is_ipv6: bool,
     /// The first packet of a flow between addresses that had one before.
     pub first: Calls,
-    /// Another one of its direction.
     pub established: Option<Calls>,
-    /// Back.
     pub reply: Option<Calls>,
 }
 

@@ -21,11 +21,9 @@ use crate::{
 /// A program, loaded with some options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SizedProgram {
-    /// Its name.
     pub name: &'static str,
     /// `with DSR` or `with tunnel`; empty: neither.
     pub options: &'static str,
-    /// How large it is.
     pub size: ProgramSize,
 }
 

@@ -73,7 +73,6 @@ fn answered(node: &PacketNode, program: &str, is_local: bool, seen: &Frame) -> R
     Ok(read_back(&left))
 }
 
-/// Sides of a packet.
 fn sides(frame: &Frame) -> (SocketAddr, SocketAddr) {
     (frame.source, frame.destination)
 }

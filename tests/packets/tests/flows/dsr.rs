@@ -21,12 +21,10 @@ pub(crate) const TC: &str = "cil_from_netdev";
 pub(crate) const XDP_PASS: u32 = 2;
 const UDP_NODE_PORT: u16 = 30_053;
 const AFFINITY_NODE_PORT: u16 = 30_085;
-/// Drop reasons.
 const INVALID: u8 = 134;
 pub(crate) const TOO_LARGE: u8 = 136;
 const EXTENSION_HEADER: u8 = 156;
 pub(crate) const TTL_EXCEEDED: u8 = 196;
-/// Of a conntrack entry.
 const NAT_ADDRESS: std::ops::Range<usize> = 0..16;
 pub(crate) const ENTRY_FLAGS: usize = 36;
 const NAT_PORT: std::ops::Range<usize> = 40..42;
@@ -621,7 +619,6 @@ fn options_are_left_alone_without_direct_return() {
     .unwrap();
 }
 
-/// Options that are nearly right.
 fn near_options() -> impl Strategy<Value = (Family, Vec<u8>)> {
     let mutate = |family: Family, right: Vec<u8>| {
         (Just(right), vec((0_usize..24, any::<u8>()), 1..4)).prop_map(move |(mut option, changes)| {

@@ -13,9 +13,7 @@ use crate::{dsr::*, frame::*, packet::*, to_container::closed};
 
 const CONTAINER: &str = "cil_from_container";
 const TO_NETDEV: &str = "cil_to_netdev";
-/// Data of the first fragment.
 const FIRST: usize = 1448;
-/// Drop reasons.
 const POLICY: u8 = 133;
 const INVALID: u8 = 134;
 const HEADER: u8 = 135;

@@ -19,14 +19,12 @@ use zerocopy::IntoBytes as _;
 
 use crate::{dsr::*, frame::*, packet::*};
 
-/// Types of events.
 const DROP: u8 = 1;
 const DEBUG: u8 = 2;
 const CAPTURE: u8 = 3;
 const TRACE: u8 = 4;
 const VERDICT: u8 = 5;
 
-/// Facts whose pods have policies.
 fn with_policies() -> [PathBuf; 2] {
     let [facts, _] = facts();
     let policies = facts.with_file_name("facts-pol.json");
@@ -375,7 +373,6 @@ fn leaving(node: &PacketNode, packet: &[u8], mark: u32) -> Result<(PacketFlags, 
 
 #[test]
 fn events_of_the_tunnel_have_more_bytes_of_the_packet() {
-    /// A packet of the tunnel.
     const OVERLAY: u32 = 0x400;
     let done = with_options(&facts(), all(tunnel), |node| {
         for family in [V4, V6] {
@@ -499,7 +496,6 @@ fn verified() -> Vec<(u32, String)> {
 
 #[test]
 fn verifiers_accept_programs_with_all_events() {
-    /// Of the kernel.
     const LIMIT: u32 = 1_000_000;
     let direct = |options: &mut NodeOptions| options.packets.dsr = Some(DSR);
     for mode in [direct, tunnel] {

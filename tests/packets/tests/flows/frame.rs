@@ -15,13 +15,11 @@ pub(crate) const FIN: u8 = 1;
 pub(crate) const SYN: u8 = 2;
 pub(crate) const ACK: u8 = 16;
 
-/// A packet of a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) proto: u8,
     pub(crate) source: SocketAddr,
     pub(crate) destination: SocketAddr,
-    /// Of TCP.
     pub(crate) flags: u8,
     pub(crate) hop_limit: u8,
     /// IPv4 options, or an IPv6 destination options header, whose first byte is the transport protocol.

@@ -19,7 +19,6 @@ const PORTS: std::ops::Range<u16> = 8080..8084;
 const ID: u16 = 910;
 const LIFETIME: std::ops::Range<usize> = 32..36;
 const NO_SERVICE: u8 = 158;
-/// States of backends.
 const ACTIVE: u8 = 0;
 const TERMINATING: u8 = 1;
 const QUARANTINED: u8 = 2;
@@ -47,7 +46,6 @@ fn serve(node: &PacketNode, family: Family, proto: u8, affinity: u32) -> (Socket
     (service, maps)
 }
 
-/// New flows get another backend.
 fn upsert_others(maps: &LbMaps, family: Family, proto: u8, port: u16, affinity: u32) {
     upsert(
         maps,

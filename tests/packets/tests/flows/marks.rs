@@ -34,7 +34,6 @@ const TRACE: u8 = 4;
 const TO_ENDPOINT: u8 = 0;
 const FROM_PROXY: u8 = 6;
 const FROM_HOST: u8 = 7;
-/// Reasons of drops and counters.
 const POLICY: u8 = 133;
 const UNROUTABLE: u8 = 151;
 const PLAINTEXT: u8 = 3;

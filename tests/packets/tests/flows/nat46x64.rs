@@ -22,7 +22,6 @@ pub(crate) const SERVICE4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 46);
 pub(crate) const SERVICE6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x46, 0, 0, 0, 0, 1);
 const PORT: u16 = 80;
 const BACKEND_PORT: u16 = 8080;
-/// Drop reasons.
 pub(crate) const NAT46: u8 = 187;
 pub(crate) const NAT64: u8 = 188;
 const CONTAINER: &str = "cil_from_container";
@@ -257,7 +256,6 @@ fn run(node: &PacketNode, packet: &Raw) -> Result<Called, Error> {
     node.run(TC, &packet.frame(), &at(ETH0_IFINDEX))
 }
 
-/// A host beyond the gateway.
 const WORLD: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 5);
 
 #[test]

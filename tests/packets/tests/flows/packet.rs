@@ -59,7 +59,6 @@ pub(crate) struct Packet {
     pub(crate) destination: Side,
     pub(crate) tcp_flags: u8,
     pub(crate) ttl: u8,
-    /// Words of "no operation".
     pub(crate) options: u8,
     pub(crate) payload: Vec<u8>,
 }
@@ -122,7 +121,6 @@ impl Packet {
     }
 }
 
-/// Address and port.
 pub(crate) type Side = (Ipv4Addr, u16);
 
 /// Addresses and ports of a frame whose checksums are right.

@@ -44,7 +44,6 @@ struct Connection<'a> {
     node: &'a PacketNode,
     program: &'static str,
     client: Side,
-    /// As the backend sees it.
     source: Side,
     backend: Side,
 }
@@ -63,7 +62,6 @@ impl<'a> Connection<'a> {
         Ok(connection)
     }
 
-    /// What a packet becomes.
     fn pass(&self, packet: &Packet) -> Result<(Side, Side), Error> {
         let ran = self
             .node

@@ -14,7 +14,6 @@ use crate::{dsr::*, frame::*, packet::*};
 
 const GRE: u8 = 47;
 const ESP: u8 = 50;
-/// Drop reasons.
 const UNKNOWN_PROTOCOL: u8 = 137;
 const FRAGMENT_NOT_FOUND: u8 = 175;
 const CONTAINER: &str = "cil_from_container";

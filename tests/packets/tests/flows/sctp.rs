@@ -12,7 +12,6 @@ use skep_bpf_programs::NodeOptions;
 
 use crate::{dsr::*, frame::*, packet::*};
 
-/// Drop reasons.
 const UNKNOWN_PROTOCOL: u8 = 137;
 const L4_CHECKSUM: u8 = 154;
 const NO_MAPPING: u8 = 167;

@@ -21,7 +21,6 @@ use crate::{dsr::*, frame::*, packet::*};
 const PORT: u16 = 80;
 const BACKEND_PORT: u16 = 8080;
 const ID: u16 = 7400;
-/// Drop reason.
 const NO_SERVICE: u8 = 158;
 const CONTAINER: &str = "cil_from_container";
 const TO_NETWORK: &str = "cil_to_netdev";

@@ -23,14 +23,12 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 use crate::{dsr::*, frame::*, itself::serve_by, packet::*};
 
 const PROGRAM: &str = "cil_to_container";
-/// The second pod.
 const ENDPOINT: u16 = 1426;
 const REMOTE_POD_IDENTITY: u32 = 40_001;
 /// `TC_ACT_OK`
 const PASS: u32 = 0;
 const HOST: u32 = 0x0c00;
 const IDENTITY: u32 = 0x0f00;
-/// Drop reasons.
 const POLICY: u8 = 133;
 const HEADER: u8 = 135;
 const CT_PROTOCOL: u8 = 137;

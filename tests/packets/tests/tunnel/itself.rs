@@ -13,7 +13,6 @@ use crate::{
     ways::no_drops,
 };
 
-/// The options' defaults.
 const LOOPBACK: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(169, 254, 42, 1)),
     IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)),

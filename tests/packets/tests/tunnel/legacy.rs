@@ -11,7 +11,6 @@ use crate::{
     ways::no_drops,
 };
 
-/// Reason of drops.
 const POLICY: u8 = 133;
 
 /// Runs `work` with nodes whose programs leave packets to the kernel, without and with endpoint routes.

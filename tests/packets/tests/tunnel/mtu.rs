@@ -12,7 +12,6 @@ use crate::{
 };
 
 const NARROW: u32 = 1300;
-/// A datagram that fits elsewhere.
 const LARGE: usize = 1350;
 
 fn with_cluster(work: impl FnOnce(&[Member; 2]) + Send) {

@@ -19,7 +19,6 @@ use rtnetlink::{
     },
 };
 
-/// Changes the network by netlink.
 #[track_caller]
 fn netlink<T>(work: impl AsyncFnOnce(&Handle) -> Result<T, rtnetlink::Error>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -41,7 +40,6 @@ pub(crate) fn set(setting: &str, value: &str) {
     fs::write(format!("/proc/sys/net/{setting}"), value).unwrap_or_else(|error| panic!("{setting}: {error}"));
 }
 
-/// Makes a pair of interfaces.
 pub(crate) fn pair(one: &str, other: &str) {
     netlink(async |handle| {
         handle
@@ -97,7 +95,6 @@ pub(crate) fn link(interface: &str) -> (u32, [u8; 6]) {
     (found.header.index, mac.unwrap_or_default())
 }
 
-/// Adds an address.
 pub(crate) fn add_address(interface: u32, address: IpAddr, bits: u8) {
     netlink(async |handle| {
         let mut add = handle.address().add(interface, address, bits);

@@ -26,14 +26,11 @@ use skep_bpf_sys::{
 
 use crate::network;
 
-/// Protocol numbers.
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 pub(crate) const PORT: u16 = 8472;
-/// Before embedded addresses.
 pub(crate) const PREFIX: Ipv6Addr = Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0);
 pub(crate) const NODE_PORTS: (u16, u16) = (30_000, 32_767);
-/// First port of translated sources.
 pub(crate) const NAT_MIN: u16 = 32_768;
 /// What is left of 1500 bytes inside the tunnel.
 const MTU: u32 = 1450;
@@ -51,7 +48,6 @@ pub(crate) struct Setup<'a> {
     pub(crate) change: &'a (dyn Fn(&mut NodeOptions) + Sync),
 }
 
-/// A node, one of two.
 pub(crate) struct Member {
     pub(crate) n: u8,
     pub(crate) netns: Pod,
@@ -72,7 +68,6 @@ pub(crate) fn router(n: u8, is_ipv6: bool) -> IpAddr {
     address(is_ipv6, format!("10.{n}.0.1"), format!("fd00:{n}::1"))
 }
 
-/// Address of the node's pod.
 pub(crate) fn pod_address(n: u8, is_ipv6: bool) -> IpAddr {
     address(is_ipv6, format!("10.{n}.0.10"), format!("fd00:{n}::10"))
 }
@@ -308,7 +303,6 @@ fn attach(programs: &[Packets], program: &str, interface: u32, at: TcAttachPoint
     attach_program(descriptor, interface, at);
 }
 
-/// Attaches a tc program.
 pub(crate) fn attach_program(descriptor: BorrowedFd<'_>, interface: u32, at: TcAttachPoint) {
     let mut hook = TcHookBuilder::new(descriptor)
         .ifindex(interface as i32)
@@ -473,7 +467,6 @@ impl Member {
         }
     }
 
-    /// Takes back what was allowed.
     pub(crate) fn forbid(&self, identity: u32) {
         allow(&self.policy, identity, false);
     }

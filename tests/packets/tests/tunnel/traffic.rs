@@ -159,14 +159,12 @@ pub(crate) struct Errors(UdpSocket);
 #[derive(Debug)]
 pub(crate) struct Error {
     pub(crate) from: IpAddr,
-    /// Type of the message.
     pub(crate) kind: u8,
     pub(crate) source: SocketAddr,
     pub(crate) destination: SocketAddr,
 }
 
 impl Errors {
-    /// Listens from now on.
     pub(crate) fn new(pod: &Pod) -> Self {
         let icmp = Some(ipproto::ICMPV6);
         let socket = pod
@@ -203,12 +201,10 @@ impl Errors {
 /// All frames at the interfaces of a namespace.
 pub(crate) struct Tap(OwnedFd);
 
-/// A packet between nodes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Outer {
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
-    /// Id of the tunnel.
     pub(crate) vni: u32,
 }
 

@@ -19,9 +19,7 @@ use crate::{
 };
 
 const VLAN: u16 = 10;
-/// Reason of a drop.
 const VLAN_DISALLOWED: u8 = 182;
-/// Without a listener.
 const PORT: u16 = 4321;
 
 /// Runs `work` on the node that a client sends tagged frames to.

@@ -13,7 +13,6 @@ use crate::{
 
 const IDENTITY_REMOTE_NODE: u32 = 6;
 const IDENTITY_WORLD: u32 = 2;
-/// Reasons of drops.
 const POLICY: u8 = 133;
 const ENCAPSULATION: u8 = 170;
 

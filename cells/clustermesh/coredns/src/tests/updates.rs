@@ -132,7 +132,6 @@ impl Cluster {
         })
     }
 
-    /// Configures CoreDNS with default settings.
     async fn configure(&self) -> Result<Outcome, String> {
         configure(self.client()).await
     }

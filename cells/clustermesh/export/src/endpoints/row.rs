@@ -37,16 +37,13 @@ pub(crate) struct EndpointRow {
 /// Why a part of an endpoint cannot be published. Fix the object. Without an identity its last valid state stays until then.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidEndpoint {
-    /// An address is none.
     #[error("`{0}` is not an IP address")]
     Address(Str),
-    /// The identity does not fit.
     #[error("invalid identity {0}")]
     Identity(i64),
     /// The index of the encryption key does not fit.
     #[error("encryption key {0}: it must be from 0 to 255")]
     Key(i64),
-    /// A port does not exist.
     #[error("invalid port {0}: it must be from 0 to 65535")]
     Port(i64),
 }
@@ -202,7 +199,6 @@ impl Base<'_> {
         }
     }
 
-    /// A row that claims nothing.
     fn nothing(&self) -> EndpointRow {
         EndpointRow {
             name: self.name.clone(),

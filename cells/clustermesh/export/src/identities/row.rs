@@ -12,19 +12,16 @@ const NAMESPACE: &str = "k8s:io.kubernetes.pod.namespace";
 /// Source of a label that has none.
 const UNSPECIFIED: &str = "unspec";
 
-/// An identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IdentityRow {
     pub(crate) name: Str,
     pub(crate) namespace: Str,
-    /// Labels as they are published.
     pub(crate) labels: Str,
 }
 
 /// Why an identity cannot be published. Fix the object; until then its last valid state stays.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidIdentity {
-    /// The name is no number.
     #[error("the name is not an identity")]
     Name,
     /// It does not say to which namespace it belongs.

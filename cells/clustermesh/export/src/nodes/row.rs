@@ -18,7 +18,6 @@ const SOURCE: &str = "custom-resource";
 /// Annotations with the public key of WireGuard: today's, and an older one.
 const WIREGUARD_KEYS: [&str; 2] = ["network.cilium.io/wg-pub-key", "io.cilium.network.wg-pub-key"];
 
-/// A node.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeRow {
     pub(crate) name: Str,
@@ -30,15 +29,8 @@ pub(crate) struct NodeRow {
 /// Why a part of a node is not published. Fix the object.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InvalidNode {
-    /// A field holds no address.
     #[error("{field}: `{value}` is not an IP address")]
-    Address {
-        /// The field.
-        field: &'static str,
-        /// What it holds.
-        value: Str,
-    },
-    /// A pod CIDR is none.
+    Address { field: &'static str, value: Str },
     #[error("pod CIDR `{0}` is not a network")]
     Cidr(Str),
     /// The index of the encryption key does not fit.

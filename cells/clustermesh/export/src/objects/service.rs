@@ -7,7 +7,6 @@ use skep_k8s_types::slim::{Labels, Metadata, SessionAffinityConfig, Str};
 
 use skep_k8s_types::resource;
 
-/// A service.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Service {
@@ -15,7 +14,6 @@ pub(crate) struct Service {
     pub(crate) spec: ServiceSpec,
 }
 
-/// What it should be.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ServiceSpec {
@@ -34,7 +32,6 @@ pub(crate) struct ServiceSpec {
     pub(crate) traffic_distribution: Option<Str>,
 }
 
-/// A port.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ServicePort {

@@ -19,7 +19,6 @@ pub(crate) struct EndpointSlice {
     pub(crate) ports: Option<Vec<SlicePort>>,
 }
 
-/// An endpoint.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct EndpointWithHost {
@@ -31,7 +30,6 @@ pub(crate) struct EndpointWithHost {
     pub(crate) hints: Option<Hints>,
 }
 
-/// Who should use an endpoint.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Hints {
@@ -39,14 +37,12 @@ pub(crate) struct Hints {
     pub(crate) for_nodes: Option<Vec<Named>>,
 }
 
-/// A zone or a node.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Named {
     pub(crate) name: Str,
 }
 
-/// A port of all endpoints.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct SlicePort {

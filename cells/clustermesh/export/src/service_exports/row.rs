@@ -10,7 +10,6 @@ use statedb::{Index, Row};
 
 use crate::objects::ServiceExport;
 
-/// An export.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServiceExportRow {
     /// `<namespace>/<name>`, as the service.

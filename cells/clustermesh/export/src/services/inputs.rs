@@ -34,7 +34,6 @@ impl ServiceInputs {
         }
     }
 
-    /// Watches all three tables.
     pub(crate) fn watch(&self, snapshot: &Snapshot, watches: &mut WatchSet) {
         self.namespaces.watch(snapshot, watches);
         self.services.watch(snapshot, watches);

@@ -19,7 +19,6 @@ const GLOBAL: [&str; 2] = ["service.cilium.io/global", "io.cilium/global-service
 const SHARED: [&str; 2] = ["service.cilium.io/shared", "io.cilium/shared-service"];
 const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// A service, without its backends.
 #[derive(Debug, Clone)]
 pub(crate) struct ServiceRow {
     /// `<namespace>/<name>`.
@@ -31,7 +30,6 @@ pub(crate) struct ServiceRow {
     selector: Labels,
     /// Cluster IPs, unless it is headless.
     addresses: Box<[IpAddr]>,
-    /// The ports of each.
     ports: Ports,
     /// What a ServiceExport of the same name publishes, without what that one adds; `None` if it cannot be exported, or
     /// nothing is.
@@ -46,12 +44,10 @@ pub(crate) enum InvalidService {
     /// A cluster IP is no address.
     #[error("cluster IP `{0}` is not an IP address")]
     Address(Str),
-    /// A port does not exist.
     #[error("invalid port {0}: it must be from 1 to 65535")]
     Port(i32),
 }
 
-/// A number of a port.
 pub(super) fn port_number(port: i32) -> Option<u16> {
     u16::try_from(port).ok().filter(|port| *port != 0)
 }
@@ -100,7 +96,6 @@ impl ServiceRow {
         }
     }
 
-    /// What is published, without backends.
     pub(crate) fn value(&self, cluster: &ClusterInfo) -> ClusterService {
         let name = self.name.split_once('/').map_or("", |(_, name)| name);
         let frontends = self.addresses.iter().map(|ip| (*ip, self.ports.clone()));

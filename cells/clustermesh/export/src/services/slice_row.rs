@@ -38,13 +38,7 @@ pub(crate) struct SliceRow {
 pub(crate) enum InvalidSlice {
     /// An address is none, or of another family than the slice.
     #[error("`{address}` is not an address of type {kind}")]
-    Address {
-        /// The address.
-        address: String,
-        /// Type of the slice.
-        kind: &'static str,
-    },
-    /// A port does not exist.
+    Address { address: String, kind: &'static str },
     #[error("invalid port {0}: it must be from 1 to 65535")]
     Port(i32),
 }
@@ -53,7 +47,6 @@ impl SliceRow {
     pub(crate) const BY_NAME: Index<Self, str> = Index::new("name", |row, keys| keys.add(&row.name));
     pub(crate) const BY_SERVICE: Index<Self, str> = Index::new("service", |row, keys| keys.add(&row.service));
 
-    /// A slice of a service.
     pub(crate) fn new(object: &Arc<EndpointSlice>) -> Option<Self> {
         let metadata = &object.metadata;
         let service = metadata

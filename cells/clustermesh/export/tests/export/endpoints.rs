@@ -8,7 +8,6 @@ use crate::world::{ENDPOINT_SLICES, ENDPOINTS, Program, World, endpoint, eventua
 
 const STATE: &str = "cilium/state/ip/v1/default/";
 
-/// The identity of an address.
 fn identity(world: &World, ip: &str) -> Option<u64> {
     world.json(&format!("{STATE}{ip}"))?["ID"].as_u64()
 }

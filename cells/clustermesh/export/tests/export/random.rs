@@ -9,7 +9,6 @@ use crate::world::{ENDPOINTS, World, endpoint, eventually};
 const STATE: &str = "cilium/state/ip/v1/default/";
 const STEPS: u32 = 300;
 
-/// Endpoints by name.
 #[derive(Default)]
 struct Model(BTreeMap<String, Endpoint>);
 
@@ -40,7 +39,6 @@ impl Model {
             .is_some_and(|endpoint| endpoint.left.contains(ip))
     }
 
-    /// Identity by address.
     fn published(&self) -> BTreeMap<String, u64> {
         let mut owners: BTreeMap<String, (u32, u32)> = BTreeMap::new();
         for endpoint in self.0.values() {

@@ -38,7 +38,6 @@ pub(crate) const EXPORTS: Kind = Kind::new(
     true,
 );
 
-/// All cells that publish.
 pub(crate) fn exporters() -> Vec<Cell> {
     vec![
         export::services::cell(),
@@ -154,20 +153,17 @@ impl World {
             .collect()
     }
 
-    /// The names below a prefix.
     pub(crate) fn names(&self, prefix: &str) -> Vec<String> {
         let keys = self.keys(prefix).into_keys();
         keys.map(|key| key[prefix.len()..].to_owned()).collect()
     }
 
-    /// A value as JSON.
     pub(crate) fn json(&self, key: &str) -> Option<Value> {
         let keys = self.keys(key);
         serde_json::from_str(keys.get(key)?).ok()
     }
 }
 
-/// A program that publishes.
 pub(crate) struct Program {
     pub(crate) running: Running,
     kvstore: RunningClient,
@@ -200,7 +196,6 @@ impl Program {
     }
 }
 
-/// Waits until something holds.
 #[track_caller]
 pub(crate) fn eventually<T: Fn() -> bool>(what: &str, is_true: T) -> impl Future<Output = ()> + use<T> {
     let caller = std::panic::Location::caller();
@@ -217,7 +212,6 @@ pub(crate) fn eventually<T: Fn() -> bool>(what: &str, is_true: T) -> impl Future
     }
 }
 
-/// An endpoint with addresses.
 pub(crate) fn endpoint(name: &str, identity: u32, addresses: &[&str]) -> Value {
     let addressing: Vec<Value> = addresses
         .iter()

@@ -27,7 +27,6 @@ fn texts(value: &serde_json::Value) -> Vec<String> {
         .collect()
 }
 
-/// Bytes of hexadecimal digits.
 fn unhex(text: &str) -> Vec<u8> {
     let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("it is hexadecimal");
     (0..text.len()).step_by(2).map(byte).collect()

@@ -86,7 +86,6 @@ impl Place {
         self.beats.lock().push(AbortOnDropHandle::new(beat));
     }
 
-    /// Configures a remote cluster.
     pub(crate) fn join(&self, name: &str) {
         self.write(name, name);
     }
@@ -195,7 +194,6 @@ impl World {
         }
     }
 
-    /// Status of a remote cluster.
     pub(crate) fn status(&self, name: &str) -> Option<RemoteClusterStatus> {
         self.mesh.status().into_iter().find(|status| status.name == name)
     }
@@ -207,7 +205,6 @@ impl World {
         })
     }
 
-    /// Stops the program.
     pub(crate) async fn stop(self) -> Place {
         hive_testing::stop(self.running).await;
         self.place
@@ -265,7 +262,6 @@ fn hive(backend: Arc<dyn Backend>, connector: Option<Arc<StoreConnector>>) -> Hi
     .root::<Arc<Listening<HealthConfig>>>()
 }
 
-/// Waits until something is true.
 #[track_caller]
 pub(crate) fn eventually<T: Fn() -> bool>(what: &str, is_true: T) -> impl Future<Output = ()> + use<T> {
     let caller = std::panic::Location::caller();

@@ -35,7 +35,6 @@ impl Ttl {
         self.due = None;
     }
 
-    /// The connection ended.
     pub(super) fn lost(&mut self) {
         if std::mem::take(&mut self.was_connected) && !self.after.is_zero() {
             self.due = Some(Instant::now() + self.after);

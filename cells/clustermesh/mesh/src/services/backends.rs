@@ -11,10 +11,8 @@ use skep_clustermesh_types::{ClusterEndpointSlice, ClusterService, Conditions, E
 use skep_loadbalancer_model::types::{BackendZone, DEFAULT_WEIGHT, Names, annotation};
 use skep_loadbalancer_model::{BackendParams, BackendState, L3n4Addr, L4Proto, Source};
 
-/// Ports with their names.
 type NamedPorts = Vec<(L4Proto, u16, Names)>;
 
-/// The backends of a service.
 pub(super) fn of_service(cluster_id: u32, service: &ClusterService) -> Vec<BackendParams> {
     let mut backends = Vec::new();
     // Most backends of a service have the same ports.

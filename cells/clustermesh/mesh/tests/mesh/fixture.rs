@@ -189,7 +189,6 @@ impl World {
         self.beats.lock().push(AbortOnDropHandle::new(beat));
     }
 
-    /// Lets heartbeats stop.
     pub(crate) fn stop_beating(&self) {
         self.beats.lock().clear();
     }
@@ -208,7 +207,6 @@ impl World {
         remove_file(self.directory.path(), name);
     }
 
-    /// Status of a remote cluster.
     pub(crate) fn status(&self, name: &str) -> Option<RemoteClusterStatus> {
         self.mesh.status().into_iter().find(|status| status.name == name)
     }
@@ -277,7 +275,6 @@ fn hive(
     .root::<Writer>()
 }
 
-/// Waits until something is true.
 #[track_caller]
 pub(crate) fn eventually<T: Fn() -> bool>(what: &str, is_true: T) -> impl Future<Output = ()> + use<T> {
     let caller = std::panic::Location::caller();
@@ -294,7 +291,6 @@ pub(crate) fn eventually<T: Fn() -> bool>(what: &str, is_true: T) -> impl Future
     }
 }
 
-/// The value of a node.
 pub(crate) fn node(cluster: &FakeCluster, name: &str) -> Vec<u8> {
     let node = Node {
         name: name.to_owned(),
@@ -305,7 +301,6 @@ pub(crate) fn node(cluster: &FakeCluster, name: &str) -> Vec<u8> {
     node.encode().expect("it is JSON")
 }
 
-/// The value of an address.
 pub(crate) fn ip(cluster: &FakeCluster, ip: &str, offset: u32) -> Vec<u8> {
     let pair = IpIdentityPair {
         ip: Some(ip.parse().expect("it is an address")),

@@ -170,7 +170,6 @@ impl From<SliceJson> for ClusterEndpointSlice {
     }
 }
 
-/// Types with the same fields.
 macro_rules! twins {
     ($($message:ident, $json:ident { $($field:ident: $convert:expr),* })*) => {$(
         impl From<$message> for $json {

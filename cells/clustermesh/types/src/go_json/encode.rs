@@ -7,7 +7,6 @@ use std::io;
 /// What Go escapes beyond what JSON requires.
 const ESCAPED: [char; 5] = ['<', '>', '&', '\u{2028}', '\u{2029}'];
 
-/// Escapes like Go.
 pub(super) struct Escaping;
 
 impl serde_json::ser::Formatter for Escaping {

@@ -14,7 +14,6 @@ use crate::attach::{self, Attachment, Hook, Owner, tc_hook};
 /// A program of interfaces of endpoints, and where it is attached.
 pub(super) type EndpointProgram = (&'static str, Hook);
 
-/// What every endpoint has.
 const FROM_CONTAINER: EndpointProgram = ("cil_from_container", Hook::Ingress);
 /// What endpoints have that the kernel routes to.
 const TO_CONTAINER: EndpointProgram = ("cil_to_container", Hook::Egress);

@@ -46,7 +46,6 @@ struct Plan {
     device: &'static str,
     /// Id, interface, and whether there is a program for what the kernel sends.
     endpoints: &'static [(u16, &'static str, bool)],
-    /// Programs are attached by filters.
     has_filters: bool,
     xdp: bool,
 }
@@ -97,13 +96,10 @@ impl Files {
     }
 }
 
-/// Which steps are tested.
 #[derive(Clone, Copy)]
 struct Steps {
     calls: Calls,
-    /// From this one on.
     first: u64,
-    /// Every so many of them.
     stride: usize,
 }
 

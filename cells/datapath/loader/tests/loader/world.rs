@@ -32,7 +32,6 @@ pub(crate) struct World {
     pub(crate) root: PathBuf,
     pub(crate) cgroup: PathBuf,
     pub(crate) client: Pod,
-    /// Another node; not connected.
     pub(crate) other: Pod,
 }
 
@@ -201,7 +200,6 @@ fn readiness(readiness: Readiness) -> Arc<Readiness> {
     Arc::new(readiness)
 }
 
-/// A running hive.
 pub(crate) struct Agent {
     pub(crate) running: Running,
     health: Arc<MemoryHealth>,
@@ -278,7 +276,6 @@ impl Agent {
         of_loader.map_or_else(Default::default, |entry| (entry.message, entry.error))
     }
 
-    /// Waits for a state.
     pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + PATIENCE * slowness();
         while !is_so(self) {

@@ -18,77 +18,57 @@ pub struct LogRecord {
     pub timestamp: String,
     /// `Ingress` or `Egress`.
     pub observation_point: String,
-    /// The sending endpoint.
     pub source: EndpointInfo,
-    /// The receiving endpoint.
     pub destination: EndpointInfo,
     /// `Forwarded`, `Denied`, `Error` or `Redirected`.
     pub verdict: String,
-    /// IP protocol.
     pub transport: u8,
-    /// An HTTP message.
     pub http: Option<LogRecordHttp>,
-    /// A DNS message.
     pub dns: Option<LogRecordDns>,
-    /// A message of another protocol.
     pub l7: Option<LogRecordL7>,
 }
 
-/// One side of a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EndpointInfo {
     /// Id of the endpoint; 0 if it is not on the node.
     pub id: u64,
-    /// Port.
     pub port: u16,
-    /// Identity.
     pub identity: u64,
     /// Labels of the identity: `source:key=value`.
     pub labels: Vec<String>,
 }
 
-/// An HTTP message.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct LogRecordHttp {
     /// Status; 0 in requests.
     pub code: i64,
-    /// Method.
     pub method: String,
-    /// URL.
     #[serde(rename = "URL")]
     pub url: String,
-    /// Version of the protocol.
     pub protocol: String,
-    /// Headers.
     pub headers: BTreeMap<String, Vec<String>>,
     /// Headers that a rule asks for, and that are not there.
     pub missing_headers: BTreeMap<String, Vec<String>>,
-    /// Headers that a rule forbids.
     pub rejected_headers: BTreeMap<String, Vec<String>>,
 }
 
-/// A DNS message.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct LogRecordDns {
     /// The name that is asked for.
     pub query: String,
-    /// Addresses in the answer.
     #[serde(rename = "IPs", skip_serializing_if = "Vec::is_empty")]
     pub ips: Vec<IpAddr>,
     /// Time to live of the answer.
     #[serde(rename = "TTL")]
     pub ttl: u64,
-    /// Names in the answer.
     #[serde(rename = "CNAMEs", skip_serializing_if = "Vec::is_empty")]
     pub cnames: Vec<String>,
     /// The node and the proxy that logged it.
     pub observation_source: String,
-    /// Code of the answer.
     #[serde(rename = "RCode")]
     pub rcode: i64,
-    /// Types that are asked for.
     #[serde(rename = "QTypes", skip_serializing_if = "Vec::is_empty")]
     pub qtypes: Vec<u16>,
     /// Types of the records in the answer.
@@ -96,13 +76,10 @@ pub struct LogRecordDns {
     pub answer_types: Vec<u16>,
 }
 
-/// A message of another protocol.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct LogRecordL7 {
-    /// The protocol.
     pub proto: String,
-    /// What it says.
     pub fields: BTreeMap<String, String>,
 }
 
@@ -135,7 +112,6 @@ impl LogRecord {
         })
     }
 
-    /// Its protocol.
     pub fn l7_proto(&self) -> &str {
         match (&self.http, &self.dns, &self.l7) {
             (Some(_), ..) => "http",

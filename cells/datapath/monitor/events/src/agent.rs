@@ -17,30 +17,22 @@ const DEFINITION: &[u8] = &[
     0x04, b'T', b'e', b'x', b't', 0x01, 0x0c, 0x00, 0x00, 0x00,
 ];
 
-/// Something happened in the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentNotify {
     /// What: one of [`notification`].
     pub kind: u32,
-    /// About what, as JSON.
     pub text: String,
 }
 
-/// Kinds of notifications.
 pub mod notification {
-    /// The agent started.
     pub const AGENT_STARTED: u32 = 2;
     /// The datapath of an endpoint was built.
     pub const ENDPOINT_REGENERATED: u32 = 3;
-    /// It could not be built.
     pub const ENDPOINT_REGENERATION_FAILED: u32 = 4;
     /// Rules of policies were added or replaced.
     pub const POLICY_UPDATED: u32 = 5;
-    /// Rules of policies were deleted.
     pub const POLICY_DELETED: u32 = 6;
-    /// An endpoint was created.
     pub const ENDPOINT_CREATED: u32 = 7;
-    /// An endpoint was deleted.
     pub const ENDPOINT_DELETED: u32 = 8;
     /// An address got an identity, or another one.
     pub const IPCACHE_UPSERTED: u32 = 9;
@@ -62,7 +54,6 @@ impl AgentNotify {
         })
     }
 
-    /// The event as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(self.text.len() + 24);
         gob::write_int(&mut body, TYPE_ID);

@@ -23,62 +23,42 @@ use crate::{access_log::LogRecord, agent::AgentNotify, gob::GobError};
 
 pub use crate::message_type::MessageType;
 
-/// Why bytes are no event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Nothing was sent.
     #[error("empty event")]
     Empty,
     /// Of a type that this version does not know.
     #[error("unknown event type {0}")]
     UnknownType(u8),
-    /// Shorter than its fields.
     #[error("{name} event too short: {length} bytes, expected at least {expected}")]
     TooShort {
-        /// Name of its type.
         name: &'static str,
-        /// Bytes there are.
         length: usize,
-        /// Bytes that its version has.
         expected: usize,
     },
-    /// Sent by newer programs.
     #[error("Unrecognized {name} event (version {version})")]
-    UnknownVersion {
-        /// Name of its type.
-        name: &'static str,
-        /// Its version.
-        version: u8,
-    },
+    UnknownVersion { name: &'static str, version: u8 },
     /// What the agent sent cannot be decoded.
     #[error("invalid {name} event")]
     Gob {
-        /// Name of its type.
         name: &'static str,
-        /// What is wrong with it.
         #[source]
         cause: GobError,
     },
 }
 
-/// One event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event<'a> {
-    /// A packet was dropped.
     Drop(DropNotify<'a>),
-    /// A message of a program.
     Debug(DebugMsg),
     /// A packet on its way through a program.
     Capture(DebugCapture<'a>),
-    /// A packet passed a point.
     Trace(TraceNotify<'a>),
-    /// A policy decided.
     PolicyVerdict(PolicyVerdictNotify<'a>),
     /// The address of a socket was translated.
     TraceSock(TraceSockNotify),
     /// A request or response passed a proxy.
     AccessLog(Box<LogRecord>),
-    /// Something happened in the agent.
     Agent(AgentNotify),
 }
 
@@ -107,7 +87,6 @@ impl<'a> Event<'a> {
         })
     }
 
-    /// Its type.
     pub const fn message_type(&self) -> MessageType {
         match self {
             Self::Drop(_) => MessageType::Drop,
@@ -127,13 +106,10 @@ impl<'a> Event<'a> {
 pub struct CaptureHeader {
     /// Endpoint whose program sent the event; 0 if it is none's.
     pub source: u16,
-    /// Hash of the packet's flow.
     pub hash: u32,
-    /// Bytes of the packet.
     pub original_length: u32,
     /// Bytes of it in the event.
     pub captured_length: u16,
-    /// Version of the layout.
     pub version: u8,
     /// Extension of the layout. None is known; zero if there is none.
     pub extension: u8,

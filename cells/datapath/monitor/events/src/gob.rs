@@ -16,7 +16,6 @@ pub use value::Value;
 /// Longest message that is read: more than any event, and less than what would hurt.
 pub const MAX_MESSAGE: usize = 1 << 20;
 
-/// Why bytes are no gob.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GobError {
     /// The message ends within a value.
@@ -54,7 +53,6 @@ pub enum GobError {
     Unexpected(&'static str),
 }
 
-/// Appends an unsigned number.
 pub fn write_uint(out: &mut Vec<u8>, number: u64) {
     if number < 128 {
         out.push(number as u8);
@@ -66,7 +64,6 @@ pub fn write_uint(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(significant);
 }
 
-/// Appends a signed number.
 pub fn write_int(out: &mut Vec<u8>, number: i64) {
     let bits = (number << 1) ^ (number >> 63);
     write_uint(out, bits.cast_unsigned());

@@ -6,26 +6,20 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum MessageType {
-    /// A packet was dropped.
     Drop = 1,
-    /// A message of a program.
     Debug = 2,
     /// A packet on its way through a program.
     Capture = 3,
-    /// A packet passed a point.
     Trace = 4,
-    /// A policy decided.
     PolicyVerdict = 5,
     /// The address of a socket was translated.
     TraceSock = 7,
     /// A request or response passed a proxy.
     AccessLog = 129,
-    /// Something happened in the agent.
     Agent = 130,
 }
 
 impl MessageType {
-    /// All of them.
     pub const ALL: [Self; 8] = [
         Self::Drop,
         Self::Debug,
@@ -37,12 +31,10 @@ impl MessageType {
         Self::Agent,
     ];
 
-    /// The type with this number.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == number)
     }
 
-    /// Its name in filters.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Drop => "drop",

@@ -18,9 +18,7 @@ pub fn drop_reason(code: u8, extended_error: i8) -> String {
 pub mod point {
     /// To a pod of the node.
     pub const TO_ENDPOINT: u8 = 0;
-    /// To a proxy.
     pub const TO_PROXY: u8 = 1;
-    /// To the node itself.
     pub const TO_HOST: u8 = 2;
     /// From a pod of the node.
     pub const FROM_ENDPOINT: u8 = 5;

@@ -17,10 +17,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use decode::Next;
 
-/// What a packet begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// Its Ethernet header.
     Ethernet,
     /// Its IPv4 header.
     Ipv4,
@@ -42,14 +40,11 @@ impl Start {
 /// What a packet is encapsulated by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encapsulation {
-    /// VXLAN.
     Vxlan,
-    /// Geneve.
     Geneve,
 }
 
 impl Encapsulation {
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Vxlan => "vxlan",
@@ -58,7 +53,6 @@ impl Encapsulation {
     }
 }
 
-/// A packet, layer by layer.
 #[derive(Debug, Clone)]
 pub struct Packet<'a> {
     /// The layers; of an encapsulated packet those of the inner one.
@@ -72,7 +66,6 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Decodes a packet.
     pub fn dissect(bytes: &'a [u8], start: Start, encapsulation: Option<Encapsulation>) -> Self {
         let first = match start {
             Start::Ethernet => Next::Ethernet,

@@ -19,32 +19,24 @@ pub const DEFINITION: &[u8] = &[
     b'e', 0x01, 0x04, 0x00, 0x00, 0x00,
 ];
 
-/// What a payload is.
 const SAMPLE: i64 = 9;
 const LOST: i64 = 2;
 
-/// One message of the monitor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload {
-    /// An event.
     Event {
         /// CPU that it happened on; 0 for events of the agent.
         cpu: i64,
         /// Its bytes, for [`Event::decode`](crate::event::Event::decode).
         data: Vec<u8>,
     },
-    /// Events that did not arrive.
     Lost {
-        /// CPU that they happened on.
         cpu: i64,
-        /// How many.
         count: u64,
     },
     /// Something that this version does not know.
     Unknown {
-        /// Its type.
         kind: i64,
-        /// CPU that it happened on.
         cpu: i64,
         /// How many events did not arrive.
         count: u64,
@@ -112,7 +104,6 @@ pub struct PayloadReader {
 }
 
 impl PayloadReader {
-    /// Adds what has arrived.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.read);
         self.read = 0;

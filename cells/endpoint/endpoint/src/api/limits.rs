@@ -51,10 +51,8 @@ const LIST: &str = "endpoint-list";
 /// There is no request that changes an endpoint: this one is configured, as for Cilium's agent, and limits nothing.
 const PATCH: &str = "endpoint-patch";
 
-/// A limiter and its defaults.
 type Limited = (&'static str, fn() -> Parameters);
 
-/// The limiters.
 const DEFAULTS: [Limited; 5] = [
     (CREATE, create),
     (DELETE, delete),
@@ -125,7 +123,6 @@ fn adjusted(estimated_processing: Duration) -> Parameters {
     }
 }
 
-/// The limiters of requests.
 #[derive(Debug)]
 pub(super) struct Limiters {
     pub(super) create: Limiter,

@@ -93,7 +93,6 @@ pub(super) fn labels(row: &Endpoint) -> LabelConfigurationStatus {
     }
 }
 
-/// Health of an endpoint.
 pub(super) fn health(row: &Endpoint) -> EndpointHealth {
     let (word, connected) = match row.state() {
         EndpointState::Ready => ("OK", true),

@@ -29,7 +29,6 @@ const SERVED: [&str; 5] = [
     REQUIRE_ROUTING,
 ];
 
-/// The body of a request.
 pub(super) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body)
         .map_err(|error| ApiError::Invalid(format!("the body of the request: {error}")))

@@ -18,7 +18,6 @@ async fn start() -> Bench {
     start_with(&[]).await
 }
 
-/// With parameters of limiters.
 async fn start_with(limits: &[(&str, &str)]) -> Bench {
     let limits = limits
         .iter()

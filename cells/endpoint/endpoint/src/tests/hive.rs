@@ -24,7 +24,6 @@ use tempfile::TempDir;
 use super::world::{FakeInterfaces, FakeRoutes, spec};
 use crate::{Endpoint, EndpointRoutes, EndpointSpec, Endpoints, Interfaces};
 
-/// What outlives an agent.
 #[derive(Clone)]
 pub(super) struct Kernel {
     folder: Arc<TempDir>,
@@ -90,13 +89,11 @@ impl Bench {
         endpoints.wait_gone(id).await.unwrap();
     }
 
-    /// Errors that health reports.
     pub(super) fn errors(&self) -> Vec<String> {
         let entries = self.running.health().entries();
         entries.into_iter().filter_map(|entry| entry.error).collect()
     }
 
-    /// The folder of its socket.
     #[cfg(feature = "api")]
     pub(crate) fn folder(&self) -> &std::path::Path {
         self.kernel.folder.path()
@@ -209,7 +206,6 @@ impl Bench {
         value.map(|value| value.identity)
     }
 
-    /// Waits until this is so.
     pub(super) async fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let waited = tokio::time::timeout(Duration::from_secs(10), async {
             while !is_so(self) {

@@ -41,7 +41,6 @@ use crate::{
     Interfaces, Mac, Policies, StateDir, endpoint, reconciler, restore::Restore, state_dir::StateError,
 };
 
-/// Interfaces by name.
 #[derive(Debug, Default)]
 pub(super) struct FakeInterfaces(Mutex<BTreeMap<String, u32>>);
 
@@ -127,7 +126,6 @@ pub(super) struct FakeRoutes {
 }
 
 impl FakeRoutes {
-    /// Addresses with unreachable routes.
     pub(super) fn unreachable_addresses(&self) -> Vec<String> {
         let addresses = self.unreachable.lock();
         addresses.iter().map(ToString::to_string).collect()
@@ -224,7 +222,6 @@ pub(super) struct World {
     pub(super) interfaces: Arc<FakeInterfaces>,
     pub(super) routes: Arc<FakeRoutes>,
     pub(super) budget: Arc<Budget>,
-    /// Settings of the next agent.
     pub(super) routing: EndpointRouting,
 }
 
@@ -434,7 +431,6 @@ pub(super) fn spec(number: u8) -> EndpointSpec {
     }
 }
 
-/// An agent that runs.
 pub(super) struct Agent {
     pub(super) endpoints: Endpoints,
     table: RwTable<Endpoint>,

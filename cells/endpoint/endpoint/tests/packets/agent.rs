@@ -133,7 +133,6 @@ fn addresses(db: Db) -> Result<Table<NodeAddress>, statedb::Error> {
     Ok(table.reader())
 }
 
-/// A running agent.
 pub(super) struct Agent {
     running: Running,
     endpoints: Endpoints,
@@ -200,7 +199,6 @@ impl Agent {
         found[0].id
     }
 
-    /// Endpoints whose policies are pinned.
     pub(super) fn pinned(&self) -> Vec<u16> {
         let pins = self.maps.store().unwrap().pins("cilium_policy_v2_").unwrap();
         let ids = pins

@@ -19,7 +19,6 @@ use std::{
 
 use node::{Plugged, datagram, echo, ping, plug, serve, with_node};
 
-/// Two pods, ready.
 async fn two_pods(node: &skep_bpf_sys::testing::Node, agent: &agent::Agent) -> node::Outcome<[Plugged; 2]> {
     let pods = [plug(node, 7)?, plug(node, 8)?];
     for pod in &pods {

@@ -57,7 +57,6 @@ enum InvalidIdentity {
     },
 }
 
-/// The objects that were seen.
 #[derive(Default)]
 struct Objects {
     known: HashSet<NumericIdentity>,

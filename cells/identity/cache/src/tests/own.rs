@@ -18,7 +18,6 @@ use statedb::{Db, Table};
 
 use crate::{IdentitySource, SecurityIdentity};
 
-/// An agent that reads identities.
 struct Agent {
     running: Running,
     db: Db,
@@ -82,7 +81,6 @@ impl Agent {
         }
     }
 
-    /// What is wrong.
     fn concern(&self) -> Option<String> {
         let entries = self.running.health().entries();
         let entry = entries.into_iter().find(|entry| entry.level == Level::Degraded)?;

@@ -12,7 +12,6 @@ use skep_kvstore_etcd::testing::EtcdServer;
 use super::*;
 use skep_kvstore_store::testing::delete;
 
-/// Programs that allocate at once.
 const CLIENTS: u32 = 8;
 /// Label sets, the same for all of them.
 const LABELS: usize = 60;

@@ -29,42 +29,29 @@ object! { "kebab-case",
         pub vswitches: Option<Vec<String>>,
     }
 
-    /// Interfaces of a node.
     #[derive(Eq)]
     pub struct AlibabaStatus {
-        /// The interfaces by id.
         pub enis: Option<BTreeMap<String, AlibabaEni>>,
     }
 
-    /// An interface.
     #[derive(Eq)]
     pub struct AlibabaEni {
         /// Instance that it is attached to.
         pub instance_id: Option<String>,
-        /// MAC address.
         pub mac_address: Option<String>,
-        /// Id.
         pub network_interface_id: Option<String>,
-        /// Primary address.
         pub primary_ip_address: Option<String>,
-        /// Addresses.
         pub private_ipsets: Option<Vec<AlibabaIpSet>>,
-        /// Ids of security groups.
         pub security_groupids: Option<Vec<String>>,
-        /// Tags.
         pub tags: Option<BTreeMap<String, String>>,
         /// `Primary` or `Secondary`.
         #[serde(rename = "type")]
         pub kind: Option<String>,
-        /// VPC.
         pub vpc: Option<AlibabaVpc>,
-        /// Switch.
         pub vswitch: Option<AlibabaVswitch>,
-        /// Id of the zone.
         pub zone_id: Option<String>,
     }
 
-    /// An address of an interface.
     #[derive(Eq)]
     pub struct AlibabaIpSet {
         /// It is the primary one.

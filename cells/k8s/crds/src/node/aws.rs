@@ -36,18 +36,14 @@ object! { "kebab-case",
         pub subnet_tags: Option<BTreeMap<String, String>>,
         /// Pods can have the primary address of an interface.
         pub use_primary_address: Option<bool>,
-        /// Id of the VPC.
         pub vpc_id: Option<String>,
     }
 
-    /// Interfaces of a node.
     #[derive(Eq)]
     pub struct EniStatus {
-        /// The interfaces by id.
         pub enis: Option<BTreeMap<String, AwsEni>>,
     }
 
-    /// An interface.
     #[derive(Eq)]
     pub struct AwsEni {
         /// Addresses beside the primary one.

@@ -8,11 +8,9 @@ object! { "kebab-case",
     /// Which interface of a node has addresses for pods.
     #[derive(Eq)]
     pub struct AzureSpec {
-        /// Name of the interface.
         pub interface_name: Option<String>,
     }
 
-    /// Interfaces of a node.
     #[derive(Eq)]
     pub struct AzureStatus {
         /// The interfaces.
@@ -41,11 +39,9 @@ object! { "kebab-case",
         pub security_group: Option<String>,
         /// State of provisioning.
         pub state: Option<String>,
-        /// Subnet.
         pub subnet: Option<AzureSubnet>,
     }
 
-    /// An address of an interface.
     #[derive(Eq)]
     pub struct AzureAddress {
         /// The address.

@@ -46,7 +46,6 @@ object! { "kebab-case",
         pub resource: Option<String>,
     }
 
-    /// Pools of a node.
     #[derive(Eq)]
     pub struct IpamPools {
         /// Networks of pools: the operator adds them, the agent removes them. Sorted by pool.
@@ -98,7 +97,6 @@ object! { "kebab-case",
         pub assigned_static_ip: Option<String>,
         /// IPv6 addresses in use. No longer written.
         pub ipv6_used: Option<BTreeMap<String, AllocationIp>>,
-        /// What the operator says.
         pub operator_status: Option<IpamOperatorStatus>,
         /// State of networks. No longer written.
         pub pod_cidrs: Option<BTreeMap<String, PodCidrState>>,
@@ -106,7 +104,6 @@ object! { "kebab-case",
         pub release_ips: Option<BTreeMap<String, ReleaseState>>,
         /// IPv6 addresses that the operator wants back. No longer written.
         pub release_ipv6s: Option<BTreeMap<String, ReleaseState>>,
-        /// Addresses in use.
         pub used: Option<BTreeMap<String, AllocationIp>>,
     }
 
@@ -120,7 +117,6 @@ object! { "kebab-case",
     /// State of a network of a node.
     #[derive(Eq)]
     pub struct PodCidrState {
-        /// The state.
         pub status: Option<PodCidrStatus>,
     }
 }

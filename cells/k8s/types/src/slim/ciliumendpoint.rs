@@ -13,17 +13,14 @@ use crate::ObjectKey;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "EndpointWire")]
 pub struct CiliumEndpoint {
-    /// Metadata of the object.
     pub metadata: Metadata,
     /// When the object was created; not encoded.
     #[serde(skip)]
     pub created: Option<Timestamp>,
-    /// State, written by the agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<CiliumEndpointStatus>,
 }
 
-/// What is decoded.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct EndpointWire {
@@ -53,10 +50,8 @@ pub struct CiliumEndpointStatus {
         deserialize_with = "codec::maybe_object"
     )]
     pub identity: Option<EndpointIdentity>,
-    /// Encryption.
     #[serde(deserialize_with = "codec::object")]
     pub encryption: EndpointEncryption,
-    /// Named ports of the pod.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub named_ports: Box<[EndpointNamedPort]>,
     /// Addresses and node; `None` until the agent knows them.
@@ -65,21 +60,17 @@ pub struct CiliumEndpointStatus {
         deserialize_with = "codec::maybe_object"
     )]
     pub networking: Option<EndpointNetworking>,
-    /// Service account of the pod.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub service_account: Str,
 }
 
-/// Identity of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EndpointIdentity {
-    /// Number of the identity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
 }
 
-/// Encryption of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EndpointEncryption {
@@ -88,14 +79,11 @@ pub struct EndpointEncryption {
     pub key: Option<i64>,
 }
 
-/// A port with a name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EndpointNamedPort {
-    /// Name.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub name: Str,
-    /// Number.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub port: i64,
     /// `TCP`, `UDP`, `SCTP` or `ANY`.
@@ -103,14 +91,11 @@ pub struct EndpointNamedPort {
     pub protocol: Str,
 }
 
-/// Where an endpoint is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EndpointNetworking {
-    /// Addresses.
     #[serde(deserialize_with = "codec::objects")]
     pub addressing: Box<[FamilyAddresses]>,
-    /// Address of the node.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub node: Str,
 }
@@ -127,13 +112,10 @@ impl EndpointNetworking {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CiliumEndpointSlice {
-    /// Metadata of the object.
     #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
-    /// Namespace of the endpoints.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub namespace: Str,
-    /// The endpoints.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub endpoints: Box<[CiliumEndpointSliceEntry]>,
 }
@@ -142,28 +124,21 @@ pub struct CiliumEndpointSlice {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct CiliumEndpointSliceEntry {
-    /// Name of the endpoint.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub name: Str,
-    /// Number of its identity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<i64>,
-    /// Uid of the pod.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub pod_uid: Str,
-    /// Encryption.
     #[serde(deserialize_with = "codec::object")]
     pub encryption: EndpointEncryption,
-    /// Named ports of the pod.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub named_ports: Box<[EndpointNamedPort]>,
-    /// Addresses and node.
     #[serde(
         skip_serializing_if = "Option::is_none",
         deserialize_with = "codec::maybe_object"
     )]
     pub networking: Option<EndpointNetworking>,
-    /// Service account of the pod.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub service_account: Str,
 }
@@ -173,13 +148,10 @@ pub struct CiliumEndpointSliceEntry {
 pub struct DescribedEndpoint<'a> {
     /// Namespace and name of the endpoint.
     pub key: ObjectKey,
-    /// Number of its identity.
     pub identity: Option<i64>,
     /// Index of the encryption key; 0 for none.
     pub encryption_key: i64,
-    /// Named ports of the pod.
     pub named_ports: &'a [EndpointNamedPort],
-    /// Addresses and node.
     pub networking: Option<&'a EndpointNetworking>,
     /// Service account of the pod; empty for none.
     pub service_account: &'a Str,
@@ -201,7 +173,6 @@ impl CiliumEndpoint {
 }
 
 impl CiliumEndpointSlice {
-    /// Its endpoints.
     pub fn described(&self) -> impl Iterator<Item = DescribedEndpoint<'_>> {
         self.endpoints.iter().map(|entry| DescribedEndpoint {
             key: ObjectKey {

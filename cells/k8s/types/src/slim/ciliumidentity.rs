@@ -11,7 +11,6 @@ use super::{Labels, Metadata};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct CiliumIdentity {
-    /// Metadata of the object.
     #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
     /// Labels of the identity: `<source>:<key>` to value.

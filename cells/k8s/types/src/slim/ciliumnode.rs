@@ -12,7 +12,6 @@ use super::{Labels, Metadata, NodeAddressType, Str};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CiliumNode {
-    /// Metadata of the object.
     #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
     /// Desired state, written by the agent.
@@ -34,23 +33,18 @@ pub struct CiliumNodeSpec {
         deserialize_with = "codec::or_zero"
     )]
     pub instance_id: Str,
-    /// Boot id of the kernel.
     #[serde(
         rename = "bootid",
         skip_serializing_if = "codec::is_zero",
         deserialize_with = "codec::or_zero"
     )]
     pub boot_id: Str,
-    /// Addresses.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub addresses: Box<[CiliumNodeAddress]>,
-    /// Addresses of the health endpoint.
     #[serde(deserialize_with = "codec::object")]
     pub health: FamilyAddresses,
-    /// Addresses of the ingress listener.
     #[serde(deserialize_with = "codec::object")]
     pub ingress: FamilyAddresses,
-    /// Encryption.
     #[serde(deserialize_with = "codec::object")]
     pub encryption: EncryptionSpec,
     /// Settings of AWS interfaces, kept as they are.
@@ -62,7 +56,6 @@ pub struct CiliumNodeSpec {
     /// Settings of Alibaba Cloud interfaces, kept as they are.
     #[serde(rename = "alibaba-cloud", deserialize_with = "codec::or_zero")]
     pub alibaba_cloud: Map<String, Value>,
-    /// IPAM.
     #[serde(deserialize_with = "codec::object")]
     pub ipam: IpamSpec,
     /// Numeric security identity of the node.
@@ -78,19 +71,16 @@ pub struct CiliumNodeSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CiliumNodeAddress {
-    /// Type of the address.
     #[serde(
         rename = "type",
         skip_serializing_if = "codec::is_zero",
         deserialize_with = "codec::or_zero"
     )]
     pub kind: NodeAddressType,
-    /// Address.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub ip: Str,
 }
 
-/// One address per family.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FamilyAddresses {
@@ -102,7 +92,6 @@ pub struct FamilyAddresses {
     pub ipv6: Str,
 }
 
-/// Encryption of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EncryptionSpec {
@@ -111,18 +100,15 @@ pub struct EncryptionSpec {
     pub key: i64,
 }
 
-/// IPAM of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IpamSpec {
-    /// Pod CIDRs of the node.
     #[serde(
         rename = "podCIDRs",
         skip_serializing_if = "codec::is_zero",
         deserialize_with = "codec::list"
     )]
     pub pod_cidrs: Box<[Str]>,
-    /// Pools of the node.
     #[serde(deserialize_with = "codec::object")]
     pub pools: IpamPoolSpec,
     /// Single addresses that the node may use, kept as they are.
@@ -130,11 +116,9 @@ pub struct IpamSpec {
     pub pool: Map<String, Value>,
 }
 
-/// Pools of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IpamPoolSpec {
-    /// Addresses that the agent requests.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub requested: Box<[IpamPoolRequest]>,
     /// Networks that the operator has allocated.
@@ -146,7 +130,6 @@ pub struct IpamPoolSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IpamPoolRequest {
-    /// Pool.
     #[serde(deserialize_with = "codec::or_zero")]
     pub pool: Str,
     /// Counts `ipv4-addrs` and `ipv6-addrs`, kept as they are.
@@ -158,10 +141,8 @@ pub struct IpamPoolRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IpamPoolAllocation {
-    /// Pool.
     #[serde(deserialize_with = "codec::or_zero")]
     pub pool: Str,
-    /// Networks (CIDR texts).
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
     pub cidrs: Box<[Str]>,
 }
@@ -179,7 +160,6 @@ pub struct CiliumNodeStatus {
     /// State of Alibaba Cloud interfaces, kept as it is.
     #[serde(rename = "alibaba-cloud", deserialize_with = "codec::or_zero")]
     pub alibaba_cloud: Map<String, Value>,
-    /// State of IPAM.
     #[serde(deserialize_with = "codec::object")]
     pub ipam: IpamStatus,
 }
@@ -198,7 +178,6 @@ pub struct IpamStatus {
         deserialize_with = "codec::or_zero"
     )]
     pub pod_cidrs: Map<String, Value>,
-    /// Errors of the operator.
     #[serde(rename = "operator-status", deserialize_with = "codec::object")]
     pub operator_status: OperatorStatus,
     /// State of addresses that are being released.
@@ -214,7 +193,6 @@ pub struct IpamStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct OperatorStatus {
-    /// Why allocation fails.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub error: Str,
 }

@@ -15,16 +15,12 @@ pub(super) const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointSlice {
-    /// Metadata of the object.
     #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
-    /// Type of the addresses.
     #[serde(deserialize_with = "codec::or_zero")]
     pub address_type: AddressType,
-    /// Endpoints.
     #[serde(deserialize_with = "codec::objects", serialize_with = "codec::list_or_null")]
     pub endpoints: Box<[Endpoint]>,
-    /// Ports of all endpoints.
     #[serde(deserialize_with = "codec::objects", serialize_with = "codec::list_or_null")]
     pub ports: Box<[EndpointPort]>,
 }
@@ -58,19 +54,15 @@ pub struct Endpoint {
     /// Interchangeable addresses (texts, not checked here).
     #[serde(deserialize_with = "codec::list", serialize_with = "codec::list_or_null")]
     pub addresses: Box<[Str]>,
-    /// Conditions.
     #[serde(deserialize_with = "codec::object")]
     pub conditions: EndpointConditions,
     /// Topology as in the beta API: node and zone under their label keys.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub deprecated_topology: Labels,
-    /// Node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_name: Option<Str>,
-    /// Zone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<Str>,
-    /// Topology hints.
     #[serde(
         skip_serializing_if = "Option::is_none",
         deserialize_with = "codec::maybe_object"
@@ -106,7 +98,6 @@ pub struct EndpointHints {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ForZone {
-    /// Zone name.
     #[serde(deserialize_with = "codec::or_zero")]
     pub name: Str,
 }
@@ -118,7 +109,6 @@ pub struct EndpointPort {
     /// Name of the service port it belongs to; absent and empty are the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<Str>,
-    /// Protocol; unset means TCP.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub protocol: Protocol,
     /// Number; absent means all ports. As on the wire: not checked to be a valid port.

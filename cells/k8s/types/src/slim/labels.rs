@@ -28,7 +28,6 @@ const FREQUENT_KEYS: &[&str] = &[
     "topology.kubernetes.io/zone",
 ];
 
-/// Values that many objects carry.
 const FREQUENT_VALUES: &[&str] = &[
     "endpointslice-controller.k8s.io",
     "endpointslicemirroring-controller.k8s.io",
@@ -57,7 +56,6 @@ fn interned(text: &str, table: &'static [&'static str]) -> Str {
 pub struct Labels(Box<[(Str, Str)]>);
 
 impl Labels {
-    /// Value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
         let index = self
             .0
@@ -71,22 +69,18 @@ impl Labels {
         self.get(key).is_some()
     }
 
-    /// Number of keys.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is no key.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Pairs, sorted by key.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &str)> + ExactSizeIterator {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Removes a key, if there.
     pub fn remove(&mut self, key: &str) {
         if self.contains_key(key) {
             self.0 = std::mem::take(&mut self.0)
@@ -202,10 +196,8 @@ impl<'de> Deserialize<'de> for Labels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, SerializeDerive, DeserializeDerive)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LabelSelector {
-    /// Labels with these values.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub match_labels: Labels,
-    /// Further requirements.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub match_expressions: Box<[SelectorRequirement]>,
 }
@@ -214,7 +206,6 @@ pub struct LabelSelector {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, SerializeDerive, DeserializeDerive)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SelectorRequirement {
-    /// Label key.
     #[serde(deserialize_with = "codec::or_zero")]
     pub key: Str,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.

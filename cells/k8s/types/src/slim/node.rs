@@ -9,17 +9,13 @@ use super::codec;
 use super::text::words;
 use super::{Metadata, Str};
 
-/// A machine of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Node {
-    /// Metadata of the object.
     #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
-    /// Desired state.
     #[serde(deserialize_with = "codec::object")]
     pub spec: NodeSpec,
-    /// Observed state.
     #[serde(deserialize_with = "codec::object")]
     pub status: NodeStatus,
 }
@@ -42,14 +38,12 @@ pub struct NodeSpec {
         deserialize_with = "codec::list"
     )]
     pub pod_cidrs: Box<[Str]>,
-    /// Provider id of the node.
     #[serde(
         rename = "providerID",
         skip_serializing_if = "codec::is_zero",
         deserialize_with = "codec::or_zero"
     )]
     pub provider_id: Str,
-    /// Taints.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub taints: Box<[Taint]>,
 }
@@ -58,16 +52,13 @@ pub struct NodeSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Taint {
-    /// Key.
     #[serde(deserialize_with = "codec::or_zero")]
     pub key: Str,
-    /// Value.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub value: Str,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     #[serde(deserialize_with = "codec::or_zero")]
     pub effect: Str,
-    /// When it was added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_added: Option<Timestamp>,
 }
@@ -76,15 +67,12 @@ pub struct Taint {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
-    /// Conditions.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub conditions: Box<[NodeCondition]>,
-    /// Addresses.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub addresses: Box<[NodeAddress]>,
 }
 
-/// A condition of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeCondition {
@@ -94,7 +82,6 @@ pub struct NodeCondition {
     /// `True`, `False` or `Unknown`.
     #[serde(deserialize_with = "codec::or_zero")]
     pub status: Str,
-    /// Reason, as one word.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub reason: Str,
 }
@@ -117,14 +104,11 @@ words! {
     }
 }
 
-/// An address of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NodeAddress {
-    /// Type of the address.
     #[serde(rename = "type", deserialize_with = "codec::or_zero")]
     pub kind: NodeAddressType,
-    /// Address or name.
     #[serde(deserialize_with = "codec::or_zero")]
     pub address: Str,
 }

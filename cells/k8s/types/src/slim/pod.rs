@@ -13,13 +13,10 @@ use super::{Metadata, Protocol, Str};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pod {
-    /// Metadata of the object.
     #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
-    /// Desired state.
     #[serde(deserialize_with = "codec::object")]
     pub spec: PodSpec,
-    /// Observed state.
     #[serde(deserialize_with = "codec::object")]
     pub status: PodStatus,
 }
@@ -31,16 +28,12 @@ pub struct PodSpec {
     /// Containers that run before the others, sidecars included.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub init_containers: Box<[Container]>,
-    /// Containers.
     #[serde(deserialize_with = "codec::objects", serialize_with = "codec::list_or_null")]
     pub containers: Box<[Container]>,
-    /// Service account.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub service_account_name: Str,
-    /// Node; empty until scheduled.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub node_name: Str,
-    /// Uses the node's network namespace.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub host_network: bool,
 }
@@ -49,16 +42,12 @@ pub struct PodSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Container {
-    /// Name, unique in the pod.
     #[serde(deserialize_with = "codec::or_zero")]
     pub name: Str,
-    /// Image.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub image: Str,
-    /// Ports.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub ports: Box<[ContainerPort]>,
-    /// Volumes.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub volume_mounts: Box<[VolumeMount]>,
 }
@@ -73,10 +62,8 @@ pub struct ContainerPort {
     /// Host port; 0 for none.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub host_port: i32,
-    /// Port in the pod.
     #[serde(deserialize_with = "codec::or_zero")]
     pub container_port: i32,
-    /// Protocol; unset means TCP.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub protocol: Protocol,
     /// Address of the node that `host_port` is on; empty for all.
@@ -92,7 +79,6 @@ pub struct ContainerPort {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VolumeMount {
-    /// Path.
     #[serde(deserialize_with = "codec::or_zero")]
     pub mount_path: Str,
 }
@@ -117,20 +103,16 @@ words! {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodStatus {
-    /// Phase.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub phase: PodPhase,
-    /// Conditions.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub conditions: Box<[PodCondition]>,
-    /// Address of the node.
     #[serde(
         rename = "hostIP",
         skip_serializing_if = "codec::is_zero",
         deserialize_with = "codec::or_zero"
     )]
     pub host_ip: Str,
-    /// First address.
     #[serde(
         rename = "podIP",
         skip_serializing_if = "codec::is_zero",
@@ -147,10 +129,8 @@ pub struct PodStatus {
     /// When the node accepted the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Timestamp>,
-    /// State of the containers.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub container_statuses: Box<[ContainerStatus]>,
-    /// Quality-of-service class.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub qos_class: Str,
 }
@@ -172,7 +152,6 @@ impl Pod {
     }
 }
 
-/// A condition of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodCondition {
@@ -182,32 +161,24 @@ pub struct PodCondition {
     /// `True`, `False` or `Unknown`.
     #[serde(deserialize_with = "codec::or_zero")]
     pub status: Str,
-    /// When last probed.
     pub last_probe_time: Option<Timestamp>,
-    /// When the status last changed.
     pub last_transition_time: Option<Timestamp>,
-    /// Reason, as one word.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub reason: Str,
-    /// Message for people.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub message: Str,
 }
 
-/// An address of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PodIp {
-    /// Address.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub ip: Str,
 }
 
-/// State of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerStatus {
-    /// Current state.
     #[serde(deserialize_with = "codec::object")]
     pub state: ContainerState,
     /// `<runtime>://<id>`.
@@ -219,11 +190,9 @@ pub struct ContainerStatus {
     pub container_id: Str,
 }
 
-/// Current state of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerState {
-    /// Set if it runs.
     #[serde(
         skip_serializing_if = "Option::is_none",
         deserialize_with = "codec::maybe_object"
@@ -231,10 +200,8 @@ pub struct ContainerState {
     pub running: Option<ContainerStateRunning>,
 }
 
-/// A container that runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerStateRunning {
-    /// When it started.
     pub started_at: Option<Timestamp>,
 }

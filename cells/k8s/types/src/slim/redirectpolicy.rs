@@ -13,10 +13,8 @@ use super::{LabelSelector, Metadata, Str};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CiliumLocalRedirectPolicy {
-    /// Metadata of the object.
     #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
-    /// Desired state.
     #[serde(deserialize_with = "codec::object")]
     pub spec: RedirectPolicySpec,
     /// Observed state, kept as it is.
@@ -28,16 +26,13 @@ pub struct CiliumLocalRedirectPolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RedirectPolicySpec {
-    /// What is redirected.
     #[serde(deserialize_with = "codec::object")]
     pub redirect_frontend: RedirectFrontend,
-    /// Target of the redirection.
     #[serde(deserialize_with = "codec::object")]
     pub redirect_backend: RedirectBackend,
     /// Whether traffic of the backend pods themselves goes to the original destination.
     #[serde(deserialize_with = "codec::or_zero")]
     pub skip_redirect_from_backend: bool,
-    /// Description for people.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub description: Str,
 }
@@ -46,13 +41,11 @@ pub struct RedirectPolicySpec {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RedirectFrontend {
-    /// An address.
     #[serde(
         skip_serializing_if = "Option::is_none",
         deserialize_with = "codec::maybe_object"
     )]
     pub address_matcher: Option<AddressMatcher>,
-    /// A service.
     #[serde(
         skip_serializing_if = "Option::is_none",
         deserialize_with = "codec::maybe_object"
@@ -60,41 +53,33 @@ pub struct RedirectFrontend {
     pub service_matcher: Option<ServiceMatcher>,
 }
 
-/// Traffic to an address.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AddressMatcher {
-    /// Address (text, not checked here).
     #[serde(deserialize_with = "codec::or_zero")]
     pub ip: Str,
-    /// Ports.
     #[serde(deserialize_with = "codec::objects", serialize_with = "codec::list_or_null")]
     pub to_ports: Box<[PortInfo]>,
 }
 
-/// Traffic to a service.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceMatcher {
-    /// Name of the service.
     #[serde(deserialize_with = "codec::or_zero")]
     pub service_name: Str,
     /// Its namespace, which must be the policy's.
     #[serde(deserialize_with = "codec::or_zero")]
     pub namespace: Str,
-    /// Ports; empty for all.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub to_ports: Box<[PortInfo]>,
 }
 
-/// Pods that receive the traffic.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RedirectBackend {
     /// Pods of the policy's namespace on this node.
     #[serde(deserialize_with = "codec::object")]
     pub local_endpoint_selector: LabelSelector,
-    /// Their ports.
     #[serde(deserialize_with = "codec::objects", serialize_with = "codec::list_or_null")]
     pub to_ports: Box<[PortInfo]>,
 }
@@ -103,13 +88,10 @@ pub struct RedirectBackend {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PortInfo {
-    /// Number, in decimal.
     #[serde(deserialize_with = "codec::or_zero")]
     pub port: Str,
-    /// Protocol.
     #[serde(deserialize_with = "codec::or_zero")]
     pub protocol: Str,
-    /// Name; may be empty.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub name: Str,
 }

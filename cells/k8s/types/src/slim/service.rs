@@ -15,13 +15,10 @@ use super::{Condition, Labels, Metadata, Protocol, Str};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Service {
-    /// Metadata of the object.
     #[serde(deserialize_with = "codec::object")]
     pub metadata: Metadata,
-    /// Desired state.
     #[serde(deserialize_with = "codec::object")]
     pub spec: ServiceSpec,
-    /// Observed state.
     #[serde(deserialize_with = "codec::object")]
     pub status: ServiceStatus,
 }
@@ -84,7 +81,6 @@ words! {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceSpec {
-    /// Ports.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub ports: Box<[ServicePort]>,
     /// Selector: labels of the pods of the service.
@@ -97,14 +93,12 @@ pub struct ServiceSpec {
         deserialize_with = "codec::or_zero"
     )]
     pub cluster_ip: Str,
-    /// Cluster addresses, one per family.
     #[serde(
         rename = "clusterIPs",
         skip_serializing_if = "codec::is_zero",
         deserialize_with = "codec::list"
     )]
     pub cluster_ips: Box<[Str]>,
-    /// Type.
     #[serde(
         rename = "type",
         skip_serializing_if = "codec::is_zero",
@@ -118,7 +112,6 @@ pub struct ServiceSpec {
         deserialize_with = "codec::list"
     )]
     pub external_ips: Box<[Str]>,
-    /// Session affinity.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub session_affinity: SessionAffinity,
     /// Requested load-balancer address (deprecated by Kubernetes, read by LB-IPAM).
@@ -137,19 +130,16 @@ pub struct ServiceSpec {
     /// Port on every node that reports whether the node has a local backend; 0 for none.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub health_check_node_port: i32,
-    /// Parameters of the session affinity.
     #[serde(
         skip_serializing_if = "Option::is_none",
         deserialize_with = "codec::maybe_object"
     )]
     pub session_affinity_config: Option<SessionAffinityConfig>,
-    /// Families, the preferred one first.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::list")]
     pub ip_families: Box<[IpFamily]>,
     /// `SingleStack`, `PreferDualStack` or `RequireDualStack`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip_family_policy: Option<Str>,
-    /// Which load-balancer implementation is meant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_balancer_class: Option<Str>,
     /// Backends for clients inside the cluster.
@@ -167,7 +157,6 @@ pub struct ServicePort {
     /// Name, unique in the service; may be empty if it is the only port.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub name: Str,
-    /// Protocol.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub protocol: Protocol,
     /// Port that clients use. As on the wire: not checked to be a valid port.
@@ -181,12 +170,9 @@ pub struct ServicePort {
     pub node_port: i32,
 }
 
-/// A number or a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IntOrString {
-    /// Number.
     Int(i32),
-    /// Name.
     String(Str),
 }
 
@@ -237,11 +223,9 @@ impl<'de> Deserialize<'de> for IntOrString {
     }
 }
 
-/// Parameters of session affinity.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionAffinityConfig {
-    /// Affinity by client address.
     #[serde(
         rename = "clientIP",
         skip_serializing_if = "Option::is_none",
@@ -266,16 +250,13 @@ pub struct ServiceStatus {
     /// Addresses that the load balancer has assigned.
     #[serde(deserialize_with = "codec::object")]
     pub load_balancer: LoadBalancerStatus,
-    /// Conditions.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub conditions: Box<[Condition]>,
 }
 
-/// Addresses of a load balancer.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LoadBalancerStatus {
-    /// Points where traffic comes in.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub ingress: Box<[LoadBalancerIngress]>,
 }
@@ -287,13 +268,11 @@ pub struct LoadBalancerIngress {
     /// Address; empty if there is only a host name.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub ip: Str,
-    /// Host name.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub hostname: Str,
     /// How packets arrive; unset means [`IngressIpMode::Vip`].
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::or_zero")]
     pub ip_mode: IngressIpMode,
-    /// State of single ports.
     #[serde(skip_serializing_if = "codec::is_zero", deserialize_with = "codec::objects")]
     pub ports: Box<[IngressPort]>,
 }
@@ -302,13 +281,10 @@ pub struct LoadBalancerIngress {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IngressPort {
-    /// Port.
     #[serde(deserialize_with = "codec::or_zero")]
     pub port: i32,
-    /// Protocol.
     #[serde(deserialize_with = "codec::or_zero")]
     pub protocol: Protocol,
-    /// Error of the port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Str>,
 }

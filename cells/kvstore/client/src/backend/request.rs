@@ -15,7 +15,6 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// One key.
     pub fn key(key: &str) -> Self {
         Self {
             start: Bytes::copy_from_slice(key.as_bytes()),
@@ -51,7 +50,6 @@ impl KeyRange {
         }
     }
 
-    /// Where the range begins.
     pub fn start(&self) -> &Bytes {
         &self.start
     }
@@ -85,7 +83,6 @@ impl std::fmt::Debug for KeyRange {
 /// In which order keys are returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// By key.
     #[default]
     Key,
     /// By the revision at which they were created, oldest first.
@@ -94,20 +91,16 @@ pub enum Order {
     NewestCreated,
 }
 
-/// Reads keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeRequest {
-    /// Which keys.
     pub range: KeyRange,
     /// As of this revision; [`Revision::NONE`] for the newest.
     pub revision: Revision,
     /// At most so many keys; 0 for all.
     pub limit: usize,
-    /// In which order.
     pub order: Order,
     /// Only keys created at this revision or before; [`Revision::NONE`] for all.
     pub max_create_revision: Revision,
-    /// Leave out the values.
     pub keys_only: bool,
 }
 
@@ -125,10 +118,8 @@ impl RangeRequest {
     }
 }
 
-/// Keys of a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeResponse {
-    /// State of the store.
     pub header: Header,
     /// The keys. Keys that are no UTF-8 are left out: nothing that uses this crate writes such.
     pub items: Vec<KeyValue>,
@@ -143,20 +134,15 @@ pub enum Condition {
     CreateRevision(Revision),
     /// It was last written at this revision.
     ModRevision(Revision),
-    /// It has this value.
     Value(Bytes),
     /// It is attached to this lease.
     Lease(LeaseId),
-    /// No key begins with it.
     NoneBelow,
 }
 
-/// A comparison of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compare {
-    /// The key.
     pub key: Key,
-    /// What must hold of it.
     pub condition: Condition,
 }
 
@@ -178,32 +164,25 @@ impl Compare {
     }
 }
 
-/// One operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Writes a key. A lease that it had before is replaced.
     Put {
-        /// The key.
         key: Key,
-        /// The value.
         value: Bytes,
         /// The lease to attach it to, or [`LeaseId::NONE`].
         lease: LeaseId,
     },
     /// Deletes the keys of a range.
     Delete(KeyRange),
-    /// Reads keys.
     Range(RangeRequest),
 }
 
-/// Operations that depend on comparisons.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
     /// What is compared; nothing to compare holds.
     pub compares: Vec<Compare>,
-    /// Done if all comparisons hold.
     pub then: Vec<Op>,
-    /// Done if one does not.
     pub otherwise: Vec<Op>,
 }
 
@@ -220,32 +199,22 @@ impl Txn {
 /// What an operation of a transaction did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpResponse {
-    /// The key was written.
     Put,
-    /// Keys were deleted.
-    Delete {
-        /// How many.
-        deleted: u64,
-    },
-    /// Keys were read.
+    Delete { deleted: u64 },
     Range(RangeResponse),
 }
 
-/// What a transaction did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnResponse {
     /// State of the store. The revision is that of the transaction if it has written.
     pub header: Header,
-    /// Whether all comparisons held.
     pub succeeded: bool,
     /// One response an operation that was done.
     pub responses: Vec<OpResponse>,
 }
 
-/// Watches keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchRequest {
-    /// Which keys.
     pub range: KeyRange,
     /// The first revision of which changes are delivered.
     pub start: Revision,

@@ -21,7 +21,6 @@ const LEASE_ATTEMPTS: usize = 3;
 /// A change of one key, as part of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyChange {
-    /// The key.
     pub key: Key,
     /// The value to write with the lease of the client; `None` deletes the key.
     pub value: Option<Bytes>,
@@ -30,7 +29,6 @@ pub struct KeyChange {
 /// A key that a former program left behind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopted {
-    /// The key.
     pub item: KeyValue,
     /// Whether its lease is kept alive from now on. If not, the key vanishes with it, or has none and never does.
     pub is_kept: bool,

@@ -64,7 +64,6 @@ impl Driver {
         let _ = tokio::time::timeout(STOP, end_locks(client)).await;
     }
 
-    /// Releases locks that were dropped.
     async fn unlock(&self) {
         let mut unlocks = self.unlocks.lock().await;
         let mut pending = FuturesUnordered::new();
@@ -105,7 +104,6 @@ async fn lose_leases(client: &Client) {
     }
 }
 
-/// Keeps leases alive.
 async fn renew(client: &Client, leases: &LeaseManager) {
     let mut renewals = FuturesUnordered::new();
     loop {

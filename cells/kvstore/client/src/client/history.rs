@@ -98,10 +98,6 @@ impl History {
     }
 
     /// Looks for the own writes in the own store: it was restored from a snapshot if it lacks one.
-    ///
-    /// # Errors
-    ///
-    /// If the store cannot be asked.
     pub(crate) async fn verify(&self, store: &dyn Backend) -> Result<(), BackendError> {
         let witnesses = self.witnesses.lock().all();
         for witness in &witnesses {

@@ -20,12 +20,10 @@ const RETRY: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) struct LeaseManager {
     ttl: Duration,
-    /// Keys a lease.
     capacity: usize,
     state: Mutex<State>,
     /// Held while a lease is granted, so that many writers do not acquire one each.
     granting: tokio::sync::Mutex<()>,
-    /// Wakes who renews.
     changed: Notify,
 }
 
@@ -87,7 +85,6 @@ impl LeaseManager {
         }
     }
 
-    /// How many leases there are.
     pub(crate) fn count(&self) -> usize {
         self.state.lock().sessions.len()
     }
@@ -291,7 +288,6 @@ impl LeaseManager {
         })
     }
 
-    /// All leases.
     pub(crate) fn all(&self) -> Vec<LeaseId> {
         self.state.lock().sessions.keys().copied().collect()
     }

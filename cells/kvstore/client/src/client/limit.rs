@@ -12,7 +12,6 @@ use crate::options::RateLimit;
 #[derive(Debug)]
 pub(crate) struct Limit {
     limiter: Limiter,
-    /// Rate after the bootstrap.
     rate: f64,
 }
 

@@ -38,7 +38,6 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// The path that is locked.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -217,7 +216,6 @@ async fn acquire(client: &Client, path: &str, local: OwnedMutexGuard<()>) -> Res
 
 /// The key of a lock as it was put.
 struct Created {
-    /// When it was created.
     revision: Revision,
     /// Whether no other key of the path was created before.
     is_first: bool,

@@ -17,7 +17,6 @@ use crate::options::ClientKind;
 
 /// How long one check may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pauses between attempts to connect.
 const RECONNECT: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
 /// What is known of the store.
@@ -27,7 +26,6 @@ pub(super) struct Monitor {
     state: Mutex<Checks>,
 }
 
-/// The last checks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Checks {
     /// When the heartbeat was last seen.
@@ -38,7 +36,6 @@ pub(super) struct Checks {
     /// Failed quorum checks in a row.
     pub(super) quorum_errors: u32,
     pub(super) quorum_error: Option<QuorumError>,
-    /// Why the store refuses writes.
     pub(super) refusal: Option<BackendError>,
     /// The last error before the client was connected.
     pub(super) connect_error: Option<Error>,
@@ -91,7 +88,6 @@ pub(super) async fn run(client: &Client) {
     });
 }
 
-/// Watches the heartbeat.
 async fn beat(client: &Client, listed: &watch::Sender<bool>) {
     let mut heartbeat = client.list_and_watch(keys::HEARTBEAT);
     loop {

@@ -13,33 +13,25 @@ use crate::options::ClientKind;
 /// What is said of a client that has not reached its store.
 pub(crate) const CONNECTING: &str = "Waiting for initial connection to be established";
 
-/// How far a client is.
 #[derive(Clone, Debug)]
 pub enum Connection {
-    /// No store is configured.
     Disabled,
     /// The store has not been reached; the last error, if there was one.
     Connecting(Option<Error>),
-    /// The store was reached.
     Connected,
 }
 
 /// How a client and its store are. As a text it reads like the line `KVStore` of Cilium's status.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// How far the client is.
     pub connection: Connection,
     /// Kind of the store: `etcd`.
     pub backend: &'static str,
-    /// Which checks the client makes.
     pub kind: ClientKind,
     /// The endpoints as they were at the last check; empty for a mesh client, which does not ask them.
     pub endpoints: Vec<EndpointStatus>,
-    /// How many endpoints are configured.
     pub endpoint_count: usize,
-    /// Leases of keys.
     pub leases: usize,
-    /// Leases of locks.
     pub lock_leases: usize,
     /// Failed quorum checks in a row.
     pub quorum_errors: u32,

@@ -22,7 +22,6 @@ use crate::types::{Header, Key, KeyValue, Revision};
 
 /// Pauses before a watch that ended is created again: from the first to the last, doubling.
 const WATCH_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// Pauses between lists that fail.
 const LIST_BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(60));
 /// The longest of them while nothing answers: that costs the store nothing, and it may be back at any time.
 const UNREACHABLE_BACKOFF: Duration = Duration::from_secs(10);
@@ -37,7 +36,6 @@ pub enum Event {
     /// A key that the watcher has reported before. After the store could not be watched for a while, keys that have not
     /// changed are reported as well.
     Modify(KeyValue),
-    /// A key is gone.
     Delete(Key),
     /// All keys that existed at first have been reported. Comes once in the life of a watcher.
     ListDone,
@@ -113,7 +111,6 @@ impl Watcher {
         &self.prefix
     }
 
-    /// Waits for the next event.
     pub async fn next(&mut self) -> Event {
         match self.events.next().await {
             Some(event) => event,
@@ -262,9 +259,7 @@ impl Known {
     }
 }
 
-/// Where a watcher is.
 enum Phase {
-    /// Before a list.
     Start,
     /// Between two pages of a list.
     Pages {
@@ -272,7 +267,6 @@ enum Phase {
         /// State of the store at the first page.
         header: Option<Header>,
     },
-    /// After a list.
     Watch {
         header: Header,
         /// The first revision that has not been seen.
@@ -286,7 +280,6 @@ struct Machine {
     prefix: String,
     range: KeyRange,
     phase: Phase,
-    /// Failures in a row.
     failures: u32,
     /// Events of a page or a response that have not been taken.
     queue: VecDeque<RawEvent>,
@@ -307,7 +300,6 @@ impl Machine {
         }
     }
 
-    /// The consumer takes an event.
     fn take(&mut self, action: &'static str) {
         self.taken = Some((action, Instant::now()));
     }
@@ -332,7 +324,6 @@ impl Machine {
         }
     }
 
-    /// Does one step.
     async fn advance(&mut self) {
         self.phase = match std::mem::replace(&mut self.phase, Phase::Start) {
             Phase::Start => match verify(self.client.clone()).await {
@@ -392,7 +383,6 @@ impl Machine {
         }
     }
 
-    /// Waits before the next list.
     async fn not_listed(&mut self, error: Error) -> Phase {
         self.failures += 1;
         let monitor = &self.client.inner.monitor;
@@ -407,7 +397,6 @@ impl Machine {
         Phase::Start
     }
 
-    /// The last page was read.
     fn listed(&mut self, header: Header) -> Phase {
         self.failures = 0;
         self.client.inner.monitor.watched(&self.prefix, 0, None);
@@ -419,7 +408,6 @@ impl Machine {
         }
     }
 
-    /// Creates the watch.
     async fn watch(&mut self, header: Header, next: Revision) -> Phase {
         // Right after the list it is the same.
         let verified = match self.failures {

@@ -58,7 +58,6 @@ impl Witness {
         self.revision
     }
 
-    /// That the store lacks it.
     pub(crate) fn missing(&self) -> BackendError {
         let key = String::from_utf8_lossy(self.range.start());
         BackendError::Replaced {
@@ -94,7 +93,6 @@ impl Witnesses {
         }
     }
 
-    /// All of them, oldest first.
     pub(crate) fn all(&self) -> Vec<Witness> {
         let last = self.last.put.iter().chain(&self.last.delete);
         self.kept.iter().chain(last).cloned().collect()
@@ -105,7 +103,6 @@ impl Witnesses {
         self.kept.retain(|witness| !confirmed.contains(witness));
     }
 
-    /// The store has another history.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -148,10 +145,6 @@ fn is_lock(op: &Op) -> bool {
 }
 
 /// Whether the store has another history than that of the write: then its header.
-///
-/// # Errors
-///
-/// If the store cannot be asked.
 pub(crate) async fn contradicts(
     store: &dyn Backend,
     witness: &Witness,

@@ -18,7 +18,6 @@ pub(super) enum JsonError {
     Other(serde_json::Error),
 }
 
-/// Indents by two spaces.
 pub(super) fn indent(value: &[u8]) -> Result<Vec<u8>, JsonError> {
     check(value)?;
     let mut out = Vec::with_capacity(value.len() * 2);

@@ -18,7 +18,6 @@ use crate::types::{Header, Key, KeyValue, LeaseId, Revision};
 /// The shortest time that a lease is granted for.
 const MIN_TTL: Duration = Duration::from_secs(1);
 
-/// Everything that is stored.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
     header: Header,
@@ -27,7 +26,6 @@ pub(super) struct Store {
     /// The oldest revision that can be read.
     compacted: Revision,
     keys: BTreeMap<Bytes, History>,
-    /// Changes by revision, oldest first.
     log: VecDeque<(Revision, Vec<Change>)>,
     leases: HashMap<LeaseId, Lease>,
     /// How many revisions are kept at least; 0 for all.
@@ -447,7 +445,6 @@ impl Store {
         Ok(())
     }
 
-    /// When the next lease ends.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
         self.leases.values().map(|lease| lease.expires).min()
     }

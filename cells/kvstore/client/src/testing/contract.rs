@@ -88,7 +88,6 @@ macro_rules! contract_tests {
     };
 }
 
-/// Writes a key.
 async fn put(store: &dyn Backend, key: &str, value: &str) -> TxnResponse {
     put_leased(store, key, value, LeaseId::NONE)
         .await

@@ -40,7 +40,6 @@ struct Faults {
     done: f64,
     /// Whether the store has no space left.
     is_full: bool,
-    /// Whether connections are refused.
     is_down: bool,
 }
 
@@ -91,7 +90,6 @@ impl FaultyBackend {
         self.faults.lock().is_full
     }
 
-    /// Ends all watches.
     pub fn cut_watches(&self) {
         self.cuts.send_modify(|cuts| *cuts += 1);
     }

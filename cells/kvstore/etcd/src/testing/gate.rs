@@ -14,11 +14,8 @@ use tokio::task::JoinSet;
 /// What passes a [`Gate`]. What does not waits in it, as long as the connection stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Passes {
-    /// Everything.
     All,
-    /// What clients send; no answers.
     Requests,
-    /// Answers; nothing that clients send.
     Answers,
     /// Nothing: connections are ended, new ones as well.
     Nothing,

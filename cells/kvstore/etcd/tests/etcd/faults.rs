@@ -36,7 +36,6 @@ fn hasty_at(address: String) -> Arc<Etcd> {
     Arc::new(Etcd::new(config(&[address]), transport))
 }
 
-/// Full clients that check often.
 fn watchful() -> ClientOptions {
     ClientOptions {
         check_interval: Duration::from_millis(200),

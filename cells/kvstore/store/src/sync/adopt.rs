@@ -14,7 +14,6 @@ use crate::queue::STORE_BACKOFF;
 /// Keys that existed before the store wrote any.
 #[derive(Debug, Default)]
 pub(super) enum Found {
-    /// Not looked for yet.
     Pending,
     /// Keys that were not handled yet, with the values of those whose lease is kept alive.
     Known(HashMap<Key, Option<Bytes>>),

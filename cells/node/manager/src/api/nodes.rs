@@ -64,7 +64,6 @@ async fn nodes(State(lister): State<Arc<Lister>>, headers: HeaderMap) -> Respons
     Json(lister.answer(id, Instant::now())).into_response()
 }
 
-/// Nodes by their names.
 type Nodes = BTreeMap<String, ClusterNode>;
 
 /// What a client was told last, and when.

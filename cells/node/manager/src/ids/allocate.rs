@@ -125,7 +125,6 @@ impl Ids {
         }
     }
 
-    /// The smallest free id.
     fn free(&mut self) -> Option<u16> {
         while self.used_up_to < u16::MAX && self.in_use.contains_key(&(self.used_up_to + 1)) {
             self.used_up_to += 1;

@@ -16,7 +16,6 @@ use statedb::{Obj, Revision};
 
 use super::NodeId;
 
-/// Ids by address.
 pub(crate) type NodeIdMap = Map<NodeIdKey, NodeIdValue>;
 
 pub(crate) fn owner(config: Cfg<MapConfig>) -> Member<MapOwner> {
@@ -25,7 +24,6 @@ pub(crate) fn owner(config: Cfg<MapConfig>) -> Member<MapOwner> {
     Member(MapOwner::new(NODE_IDS_OWNER).sizes(sizes))
 }
 
-/// Writes ids to the map.
 pub(crate) struct MapOps(pub(crate) NodeIdMap);
 
 impl Ops<NodeId> for MapOps {

@@ -12,7 +12,6 @@ use skep_k8s_types::{ObjectKey, Resource};
 use super::Pods;
 use crate::slices::Slices;
 
-/// Which objects were listed.
 #[derive(Debug, Default)]
 struct Listed {
     pods: bool,

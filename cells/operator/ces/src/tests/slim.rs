@@ -56,7 +56,6 @@ async fn identity_with(world: &World, id: u32, app: &str, ports: Option<&str>) {
     world.create(&IDENTITIES, object).await;
 }
 
-/// A pod that has addresses.
 async fn pod(world: &World, name: &str, app: &str, host_network: bool) {
     let ports = json!([
         { "name": "web", "containerPort": 8080, "protocol": "TCP" },

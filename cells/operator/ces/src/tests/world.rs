@@ -29,7 +29,6 @@ pub(super) const SLICES: Kind = Kind::new(
 
 pub(super) struct World {
     cluster: TestCluster,
-    /// The client of leaders.
     pub(super) faults: Arc<FaultyClient>,
 }
 
@@ -125,7 +124,6 @@ pub(super) fn endpoint(namespace: &str, name: &str, identity: u32) -> Value {
     })
 }
 
-/// Waits until something holds.
 #[track_caller]
 pub(super) fn until(what: impl AsyncFn() -> bool) -> impl Future<Output = ()> {
     let caller = std::panic::Location::caller();

@@ -36,7 +36,6 @@ impl Clock for TestClock {
 
 pub(crate) struct World {
     cluster: TestCluster,
-    /// The client of hives.
     pub(crate) faults: Arc<FaultyClient>,
 }
 
@@ -118,7 +117,6 @@ impl World {
         names
     }
 
-    /// Creates a pod.
     pub(crate) async fn pod(&self, namespace: &str, name: &str, more: Value) {
         let mut pod = json!({
             "metadata": { "name": name, "namespace": namespace },
@@ -162,7 +160,6 @@ fn merge(into: &mut Value, more: Value) {
     }
 }
 
-/// Waits until something holds.
 pub(crate) async fn until(what: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !what().await {

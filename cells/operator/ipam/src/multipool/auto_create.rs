@@ -27,51 +27,28 @@ struct AutoPool {
 /// Why pools cannot be created: correct the setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AutoPoolError {
-    /// A pool has no name.
     #[error("`{text}` is not <pool>=<settings>")]
-    NoName {
-        /// The text.
-        text: String,
-    },
-    /// A pool is listed twice.
+    NoName { text: String },
     #[error("pool `{pool}` is listed twice")]
-    Twice {
-        /// The pool.
-        pool: String,
-    },
+    Twice { pool: String },
     /// A setting is unknown or has a wrong value.
     #[error(
         "pool `{pool}`: `{text}` is none of ipv4-cidrs:<networks>, ipv4-mask-size:<number>, ipv6-cidrs:<networks>, \
          ipv6-mask-size:<number>, allow-first-ip:<bool>, allow-last-ip:<bool>"
     )]
-    Setting {
-        /// The pool.
-        pool: String,
-        /// The setting.
-        text: String,
-    },
+    Setting { pool: String, text: String },
     /// Networks and mask size of a family belong together.
     #[error("pool `{pool}`: ipv{family}-cidrs and ipv{family}-mask-size require each other")]
     Half {
-        /// The pool.
         pool: String,
         /// 4 or 6.
         family: u8,
     },
-    /// A pool without networks.
     #[error("pool `{pool}` has no networks")]
-    Empty {
-        /// The pool.
-        pool: String,
-    },
+    Empty { pool: String },
     /// Networks and mask size are not valid.
     #[error("pool `{pool}`: {cause}")]
-    Spec {
-        /// The pool.
-        pool: String,
-        /// What is wrong.
-        cause: PoolSpecError,
-    },
+    Spec { pool: String, cause: PoolSpecError },
 }
 
 impl FromStr for AutoPools {

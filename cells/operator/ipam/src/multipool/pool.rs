@@ -14,27 +14,17 @@ use crate::allocator::{Family, NetworkError, PrefixAllocator};
 pub enum PoolSpecError {
     /// A network of the pool is malformed: correct it.
     #[error("invalid CIDR address: {text}")]
-    Malformed {
-        /// The text in the pool.
-        text: String,
-    },
+    Malformed { text: String },
     /// The networks cannot be cut into prefixes of the mask size.
     #[error(transparent)]
     Network(#[from] NetworkError),
     /// The mask size is not that of an address family: correct it.
     #[error("mask size {mask_size} is not a prefix length of family {}", .family.as_str())]
-    MaskSize {
-        /// The mask size.
-        mask_size: isize,
-        /// The family.
-        family: Family,
-    },
+    MaskSize { mask_size: isize, family: Family },
     /// Nodes have prefixes of another length: create another pool.
     #[error("the mask size of family {} cannot be changed from {old} to {new}", .family.as_str())]
     MaskSizeChanged {
-        /// The family.
         family: Family,
-        /// The mask size in use.
         old: u8,
         /// The mask size that is refused.
         new: u8,

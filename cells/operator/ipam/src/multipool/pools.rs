@@ -23,7 +23,6 @@ const MOST_NETWORKS: usize = 4096;
 /// Networks that a node has of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Allocation {
-    /// Name of the pool.
     pub pool: String,
     /// The networks, as in the spec of the node.
     pub cidrs: Vec<String>,
@@ -36,9 +35,7 @@ pub struct Allocation {
 /// How many addresses a node asks a pool for, those in use included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Name of the pool.
     pub pool: String,
-    /// How many of each family.
     pub needed: [(Family, u128); 2],
 }
 
@@ -47,40 +44,19 @@ pub struct Request {
 pub enum RequestError {
     /// A network in the spec is malformed: correct the spec.
     #[error("invalid CIDR address: {text}")]
-    Malformed {
-        /// The text in the spec.
-        text: String,
-    },
+    Malformed { text: String },
     /// Create the pool, or configure the agent to ask another one.
     #[error("cannot allocate from non-existing pool: {pool}")]
-    NoPool {
-        /// Name of the pool.
-        pool: String,
-    },
+    NoPool { pool: String },
     /// Add networks of the family to the pool.
     #[error("pool {pool} has no networks of family {}", .family.as_str())]
-    NoFamily {
-        /// Name of the pool.
-        pool: String,
-        /// The family.
-        family: Family,
-    },
+    NoFamily { pool: String, family: Family },
     /// Every prefix of the pool is in use: add a network to it.
     #[error("unable to allocate from pool {pool} (family {}): pool empty", .family.as_str())]
-    Full {
-        /// Name of the pool.
-        pool: String,
-        /// The family.
-        family: Family,
-    },
+    Full { pool: String, family: Family },
     /// More networks than a node can have: check what the agent asks for, or create a pool with a shorter mask size.
     #[error("pool {pool} (family {}): more than {MOST_NETWORKS} networks requested", .family.as_str())]
-    TooMany {
-        /// Name of the pool.
-        pool: String,
-        /// The family.
-        family: Family,
-    },
+    TooMany { pool: String, family: Family },
 }
 
 /// What a node is to have.
@@ -90,7 +66,6 @@ pub struct MultiPoolAssignment {
     pub allocated: Vec<Allocation>,
     /// Networks of the spec that another node holds. They are not in `allocated`.
     pub duplicates: Vec<OccupyError>,
-    /// What is missing.
     pub errors: Vec<RequestError>,
 }
 
@@ -117,7 +92,6 @@ pub struct MultiPool {
     pools: BTreeMap<String, Pool>,
     nodes: BTreeMap<String, BTreeMap<String, Holding>>,
     has_released: bool,
-    /// Whether a pool was removed.
     has_removed: bool,
 }
 
@@ -179,7 +153,6 @@ impl MultiPool {
         held.map(|(prefix, node)| (*prefix, node.to_owned()))
     }
 
-    /// The allocators of other pools.
     fn other_allocators(&mut self, name: &str, family: Family) -> impl Iterator<Item = &mut PrefixAllocator> {
         let others = self.pools.iter_mut().filter(move |(other, _)| *other != name);
         others.filter_map(move |(_, pool)| pool.allocators.get_mut(&family))

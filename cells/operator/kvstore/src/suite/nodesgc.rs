@@ -33,7 +33,6 @@ fn hive() -> Hive {
         .with(Cell::group([]).config::<skep_operator_leader::Config>())
 }
 
-/// Nodes are judged at once.
 fn times() -> Cell {
     Cell::module("test-times", "When nodes are judged").provide(new_times)
 }

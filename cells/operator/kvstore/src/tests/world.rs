@@ -21,9 +21,7 @@ pub(crate) struct World {
     cluster: TestCluster,
     pub(crate) store: Memory,
     pub(crate) faults: Arc<FaultyBackend>,
-    /// The client of the operator.
     pub(crate) client: RunningClient,
-    /// A client of a node.
     pub(crate) node: RunningClient,
 }
 

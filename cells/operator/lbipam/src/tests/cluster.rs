@@ -52,7 +52,6 @@ impl Cluster {
         writes.map(|request| request.name).collect()
     }
 
-    /// How many writes failed.
     pub(super) fn refused(&self) -> usize {
         self.client.count_failed(Verb::Patch)
     }
@@ -64,7 +63,6 @@ impl Cluster {
         lists.filter(|request| request.plural == "services").count()
     }
 
-    /// An operator with the cell.
     pub(super) async fn operator(&self, flags: &[&str]) -> hive::Running {
         let client = self.client();
         let surroundings = Cell::module("test", "Client").provide(move || client.clone());

@@ -15,7 +15,6 @@ use super::world::{World, seconds};
 use crate::election::Lost;
 use crate::{Leader, Process, cell, scope};
 
-/// What happened, in order.
 #[derive(Clone, Default, hive::Value)]
 struct Log(Arc<Mutex<Vec<String>>>);
 

@@ -65,7 +65,6 @@ pub(crate) fn lose_answers(client: &FaultyClient) {
     client.inject(|request| request.verb.is_write().then_some(Fault::AnswerLost));
 }
 
-/// The client may not watch.
 pub(crate) fn forbid_watches(client: &FaultyClient) {
     client.inject(|request| (request.verb == Verb::Watch).then(Fault::forbidden));
 }

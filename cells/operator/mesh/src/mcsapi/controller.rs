@@ -68,7 +68,6 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// Never returns.
     pub(crate) async fn run(&mut self) {
         let mut events = stream::select_all([
             watch(&self.client, Event::Export),

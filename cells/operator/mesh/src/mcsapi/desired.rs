@@ -35,7 +35,6 @@ fn to_value(value: impl Serialize) -> Value {
 }
 
 impl Desired<'_> {
-    /// Annotations of both objects.
     fn annotations(&self) -> BTreeMap<String, String> {
         let mut annotations = self.export.annotations.clone();
         annotations.insert(
@@ -91,7 +90,6 @@ impl Desired<'_> {
         }
     }
 
-    /// A new import.
     pub(crate) fn import(&self, ips: Vec<String>) -> Value {
         let kind = ImportObject::kind();
         json!({
@@ -142,7 +140,6 @@ impl Desired<'_> {
         self.export.ports.iter().flatten().map(port).collect()
     }
 
-    /// A new derived Service.
     pub(crate) fn service(&self, import: &ImportObject) -> Value {
         let mut spec = json!({
             "type": "ClusterIP",
@@ -247,7 +244,6 @@ fn import_port(port: &ExportPort) -> ServiceImportPort {
     }
 }
 
-/// A port without absent fields.
 fn service_port(port: &ServicePort) -> Value {
     let mut value = to_value(port);
     if let Value::Object(fields) = &mut value {

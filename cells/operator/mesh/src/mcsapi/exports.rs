@@ -22,24 +22,20 @@ pub(crate) struct RemoteExports {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// By cluster.
     exports: BTreeMap<ObjectKey, BTreeMap<String, Arc<ServiceExport>>>,
     /// Clusters whose exports were complete once.
     synced: BTreeSet<String>,
     changes: Changes,
 }
 
-/// What has changed.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    /// Services whose exports have changed.
     pub(crate) keys: BTreeSet<ObjectKey>,
     /// The exports of a cluster became complete.
     pub(crate) is_cluster_synced: bool,
 }
 
 impl RemoteExports {
-    /// Waits for a change.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -49,7 +45,6 @@ impl RemoteExports {
         std::mem::take(&mut self.known.lock().changes)
     }
 
-    /// The exports of a service.
     pub(crate) fn of(&self, key: &ObjectKey) -> Vec<Arc<ServiceExport>> {
         let known = self.known.lock();
         let exports = known.exports.get(key).into_iter().flat_map(BTreeMap::values);

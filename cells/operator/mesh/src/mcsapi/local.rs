@@ -9,7 +9,6 @@ use super::condition::Desired;
 use crate::namespace::NamespaceState;
 use crate::object::{ExportObject, ServiceObject};
 
-/// Why a ServiceExport exports nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Invalid {
     NoService,
@@ -18,7 +17,6 @@ pub(crate) enum Invalid {
 }
 
 impl Invalid {
-    /// The conditions of the export.
     pub(crate) fn conditions(self) -> [Desired; 2] {
         let (reason, ready, message) = match self {
             Self::NoService => ("NoService", "Pending", "The Service does not exist"),

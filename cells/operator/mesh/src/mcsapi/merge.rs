@@ -13,23 +13,14 @@ use skep_clustermesh_types::{ExportPort, ServiceExport};
 /// A property that exports have in conflict, in the order in which the first one is the reason of the condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Property {
-    /// Ports.
     Port,
-    /// Type.
     Type,
-    /// Session affinity.
     SessionAffinity,
-    /// Details of the session affinity.
     SessionAffinityConfig,
-    /// Exported labels.
     Labels,
-    /// Exported annotations.
     Annotations,
-    /// Internal traffic policy.
     InternalTrafficPolicy,
-    /// Traffic distribution.
     TrafficDistribution,
-    /// IP families.
     IpFamily,
 }
 
@@ -66,10 +57,8 @@ impl fmt::Display for Property {
     }
 }
 
-/// A conflict between exports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// What is in conflict.
     pub property: Property,
     /// How many clusters disagree with what is used.
     pub disagree: usize,
@@ -82,7 +71,6 @@ pub struct Merged {
     pub export: ServiceExport,
     /// Names of the clusters that export the service, sorted.
     pub clusters: Vec<String>,
-    /// Conflicts, sorted.
     pub conflicts: Vec<Conflict>,
 }
 

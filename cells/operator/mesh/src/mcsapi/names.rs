@@ -18,16 +18,12 @@ pub(crate) const SERVICE_NAME: &str = "multicluster.kubernetes.io/service-name";
 pub(crate) const SOURCE_CLUSTER: &str = "multicluster.kubernetes.io/source-cluster";
 /// On copies of slices: the slice that was copied.
 pub(crate) const LOCAL_SLICE: &str = "service.cilium.io/local-endpointslice";
-/// On slices: who writes them.
 pub(crate) const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 /// Writes copies of slices of local Services.
 pub(crate) const COPIES_MANAGER: &str = "endpointslice-local-mcsapi-controller.cilium.io";
-/// Mirrors slices of remote Services.
 pub(crate) const MIRROR_MANAGER: &str = "endpointslice-mesh-controller.cilium.io";
-/// On slices of headless Services.
 pub(crate) const HEADLESS: &str = "service.kubernetes.io/headless";
 
-/// Longest value of a label.
 const LONGEST_LABEL: usize = 63;
 
 fn hash(text: &str) -> String {

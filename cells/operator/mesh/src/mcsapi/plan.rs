@@ -186,7 +186,6 @@ fn is_own_import(view: &View<'_>, import: &ImportObject) -> bool {
     import.metadata.common.annotations.get(names::DERIVED_SERVICE) == Some(names::derived(view.key).as_str())
 }
 
-/// Whether a Service was derived.
 fn is_own_service(view: &View<'_>, service: &ServiceObject) -> bool {
     let metadata = &service.metadata;
     metadata.annotations.get(names::DERIVED_SERVICE) == Some(metadata.name.as_str())
@@ -200,7 +199,6 @@ fn is_deleted(metadata: &Metadata) -> bool {
     metadata.deletion_timestamp.is_some()
 }
 
-/// The service is imported.
 fn import(view: &View<'_>, merged: &Merged, local: Option<&ServiceExport>, plan: &mut Plan) {
     let desired = Desired {
         key: view.key,

@@ -87,7 +87,6 @@ fn labels(view: &View<'_>, desired: &Desired<'_>, source: &str) -> BTreeMap<Stri
 }
 
 impl SliceCopy {
-    /// The copy of a slice.
     pub(crate) fn object(&self, source: &Value) -> Value {
         let kind = EndpointSlice::kind();
         let (name, uid) = &self.owner;

@@ -21,7 +21,6 @@ use crate::store::Store;
 /// What is known of the cluster.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Name of the cluster.
     pub(crate) cluster: String,
     /// Whether namespaces are shared that do not say so.
     pub(crate) shares_namespaces: bool,
@@ -35,7 +34,6 @@ pub(crate) struct State {
     copied: BTreeMap<ObjectKey, Copied>,
 }
 
-/// Services to look at.
 pub(crate) type Dirty = BTreeSet<ObjectKey>;
 
 fn key(namespace: &Str, name: impl AsRef<str>) -> ObjectKey {
@@ -145,7 +143,6 @@ impl State {
         dirty.extend(exports.filter(|key| key.namespace == namespace).cloned());
     }
 
-    /// Takes over what was written.
     pub(crate) fn written(&mut self, written: Written) {
         let Self {
             slices, slices_of, ..

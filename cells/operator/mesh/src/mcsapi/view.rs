@@ -18,7 +18,6 @@ use crate::object::{ExportObject, ImportObject, ServiceObject, SliceObject};
 /// What is known of a service.
 pub(crate) struct View<'a> {
     pub(crate) key: &'a ObjectKey,
-    /// Name of the local cluster.
     pub(crate) cluster: &'a str,
     pub(crate) namespace: NamespaceState,
     pub(crate) export: Option<&'a ExportObject>,
@@ -37,7 +36,6 @@ pub(crate) struct View<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// Kinds that are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     Export,
@@ -46,7 +44,6 @@ pub(crate) enum Target {
     Slice,
 }
 
-/// A write.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
     Create(Target, Value),
@@ -62,7 +59,6 @@ pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
     /// What keeps the service from being as desired.
     pub(crate) fault: Option<String>,
-    /// Clusters are waited for.
     pub(crate) is_incomplete: bool,
 }
 
@@ -70,13 +66,9 @@ pub(crate) struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SliceCopy {
     pub(crate) namespace: Str,
-    /// Name of the slice.
     pub(crate) source: Str,
-    /// Version of the slice.
     pub(crate) version: Str,
-    /// Name of the copy.
     pub(crate) target: Str,
-    /// Whether the copy exists.
     pub(crate) exists: bool,
     pub(crate) labels: BTreeMap<String, String>,
     /// Name and id of the derived Service, which owns the copy.
@@ -87,6 +79,5 @@ pub(crate) struct SliceCopy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Copied {
     pub(crate) copy: SliceCopy,
-    /// Version of the copy.
     pub(crate) version: Str,
 }

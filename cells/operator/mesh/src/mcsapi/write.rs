@@ -47,7 +47,6 @@ impl Target {
     }
 }
 
-/// Writes to an API server.
 pub(crate) struct Writer<'a> {
     pub(crate) client: &'a dyn Client,
     pub(crate) namespace: &'a Str,

@@ -10,10 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::object::Endpoint;
 
-/// What has to be written.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
-    /// Endpoints of new slices.
     pub(crate) create: Vec<Vec<Endpoint>>,
     /// New endpoints of slices, by their position.
     pub(crate) update: BTreeMap<usize, Vec<Endpoint>>,

@@ -44,7 +44,6 @@ enum Event {
     Slice(WatcherEvent<MirroredSlice>),
 }
 
-/// What became of a slice.
 enum Written {
     Slice(Arc<MirroredSlice>),
     Gone(Str),
@@ -62,7 +61,6 @@ pub(crate) struct Controller {
     pub(crate) queue: Queue<ObjectKey>,
     pub(crate) incomplete: BTreeSet<ObjectKey>,
     pub(crate) look: Option<Instant>,
-    /// Endpoints of a slice.
     pub(crate) most: usize,
     pub(crate) workers: usize,
 }
@@ -102,7 +100,6 @@ fn slice_changed(
 }
 
 impl Controller {
-    /// Never returns.
     pub(crate) async fn run(&mut self, selector: Selector) {
         let services = watcher(
             Arc::new(Api::<ServiceObject>::all(self.client.clone())),

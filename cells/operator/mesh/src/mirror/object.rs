@@ -32,7 +32,6 @@ pub(crate) struct Endpoint {
     pub(crate) target_ref: Option<TargetRef>,
 }
 
-/// What an endpoint stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct TargetRef {

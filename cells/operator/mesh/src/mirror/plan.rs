@@ -23,17 +23,13 @@ const GLOBAL: [&str; 2] = ["service.cilium.io/global", "io.cilium/global-service
 pub(crate) struct View<'a> {
     pub(crate) key: &'a ObjectKey,
     pub(crate) service: Option<&'a ServiceObject>,
-    /// Mirrored slices, sorted by name.
     pub(crate) slices: Vec<&'a MirroredSlice>,
-    /// Backends by cluster.
     pub(crate) remotes: &'a BTreeMap<String, Vec<Backend>>,
     /// Clusters whose services are not known.
     pub(crate) unknown: &'a BTreeSet<String>,
-    /// Endpoints of a slice.
     pub(crate) most: usize,
 }
 
-/// A write.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
     Create(Value),
@@ -46,7 +42,6 @@ pub(crate) enum Action {
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) actions: Vec<Action>,
-    /// Clusters are waited for.
     pub(crate) is_incomplete: bool,
 }
 

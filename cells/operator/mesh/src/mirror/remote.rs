@@ -18,11 +18,9 @@ use tokio::sync::Notify;
 
 use super::object::Port;
 
-/// A backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Backend {
     pub(crate) ip: IpAddr,
-    /// Sorted.
     pub(crate) ports: Vec<Port>,
     pub(crate) hostname: Option<Str>,
 }
@@ -34,7 +32,6 @@ struct Source {
     slices: BTreeMap<Key, Arc<ClusterEndpointSlice>>,
 }
 
-/// Services of all remote clusters.
 #[derive(Debug)]
 pub(crate) struct RemoteBackends {
     mode: ServiceMode,
@@ -44,16 +41,13 @@ pub(crate) struct RemoteBackends {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// By cluster.
     services: BTreeMap<ObjectKey, BTreeMap<String, Source>>,
     /// The service of a slice: it may become that of another.
     service_of: BTreeMap<(String, Key), ObjectKey>,
-    /// What was complete once.
     synced: BTreeSet<(String, Kind)>,
     changes: Changes,
 }
 
-/// What has changed.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) keys: BTreeSet<ObjectKey>,
@@ -85,7 +79,6 @@ impl RemoteBackends {
         }
     }
 
-    /// Waits for a change.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -168,7 +161,6 @@ fn key(namespace: &str, name: &str) -> ObjectKey {
 }
 
 impl Source {
-    /// The backends, each address once.
     fn backends(&self) -> Vec<Backend> {
         let mut backends: BTreeMap<IpAddr, Backend> = BTreeMap::new();
         let mut add = |ip: IpAddr, ports: Vec<Port>, hostname: Option<Str>| {

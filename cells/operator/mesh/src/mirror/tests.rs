@@ -29,7 +29,6 @@ fn writes(changes: &Changes) -> usize {
     changes.create.len() + changes.update.len() + changes.delete.len()
 }
 
-/// Carries changes out.
 fn apply(existing: &mut Vec<Vec<Endpoint>>, changes: Changes) {
     for (at, slice) in changes.update {
         existing[at] = slice;

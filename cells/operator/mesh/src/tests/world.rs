@@ -181,7 +181,6 @@ impl World {
         world
     }
 
-    /// A cluster without the definitions.
     pub(super) fn bare() -> Self {
         Self {
             api: api_server(),
@@ -480,7 +479,6 @@ pub(super) fn remote_export(cluster: &FakeCluster, name: &str, port: i32) -> Ser
     export
 }
 
-/// Publishes an export.
 pub(super) async fn publish(cluster: &FakeCluster, export: &ServiceExport) {
     let value = export.encode().unwrap();
     cluster

@@ -17,7 +17,6 @@ const ALLOCATED: std::ops::Range<u32> = 256..1 << 24;
 /// Frontends and the backends that they lead to, each as `address:port/PROTOCOL`.
 type Frontends = BTreeMap<String, BTreeSet<String>>;
 
-/// Prefixes and their identities.
 pub(crate) type Identities = BTreeMap<String, u32>;
 
 /// The pods of a cluster and their addresses.
@@ -56,7 +55,6 @@ pub(crate) fn frontends<'a>(
         .flat_map(move |address| [of(address, "TCP"), of(address, "UDP")])
 }
 
-/// The agent of a node.
 pub(crate) struct Agent<'a> {
     pub(crate) session: &'a Session,
     pub(crate) node: &'a str,

@@ -9,7 +9,6 @@ use super::{CaptureHeader, DecodeError, MessageType, require, u32_at};
 pub struct DebugCapture<'a> {
     /// Whose it is, and how long it was.
     pub header: CaptureHeader,
-    /// Where.
     pub point: u8,
     /// Depends on the point: an interface, or the port of a proxy.
     pub args: [u32; 2],
@@ -32,7 +31,6 @@ impl<'a> DebugCapture<'a> {
         })
     }
 
-    /// The event as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.header.write(MessageType::Capture, self.point);
         bytes.extend(self.args.into_iter().flat_map(u32::to_ne_bytes));
@@ -40,7 +38,6 @@ impl<'a> DebugCapture<'a> {
         bytes
     }
 
-    /// Where, as text.
     pub fn text(&self) -> String {
         let [arg, _] = self.args;
         match self.point {

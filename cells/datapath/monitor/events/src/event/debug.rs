@@ -5,16 +5,12 @@
 use super::{DecodeError, MessageType, require, u16_at, u32_at};
 use crate::debug;
 
-/// A message of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DebugMsg {
-    /// Which message.
     pub subtype: u8,
     /// Endpoint whose program sent the event; 0 if it is none's.
     pub source: u16,
-    /// Hash of the packet's flow.
     pub hash: u32,
-    /// What the message is about.
     pub args: [u32; 3],
 }
 
@@ -31,7 +27,6 @@ impl DebugMsg {
         })
     }
 
-    /// The event as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![MessageType::Debug as u8, self.subtype];
         bytes.extend(self.source.to_ne_bytes());

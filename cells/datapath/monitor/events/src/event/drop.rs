@@ -5,26 +5,21 @@
 use super::{CaptureHeader, DecodeError, MessageType, PacketFlags, at, require, u16_at, u32_at, u64_at};
 use crate::names;
 
-/// A packet was dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DropNotify<'a> {
     /// Whose it is, and how long it was.
     pub header: CaptureHeader,
     /// Why: see [`names::drop_reason`].
     pub reason: u8,
-    /// Identity of the sender.
     pub source_identity: u32,
-    /// Identity of the receiver.
     pub destination_identity: u32,
     /// Endpoint that would have received it; 0 if that is not on this node.
     pub destination: u32,
-    /// Line of the source file.
     pub line: u16,
     /// Source file: see [`names::source_file`].
     pub file: u8,
     /// More about the reason; zero if there is nothing.
     pub extended_error: i8,
-    /// Interface.
     pub ifindex: u32,
     /// What the packet is; since version 2.
     pub flags: PacketFlags,

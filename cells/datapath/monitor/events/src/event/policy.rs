@@ -4,24 +4,18 @@
 
 use super::{CaptureHeader, DecodeError, MessageType, require, u16_at, u32_at};
 
-/// A policy decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyVerdictNotify<'a> {
     /// Whose it is, and how long the packet was.
     pub header: CaptureHeader,
-    /// Subtype; without a meaning.
     pub subtype: u8,
-    /// Identity of the other side.
     pub remote_identity: u32,
     /// Less than zero: the drop reason, negated. More: the port of a proxy. Zero: allowed.
     pub verdict: i32,
-    /// Destination port.
     pub port: u16,
-    /// IP protocol.
     pub proto: u8,
     /// Direction, family, what matched, whether it was audited.
     pub flags: u8,
-    /// Kind of authentication.
     pub auth: u8,
     /// Which rule decided, for its log; 0 if none is known.
     pub cookie: u32,
@@ -29,21 +23,16 @@ pub struct PolicyVerdictNotify<'a> {
     pub packet: &'a [u8],
 }
 
-/// What a policy decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Passes.
     Allow,
-    /// Is dropped.
     Deny,
-    /// Goes to a proxy.
     Redirect,
     /// Would be dropped, and passes since policies are only audited.
     Audit,
 }
 
 impl Action {
-    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -75,7 +64,6 @@ impl<'a> PolicyVerdictNotify<'a> {
         })
     }
 
-    /// The event as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = self.header.write(MessageType::PolicyVerdict, self.subtype);
         bytes.extend(self.remote_identity.to_ne_bytes());
@@ -88,7 +76,6 @@ impl<'a> PolicyVerdictNotify<'a> {
         bytes
     }
 
-    /// What was decided.
     pub const fn action(&self) -> Action {
         match self.verdict {
             ..0 => Action::Deny,

@@ -15,9 +15,7 @@ pub struct TraceSockNotify {
     pub l4_proto: u8,
     /// Bit 0: the address is IPv6.
     pub flags: u8,
-    /// Port of the peer.
     pub port: u16,
-    /// Cookie of the socket.
     pub cookie: u64,
     /// Id of the cgroup of the task that called.
     pub cgroup_id: u64,
@@ -41,7 +39,6 @@ impl TraceSockNotify {
         })
     }
 
-    /// The event as bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![
             MessageType::TraceSock as u8,
@@ -57,7 +54,6 @@ impl TraceSockNotify {
         bytes
     }
 
-    /// Address of the peer.
     pub fn addr(&self) -> IpAddr {
         if self.flags & 1 != 0 {
             IpAddr::V6(Ipv6Addr::from(self.address))
@@ -66,7 +62,6 @@ impl TraceSockNotify {
         }
     }
 
-    /// Name of the protocol.
     pub const fn protocol(&self) -> &'static str {
         match self.l4_proto {
             1 => "tcp",

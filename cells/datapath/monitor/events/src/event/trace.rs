@@ -6,24 +6,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{CaptureHeader, DecodeError, MessageType, PacketFlags, at, require, u16_at, u32_at, u64_at};
 
-/// A packet passed a point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceNotify<'a> {
     /// Whose it is, and how long it was.
     pub header: CaptureHeader,
     /// Where: see [`names::observation_point`](crate::names::observation_point).
     pub point: u8,
-    /// Identity of the sender.
     pub source_identity: u32,
-    /// Identity of the receiver.
     pub destination_identity: u32,
     /// Endpoint that receives it, or the port of the proxy.
     pub destination: u16,
     /// What connection tracking says, with a bit for encrypted packets.
     pub reason: u8,
-    /// What the packet is.
     pub flags: PacketFlags,
-    /// Interface.
     pub ifindex: u32,
     /// The packet's source before it was translated; zeroes if it was not; since version 1.
     pub original_source: [u8; 16],

@@ -9,7 +9,6 @@ use super::{
     types::{Type, Types, id},
 };
 
-/// Values within values, at most.
 const MAX_DEPTH: usize = 32;
 
 /// Where the first message of `bytes` is; `None` if it has not arrived whole.

@@ -14,7 +14,6 @@ pub(super) mod id {
     pub(crate) const FLOAT: i64 = 4;
     pub(crate) const BYTES: i64 = 5;
     pub(crate) const TEXT: i64 = 6;
-    /// What definitions are values of.
     pub(crate) const WIRE_TYPE: i64 = 16;
     pub(super) const ARRAY_TYPE: i64 = 17;
     pub(super) const COMMON_TYPE: i64 = 18;
@@ -35,11 +34,9 @@ const MAX_TYPES: usize = 1024;
 /// What a type is made of.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Type {
-    /// Slices and arrays.
     List(i64),
     Map(i64, i64),
     Struct(Vec<(String, i64)>),
-    /// Encodes itself to bytes.
     Opaque,
 }
 

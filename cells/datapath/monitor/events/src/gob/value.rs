@@ -7,19 +7,13 @@
 pub enum Value {
     /// `bool`.
     Bool(bool),
-    /// Signed numbers.
     Int(i64),
-    /// Unsigned numbers.
     Uint(u64),
-    /// Floating-point numbers.
     Float(f64),
     /// Bytes, and what types encode themselves.
     Bytes(Vec<u8>),
-    /// Texts.
     Text(String),
-    /// Slices and arrays.
     List(Vec<Value>),
-    /// Maps.
     Map(Vec<(Value, Value)>),
     /// Structures: names and values of fields.
     Struct(Vec<(String, Value)>),

@@ -9,7 +9,6 @@ use etherparse::{
 
 use super::{Encapsulation, Layer, LayerKind};
 
-/// What comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Ethernet,

@@ -9,28 +9,21 @@ use super::{icmp, text};
 /// A layer: its header, and what is behind it.
 #[derive(Debug, Clone)]
 pub struct Layer<'a> {
-    /// What it is.
     pub kind: LayerKind<'a>,
-    /// Its header.
     pub contents: &'a [u8],
     /// What it carries, as far as it was captured.
     pub payload: &'a [u8],
 }
 
-/// Layers that are decoded.
 #[derive(Debug, Clone)]
 pub enum LayerKind<'a> {
-    /// Ethernet.
     Ethernet(Ethernet2HeaderSlice<'a>),
     /// IPv4.
     Ipv4(Ipv4HeaderSlice<'a>),
     /// IPv6, with its hop-by-hop options.
     Ipv6(Ipv6HeaderSlice<'a>),
-    /// TCP.
     Tcp(TcpHeaderSlice<'a>),
-    /// UDP.
     Udp(UdpHeaderSlice<'a>),
-    /// SCTP: the common header.
     Sctp,
     /// ICMP over IPv4.
     Icmp4,
@@ -40,14 +33,11 @@ pub enum LayerKind<'a> {
     Vrrp,
     /// IGMP versions 1 and 2.
     Igmp,
-    /// VXLAN.
     Vxlan,
-    /// Geneve.
     Geneve,
 }
 
 impl<'a> Layer<'a> {
-    /// Its name.
     pub const fn name(&self) -> &'static str {
         match self.kind {
             LayerKind::Ethernet(_) => "Ethernet",
@@ -108,7 +98,6 @@ impl<'a> Layer<'a> {
         })
     }
 
-    /// A byte of the header.
     pub(super) fn u8(&self, offset: usize) -> u8 {
         self.contents.get(offset).copied().unwrap_or_default()
     }

@@ -26,7 +26,6 @@ pub(super) const fn ether_type(number: u16) -> &'static str {
     }
 }
 
-/// What an IP packet carries.
 pub(super) const fn ip_protocol(number: u8) -> &'static str {
     match number {
         0 => "IPv6HopByHop",

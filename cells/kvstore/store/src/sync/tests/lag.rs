@@ -7,7 +7,6 @@ use parking_lot::Mutex;
 use super::*;
 use crate::testing::MOMENT;
 
-/// Keeps what was reported.
 #[derive(Debug, Default)]
 struct Lags(Mutex<Vec<Duration>>);
 

@@ -26,7 +26,6 @@ enum Step {
     Pool(usize, Option<usize>),
     /// A node asks a pool for addresses; whether the answer is written.
     Ask(usize, usize, u128, bool),
-    /// The agent removes a network.
     Drop(usize, usize),
     /// Another one writes a network of a pool into the spec of a node.
     Write(usize, usize, usize),
@@ -63,7 +62,6 @@ fn overlap(one: &IpNet, other: &IpNet) -> bool {
 #[derive(Default)]
 struct Model {
     pools: MultiPool,
-    /// As they are in Kubernetes.
     specs: BTreeMap<usize, usize>,
     nodes: BTreeMap<String, Vec<Allocation>>,
 }
