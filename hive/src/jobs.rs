@@ -13,7 +13,9 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use group::{JobInfo, JobState};
-pub use job::{Backoff, Job, JobCtx, JobKind, ObserverJob, OnFailure, OnceJob, Retry, TimerJob, is_job_name};
+pub use job::{
+    Backoff, Job, JobCtx, JobFn, JobKind, ObserverJob, OnFailure, OnceJob, Retry, TimerJob, is_job_name,
+};
 pub use metrics::{JobMetrics, JobOutcome, JobRun};
 pub use trigger::Trigger;
 
@@ -109,6 +111,24 @@ impl Jobs {
     /// ```
     pub fn spawn(&self, job: impl Into<Job>) -> Result<(), SpawnError> {
         self.group.spawn(job.into(), self.health.clone())
+    }
+
+    /// Adds a [`Job::keep`].
+    ///
+    /// # Errors
+    ///
+    /// As [`spawn`](Self::spawn).
+    pub fn keep<S, F>(
+        &self,
+        name: impl Into<Arc<str>>,
+        state: impl Into<Arc<S>>,
+        run: F,
+    ) -> Result<(), SpawnError>
+    where
+        S: Send + Sync + 'static,
+        F: for<'a> JobFn<'a, S> + Send + Sync + 'static,
+    {
+        self.spawn(Job::keep(name, state, run))
     }
 
     /// The same, with health reported below a component `name`.

@@ -402,8 +402,8 @@ pub use hive_macros::Value;
 pub use hook_error::{HookFailure, HookId, StartError, StopError};
 pub use inject::{All, Arguments, Inject, Needs, Value};
 pub use jobs::{
-    Backoff, Job, JobCtx, JobInfo, JobKind, JobMetrics, JobOutcome, JobRun, JobState, Jobs, ObserverJob,
-    OnFailure, OnceJob, Retry, SpawnError, TimerJob, Trigger, is_job_name,
+    Backoff, Job, JobCtx, JobFn, JobInfo, JobKind, JobMetrics, JobOutcome, JobRun, JobState, Jobs,
+    ObserverJob, OnFailure, OnceJob, Retry, SpawnError, TimerJob, Trigger, is_job_name,
 };
 pub use key::Key;
 pub use lifecycle::{Hook, HookCtx, HookOutput, Lifecycle};

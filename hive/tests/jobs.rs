@@ -112,6 +112,52 @@ async fn one_shot_reports_running_and_is_closed_when_finished() {
     hive::testing::stop(running).await;
 }
 
+/// Fails twice, then waits without end.
+#[derive(Default)]
+struct Follower {
+    runs: AtomicUsize,
+    drops: Arc<AtomicUsize>,
+}
+
+impl Follower {
+    async fn follow(&self, cx: &JobCtx) -> Result<(), std::io::Error> {
+        if self.runs.fetch_add(1, Ordering::Relaxed) < 2 {
+            return Err(io("refused"));
+        }
+        let _drops = CountDrops(self.drops.clone());
+        cx.health.ok("Following");
+        std::future::pending().await
+    }
+}
+
+struct CountDrops(Arc<AtomicUsize>);
+
+impl Drop for CountDrops {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn kept_job_is_retried_with_its_state_and_dropped_at_the_stop() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let (running, health) = running({
+        let drops = drops.clone();
+        move |jobs| {
+            let (runs, drops) = (AtomicUsize::new(0), drops.clone());
+            jobs.keep("follow", Follower { runs, drops }, Follower::follow)
+        }
+    })
+    .await;
+
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(health.get("worker.job-follow").unwrap().message, "Following");
+    assert_eq!(running.controller().jobs()[0].failures, 2);
+
+    hive::testing::stop(running).await;
+    assert_eq!(drops.load(Ordering::Relaxed), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn cancelled_job_is_not_retried_but_an_inner_cancellation_is_an_error() {
     let runs = Arc::new(AtomicUsize::new(0));

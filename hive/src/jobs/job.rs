@@ -225,6 +225,25 @@ impl Retry {
     }
 }
 
+/// An asynchronous function of a state and a [`JobCtx`], such as a method `async fn follow(&self, cx: &JobCtx)`.
+pub trait JobFn<'a, S> {
+    #[doc(hidden)]
+    fn run(&self, state: &'a S, cx: &'a JobCtx) -> impl Future<Output = Result<(), BoxError>> + Send + 'a;
+}
+
+impl<'a, S, F, Fut> JobFn<'a, S> for F
+where
+    S: 'a,
+    F: Fn(&'a S, &'a JobCtx) -> Fut,
+    Fut: Future + Send + 'a,
+    Fut::Output: HookOutput,
+{
+    fn run(&self, state: &'a S, cx: &'a JobCtx) -> impl Future<Output = Result<(), BoxError>> + Send + 'a {
+        let future = self(state, cx);
+        async move { future.await.into_result() }
+    }
+}
+
 /// A job to be given to [`Jobs::spawn`](super::Jobs::spawn).
 ///
 /// The functions of a job can run again: a stopped hive can start again.
@@ -298,6 +317,36 @@ impl Job {
                 when_ready: false,
             },
         ))
+    }
+
+    /// Runs a method of `state` until it ends. Dropped when the job should end; retried after an error, without limit,
+    /// unless [`retry`](OnceJob::retry) sets another policy.
+    ///
+    /// For jobs that can stop at any `await`. A job that has to finish something ends by itself: [`once`](Self::once).
+    ///
+    /// ```
+    /// # use hive::{Job, JobCtx};
+    /// struct Sync { peers: Vec<String> }
+    /// impl Sync {
+    ///     async fn follow(&self, cx: &JobCtx) -> Result<(), std::io::Error> {
+    ///         cx.health.ok(format!("{} peers", self.peers.len()));
+    ///         std::future::pending().await
+    ///     }
+    /// }
+    /// let job = Job::keep("sync", Sync { peers: vec![] }, Sync::follow).instance("west");
+    /// # let _ = job;
+    /// ```
+    pub fn keep<S, F>(name: impl Into<Arc<str>>, state: impl Into<Arc<S>>, run: F) -> OnceJob
+    where
+        S: Send + Sync + 'static,
+        F: for<'a> JobFn<'a, S> + Send + Sync + 'static,
+    {
+        let (state, run) = (state.into(), Arc::new(run));
+        let job = Self::once(name, move |cx: JobCtx| {
+            let (state, run) = (state.clone(), run.clone());
+            async move { cx.until_cancelled(run.run(&state, &cx)).await.unwrap_or(Ok(())) }
+        });
+        job.retry(Retry::forever())
     }
 
     /// Runs every `period`, first after one period. Runs never overlap; times missed during a long run make

@@ -31,12 +31,11 @@ impl<T: Send + Sync + 'static> Value for RwTable<T> {}
 /// fn pods(db: Db) -> Result<RwTable<Pod>, statedb::Error> {
 ///     RwTable::builder("pods").primary(BY_NAME).build_plain(&db)
 /// }
-/// fn read_only(pods: RwTable<Pod>) -> Table<Pod> { pods.reader() }
 ///
 /// # let _ =
 /// Cell::group([
 ///     statedb::cell(),
-///     Cell::module("pods", "Pods").provide_private(pods).provide(read_only),
+///     Cell::module("pods", "Pods").provide_private(pods).provide(statedb::read_only::<Pod>),
 /// ]);
 /// ```
 pub fn cell() -> Cell {
@@ -46,6 +45,11 @@ pub fn cell() -> Cell {
     #[cfg(feature = "script")]
     let cell = cell.provide(commands);
     cell
+}
+
+/// A constructor: the table of a module, which keeps the [`RwTable`], for other modules.
+pub fn read_only<T: Send + Sync + 'static>(table: RwTable<T>) -> Table<T> {
+    table.reader()
 }
 
 /// The one database behind all handles.

@@ -66,7 +66,7 @@ mod txn;
 mod watch;
 
 #[cfg(feature = "hive")]
-pub use cell::cell;
+pub use cell::{cell, read_only};
 pub use changes::{Change, ChangeIterator, Changes};
 pub use db::{Db, LastWrite, ReadTxn, Snapshot};
 pub use define::Define;
