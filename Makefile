@@ -51,6 +51,7 @@ nightly:
 	@$(STEP) deps ./tests/hack/deps.sh --nightly
 	@$(STEP) features ./tests/hack/crates.sh --every-feature
 	@$(STEP) messages $(CARGO) nextest run -p skep-hive --ignore-default-filter -E 'binary(ui)'
+	@$(STEP) every-step env EVERY_STEP=1 $(CARGO) nextest run -p skep-datapath-loader -E 'test(/^interrupted::/)'
 	@$(STEP) clippy $(CARGO) clippy --workspace --all-targets -- -D warnings
 	@$(STEP) benches $(CARGO) nextest run -p lb-benchmark
 	@$(STEP) benches-run $(CARGO) bench -p skep-statedb -p skep-loadbalancer-maglev -- --test
