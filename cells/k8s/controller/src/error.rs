@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use skep_k8s_client::ApiError;
+use skep_k8s_types::DecodeError;
 use tokio::time::timeout;
 
 /// Time after which a request counts as failed.
@@ -37,6 +38,12 @@ pub enum RequestError {
     /// No answer within [`REQUEST_TIMEOUT`].
     #[error("no answer from the API server")]
     Timeout,
+}
+
+impl From<DecodeError> for RequestError {
+    fn from(error: DecodeError) -> Self {
+        Self::Api(error.into())
+    }
 }
 
 impl RequestError {

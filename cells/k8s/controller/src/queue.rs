@@ -14,77 +14,133 @@ use crate::error::Retry;
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 const CONFLICT: Duration = Duration::from_secs(1);
 
+/// Keys with priority are taken before others, and have a limit of concurrency of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    Priority,
+    Normal,
+}
+
 #[derive(Debug)]
 struct Failed {
     pause: Duration,
     cause: String,
 }
 
-/// Keys, each once; one that is taken is not taken again until it is done.
+/// Keys, each once; a taken key is not taken again until it is done.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
-    due: BTreeMap<K, Instant>,
-    taken: BTreeSet<K>,
+    waiting: BTreeMap<K, (Instant, Lane)>,
+    /// Waiting keys that are not taken, by lane.
+    due: [BTreeSet<(Instant, K)>; 2],
+    taken: BTreeMap<K, Lane>,
+    /// Number of taken keys, by lane.
+    running: [usize; 2],
+    concurrency: usize,
     failed: BTreeMap<K, Failed>,
     paused: Option<Instant>,
     recorder: WorkqueueRecorder,
 }
 
 impl<K: Ord + Clone> Queue<K> {
-    pub(crate) fn new(recorder: WorkqueueRecorder) -> Self {
+    pub(crate) fn new(concurrency: usize, recorder: WorkqueueRecorder) -> Self {
         Self {
-            due: BTreeMap::new(),
-            taken: BTreeSet::new(),
+            waiting: BTreeMap::new(),
+            due: Default::default(),
+            taken: BTreeMap::new(),
+            running: [0; 2],
+            concurrency,
             failed: BTreeMap::new(),
             paused: None,
             recorder,
         }
     }
 
-    /// Adds a key; one that waits for a retry is due at once.
-    pub(crate) fn add(&mut self, key: K) {
-        if self.due.insert(key, Instant::now()).is_none() {
-            self.recorder.added();
-        }
-        self.recorder.set_depth(self.due.len());
+    /// Changes how many keys of a lane are taken at the same time.
+    pub(crate) fn set_concurrency(&mut self, keys: usize) {
+        self.concurrency = keys;
     }
 
-    /// When the next key is due.
+    /// Adds a key that is due after `delay`. A waiting key, also one that waits for a retry, is due no later than before.
+    pub(crate) fn add(&mut self, key: K, delay: Duration, lane: Lane) {
+        if !self.wait(key, Instant::now() + delay, lane) {
+            self.recorder.added();
+        }
+    }
+
+    /// Returns whether the key was waiting before.
+    fn wait(&mut self, key: K, mut at: Instant, lane: Lane) -> bool {
+        let mut entry = (at, key);
+        let old = self.waiting.get(&entry.1).copied();
+        if let Some((due, lane)) = old {
+            at = at.min(due);
+            entry.0 = due;
+            self.due[lane as usize].remove(&entry);
+        }
+        entry.0 = at;
+        self.waiting.insert(entry.1.clone(), (at, lane));
+        if !self.taken.contains_key(&entry.1) {
+            self.due[lane as usize].insert(entry);
+        }
+        self.recorder.set_depth(self.waiting.len());
+        old.is_some()
+    }
+
+    /// The lanes in which another key may be taken.
+    fn open(&self) -> impl Iterator<Item = usize> {
+        let lanes = [Lane::Priority, Lane::Normal].map(|lane| lane as usize);
+        lanes
+            .into_iter()
+            .filter(|lane| self.running[*lane] < self.concurrency)
+    }
+
+    /// When the next key may be taken.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        let keys = self.due.iter().filter(|(key, _)| !self.taken.contains(key));
-        let first = keys.map(|(_, at)| *at).min()?;
+        let first = self.open().filter_map(|lane| Some(self.due[lane].first()?.0));
+        let first = first.min()?;
         Some(self.paused.map_or(first, |paused| paused.max(first)))
     }
 
-    /// Takes the key that has been due the longest.
+    /// Takes the key that has been due the longest, of those with priority if there are any.
     pub(crate) fn take(&mut self) -> Option<(K, Work)> {
         let now = Instant::now();
         if self.next_due()? > now {
             return None;
         }
         self.paused = None;
-        let keys = self.due.iter().filter(|(key, _)| !self.taken.contains(key));
-        let (key, at) = keys.min_by_key(|(_, at)| **at)?;
-        let (key, at) = (key.clone(), *at);
-        self.due.remove(&key);
-        self.taken.insert(key.clone());
-        self.recorder.set_depth(self.due.len());
+        let is_due = |lane: &usize| self.due[*lane].first().is_some_and(|(at, _)| *at <= now);
+        let lane = self.open().find(is_due)?;
+        let (at, key) = self.due[lane].pop_first()?;
+        let (_, lane) = self.waiting.remove(&key)?;
+        self.taken.insert(key.clone(), lane);
+        self.running[lane as usize] += 1;
+        self.recorder.set_depth(self.waiting.len());
         Some((key, self.recorder.taken(at.elapsed())))
+    }
+
+    /// A taken key may be taken again. Returns its lane.
+    fn release(&mut self, key: &K) -> Lane {
+        let lane = self.taken.remove(key);
+        if let Some(lane) = lane {
+            self.running[lane as usize] -= 1;
+        }
+        if let Some((at, lane)) = self.waiting.get(key) {
+            self.due[*lane as usize].insert((*at, key.clone()));
+        }
+        lane.unwrap_or(Lane::Normal)
     }
 
     /// A taken key is done; it is due again after `again`, if at all.
     pub(crate) fn done(&mut self, key: &K, again: Option<Duration>) {
-        self.taken.remove(key);
+        let lane = self.release(key);
         self.failed.remove(key);
         if let Some(pause) = again {
-            let at = Instant::now() + pause;
-            self.due.entry(key.clone()).or_insert(at);
+            self.add(key.clone(), pause, lane);
         }
-        self.recorder.set_depth(self.due.len());
     }
 
     pub(crate) fn fail(&mut self, key: K, retry: Retry, cause: String) {
-        self.taken.remove(&key);
+        let lane = self.release(&key);
         let failures = self.failed.get(&key).map(|failed| failed.pause);
         let pause = match retry {
             Retry::Conflict => CONFLICT,
@@ -94,7 +150,7 @@ impl<K: Ord + Clone> Queue<K> {
         if retry != Retry::OnChange {
             self.recorder.retried();
             // A change that came meanwhile is not delayed.
-            self.due.entry(key.clone()).or_insert(at);
+            self.wait(key.clone(), at, lane);
         }
         if retry == Retry::Unanswered {
             self.paused = Some(at);
@@ -102,7 +158,6 @@ impl<K: Ord + Clone> Queue<K> {
         if retry != Retry::Conflict {
             self.failed.insert(key, Failed { pause, cause });
         }
-        self.recorder.set_depth(self.due.len());
     }
 
     /// Keys that failed last, and why.

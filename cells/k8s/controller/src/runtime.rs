@@ -7,31 +7,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use futures::stream::{BoxStream, FuturesUnordered, SelectAll};
-use futures::{FutureExt, StreamExt};
+use futures::stream::{self, BoxStream, FuturesUnordered, SelectAll};
+use futures::{FutureExt, Stream, StreamExt};
 use hive::Health;
 use skep_base_metrics::workqueue::WorkqueueRecorder;
-use skep_k8s_client::{Api, Backoff, Client, ListerWatcher, WatchState, watcher};
-use skep_k8s_types::Resource;
+use skep_k8s_client::{Api, Backoff, Client, ListerWatcher, ObjectEvent, WatchState, WatcherEvent, watcher};
+use skep_k8s_types::slim::Str;
+use skep_k8s_types::{ObjectKey, Resource};
 use tokio::time::{Instant, sleep_until};
 
 use crate::error::Failure;
-use crate::queue::Queue;
+use crate::queue::{Lane, Queue};
 use crate::store::{Change, Store};
 
+/// Keys, and other faults, that health names at most.
 const NAMED: usize = 10;
 /// Time between two reports of health while keys are reconciled: a report looks at all of them.
 const REPORT: Duration = Duration::from_secs(1);
 /// Keys that are reconciled at the same time, unless set otherwise.
 const CONCURRENCY: usize = 4;
+/// A limit of the rate is looked at again after this time, however low it is.
+const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
-/// The requests for one key. Returns after which time the key is to be reconciled again, if at all.
-pub type Work<E> = BoxFuture<'static, Result<Option<Duration>, E>>;
+/// The requests for one key.
+pub type Work<R> = BoxFuture<'static, Result<<R as Reconciler>::Output, <R as Reconciler>::Error>>;
 
-/// What a controller does about a key.
-pub trait Reconciler: Send + 'static {
+/// What a controller does about a key. Only `reconcile` and what names keys is required.
+pub trait Reconciler: Sized + Send + 'static {
     /// What is reconciled: mostly the key of an object.
     type Key: Ord + Clone + Display + Send + Sync + 'static;
+    /// Result of the requests for a key.
+    type Output: Send + 'static;
     type Error: Failure;
     /// What keys are, in the plural, for health: `Secrets`.
     const KEYS: &'static str;
@@ -40,14 +46,57 @@ pub trait Reconciler: Send + 'static {
 
     /// Computes what must be written for a key. Called again when a change affects it: a key without work is done, one that
     /// is not wanted any more, too.
-    fn reconcile(&mut self, key: &Self::Key) -> Work<Self::Error>;
+    fn reconcile(&mut self, key: &Self::Key) -> Work<Self>;
 
     /// Number of keys that there should be.
     fn total(&self) -> usize;
 
+    /// Takes in the result of the requests for a key. Returns after which time it is reconciled again, if at all; after an
+    /// error [`Failure::retry`] says that.
+    fn finished(
+        &mut self,
+        _key: &Self::Key,
+        result: Result<Self::Output, Self::Error>,
+    ) -> Result<Option<Duration>, Self::Error> {
+        result.map(|_| None)
+    }
+
+    /// Called once, when all sources are complete, before the first key is reconciled; returns keys to add.
+    fn synced(&mut self) -> Vec<Self::Key> {
+        Vec::new()
+    }
+
+    /// How long a change of a key waits for others.
+    fn delay(&self, _key: &Self::Key) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Whether a key is taken before others. Concurrency is limited for these alone.
+    fn has_priority(&self, _key: &Self::Key) -> bool {
+        false
+    }
+
+    /// Time until any key may be reconciled: a limit of the rate.
+    fn wait(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// The state for health, with the number of keys that failed.
+    fn summary(&self, failed: usize) -> String {
+        let total = self.total();
+        match failed {
+            0 => format!("{total} {}", Self::KEYS),
+            _ => format!("{failed} of {total} {} {}", Self::KEYS, Self::FAILED),
+        }
+    }
+
+    /// Faults for health, beside those of keys.
     fn faults(&self) -> Vec<String> {
         Vec::new()
     }
+
+    /// Sets gauges. Called before each report of health.
+    fn record(&mut self) {}
 }
 
 /// What a reconciler does with changes of a kind of objects.
@@ -56,14 +105,19 @@ pub trait Watches<T: Resource>: Reconciler {
 
     /// Returns the keys that a change affects. The store has the new state already.
     fn affected(&mut self, change: &Change<T>) -> Vec<Self::Key>;
+
+    /// Returns the keys that an object affects by being invalid. Its last valid state counts.
+    fn invalid(&mut self, _key: &ObjectKey) -> Vec<Self::Key> {
+        Vec::new()
+    }
 }
 
 type Apply<R> = Box<dyn FnOnce(&mut R) -> Vec<<R as Reconciler>::Key> + Send>;
 type Resync<R> = (Duration, fn(&R) -> Vec<<R as Reconciler>::Key>);
-type State<R> = fn(&mut R) -> &WatchState;
+type State<R> = (Str, fn(&mut R) -> &WatchState);
 type Done<R> = (
     <R as Reconciler>::Key,
-    Result<Option<Duration>, <R as Reconciler>::Error>,
+    Result<<R as Reconciler>::Output, <R as Reconciler>::Error>,
 );
 
 /// A reconciler, its sources and its queue.
@@ -71,8 +125,10 @@ pub struct Controller<R: Reconciler> {
     reconciler: R,
     sources: SelectAll<BoxStream<'static, Apply<R>>>,
     states: Vec<State<R>>,
+    /// What is waited for, beside the lists of sources.
+    waits: FuturesUnordered<BoxFuture<'static, ()>>,
+    is_synced: bool,
     queue: Queue<R::Key>,
-    concurrency: usize,
     resync: Option<Resync<R>>,
 }
 
@@ -81,10 +137,11 @@ impl<R: Reconciler> Controller<R> {
     pub fn new(reconciler: R, recorder: WorkqueueRecorder) -> Self {
         Self {
             reconciler,
-            sources: SelectAll::new(),
+            sources: stream::select_all([stream::pending().boxed()]),
             states: Vec::new(),
-            queue: Queue::new(recorder),
-            concurrency: CONCURRENCY,
+            waits: FuturesUnordered::new(),
+            is_synced: false,
+            queue: Queue::new(CONCURRENCY, recorder),
             resync: None,
         }
     }
@@ -94,17 +151,26 @@ impl<R: Reconciler> Controller<R> {
     where
         R: Watches<T>,
     {
-        let events = watcher(source, Backoff::default()).map(|event| -> Apply<R> {
-            Box::new(|reconciler| {
-                let changes = Watches::<T>::store(reconciler).apply(event);
-                let keys = changes.iter().flat_map(|change| reconciler.affected(change));
-                keys.collect()
-            })
-        });
-        self.sources.push(events.boxed());
-        self.states
-            .push(|reconciler| Watches::<T>::store(reconciler).watch());
-        self
+        let state: fn(&mut R) -> &WatchState = |reconciler| Watches::<T>::store(reconciler).watch();
+        self.states.push((T::kind().plural, state));
+        self.source(watcher(source, Backoff::default()), |reconciler, event| {
+            let invalid: Vec<ObjectKey> = match &event {
+                WatcherEvent::Replaced { invalid, .. } => {
+                    invalid.iter().map(|error| (*error.object).clone()).collect()
+                }
+                WatcherEvent::Object(ObjectEvent::Invalid(error)) => vec![(*error.object).clone()],
+                _ => Vec::new(),
+            };
+            let changes = Watches::<T>::store(reconciler).apply(event);
+            let keys = changes.iter().flat_map(|change| reconciler.affected(change));
+            let mut keys: Vec<R::Key> = keys.collect();
+            keys.extend(
+                invalid
+                    .iter()
+                    .flat_map(|key| Watches::<T>::invalid(reconciler, key)),
+            );
+            keys
+        })
     }
 
     /// Watches all objects of a kind, in all namespaces.
@@ -116,10 +182,29 @@ impl<R: Reconciler> Controller<R> {
         self.watch(Arc::new(Api::<T>::all(client.clone())))
     }
 
+    /// Takes in other events, such as the changes of a table; `affected` returns the keys that one affects.
+    #[must_use]
+    pub fn source<S>(mut self, events: S, affected: fn(&mut R, S::Item) -> Vec<R::Key>) -> Self
+    where
+        S: Stream<Item: Send + 'static> + Send + 'static,
+    {
+        let events =
+            events.map(move |event| -> Apply<R> { Box::new(move |reconciler| affected(reconciler, event)) });
+        self.sources.push(events.boxed());
+        self
+    }
+
+    /// Reconciles nothing before `ready` has ended, such as the initialization of a table.
+    #[must_use]
+    pub fn wait_for(self, ready: impl Future<Output = ()> + Send + 'static) -> Self {
+        self.waits.push(ready.boxed());
+        self
+    }
+
     /// Reconciles at most so many keys at the same time.
     #[must_use]
     pub fn concurrency(mut self, keys: usize) -> Self {
-        self.concurrency = keys;
+        self.queue.set_concurrency(keys);
         self
     }
 
@@ -136,9 +221,12 @@ impl<R: Reconciler> Controller<R> {
         let mut resync = self.next_resync();
         let mut reported: Option<Instant> = None;
         loop {
-            let is_listed = self.is_listed();
-            let has_room = is_listed && running.len() < self.concurrency;
-            let due = self.queue.next_due().filter(|_| has_room);
+            let due = self.next_due();
+            let is_idle = running.is_empty() && due.is_none_or(|due| due > Instant::now());
+            if is_idle || reported.is_none_or(|at| at.elapsed() >= REPORT) {
+                self.report(health);
+                reported = Some(Instant::now());
+            }
             // Watchers never end.
             tokio::select! {
                 biased;
@@ -149,6 +237,7 @@ impl<R: Reconciler> Controller<R> {
                         self.apply(apply);
                     }
                 }
+                Some(()) = self.waits.next(), if !self.waits.is_empty() => {}
                 Some((key, result)) = running.next(), if !running.is_empty() => self.finish(key, result),
                 () = at(due), if due.is_some() => {
                     if let Some((key, work)) = self.queue.take() {
@@ -163,20 +252,30 @@ impl<R: Reconciler> Controller<R> {
                 () = at(resync), if resync.is_some() => {
                     resync = self.next_resync();
                     if let Some((_, keys)) = self.resync {
-                        keys(&self.reconciler).into_iter().for_each(|key| self.queue.add(key));
+                        self.add(keys(&self.reconciler));
                     }
                 }
-            }
-            if running.is_empty() || reported.is_none_or(|at| at.elapsed() >= REPORT) {
-                self.report(health);
-                reported = Some(Instant::now());
             }
         }
     }
 
-    fn is_listed(&mut self) -> bool {
+    /// When the next key is due, if all sources are complete.
+    fn next_due(&mut self) -> Option<Instant> {
+        if !self.is_synced {
+            if !self.is_complete() {
+                return None;
+            }
+            self.is_synced = true;
+            let keys = self.reconciler.synced();
+            self.add(keys);
+        }
+        let wait = self.reconciler.wait().min(LONGEST_WAIT);
+        Some(self.queue.next_due()?.max(Instant::now() + wait))
+    }
+
+    fn is_complete(&mut self) -> bool {
         let reconciler = &mut self.reconciler;
-        self.states.iter().all(|state| state(reconciler).is_listed())
+        self.waits.is_empty() && self.states.iter().all(|(_, state)| state(reconciler).is_listed())
     }
 
     fn next_resync(&self) -> Option<Instant> {
@@ -186,11 +285,22 @@ impl<R: Reconciler> Controller<R> {
 
     fn apply(&mut self, apply: Apply<R>) {
         let keys = apply(&mut self.reconciler);
-        keys.into_iter().for_each(|key| self.queue.add(key));
+        self.add(keys);
     }
 
-    fn finish(&mut self, key: R::Key, result: Result<Option<Duration>, R::Error>) {
-        match result {
+    fn add(&mut self, keys: Vec<R::Key>) {
+        for key in keys {
+            let lane = match self.reconciler.has_priority(&key) {
+                true => Lane::Priority,
+                false => Lane::Normal,
+            };
+            let delay = self.reconciler.delay(&key);
+            self.queue.add(key, delay, lane);
+        }
+    }
+
+    fn finish(&mut self, key: R::Key, result: Result<R::Output, R::Error>) {
+        match self.reconciler.finished(&key, result) {
             Ok(again) => self.queue.done(&key, again),
             Err(error) => {
                 let cause = hive::error_chain(&error);
@@ -202,29 +312,34 @@ impl<R: Reconciler> Controller<R> {
 
     fn report(&mut self, health: &Health) {
         let mut invalid = Vec::new();
-        for state in &self.states {
+        for (kind, state) in &self.states {
             let state = state(&mut self.reconciler);
             if let Some(error) = state.failing() {
-                health.degraded("Waiting for the Kubernetes API server", &**error);
+                let error = format!("cannot watch {kind}: {}", hive::error_chain(&**error));
+                health.degraded("Waiting for the Kubernetes API server", &Faults(error));
                 return;
             }
             invalid.extend(state.invalid().values().map(ToString::to_string));
         }
-        if !self.is_listed() {
+        if !self.is_synced {
             return;
         }
-        let total = self.reconciler.total();
+        self.reconciler.record();
         let failed = self.queue.failed();
-        let count = failed.len();
-        let failed = failed.map(|(key, cause)| format!("`{key}`: {cause}"));
-        let mut faults: Vec<String> = failed.chain(self.reconciler.faults()).chain(invalid).collect();
-        if faults.is_empty() {
-            health.ok(format!("{total} {}", R::KEYS));
-            return;
-        }
+        let summary = self.reconciler.summary(failed.len());
+        let mut faults = self.reconciler.faults();
         faults.truncate(NAMED);
-        let message = format!("{count} of {total} {} {}", R::KEYS, R::FAILED);
-        health.degraded(message, &Faults(faults.join("; ")));
+        faults.extend(failed.take(NAMED).map(|(key, cause)| format!("`{key}`: {cause}")));
+        if let [first, ..] = &*invalid {
+            faults.push(format!(
+                "{} objects cannot be decoded, such as {first}",
+                invalid.len()
+            ));
+        }
+        match faults.is_empty() {
+            true => health.ok(summary),
+            false => health.degraded(summary, &Faults(faults.join("; "))),
+        }
     }
 }
 

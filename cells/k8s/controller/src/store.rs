@@ -3,7 +3,6 @@
 //! Objects as a watcher reports them.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Values;
 use std::sync::Arc;
 
 use skep_k8s_client::{ObjectEvent, WatchState, WatcherEvent};
@@ -13,7 +12,9 @@ use skep_k8s_types::{ObjectKey, Resource};
 /// [`watch`](Self::watch).
 #[derive(Debug)]
 pub struct Store<T> {
-    objects: BTreeMap<ObjectKey, Arc<T>>,
+    /// By key; without states in a store that keeps keys alone.
+    objects: BTreeMap<ObjectKey, Option<Arc<T>>>,
+    has_states: bool,
     watch: WatchState,
 }
 
@@ -31,50 +32,40 @@ impl<T> Default for Store<T> {
     fn default() -> Self {
         Self {
             objects: BTreeMap::new(),
+            has_states: true,
             watch: WatchState::default(),
         }
     }
 }
 
 impl<T: Resource> Store<T> {
-    /// Takes in an event; returns the changes.
-    pub(crate) fn apply(&mut self, event: WatcherEvent<T>) -> Vec<Change<T>> {
+    /// A store that keeps the keys of objects, not their states: for controllers that keep what they need of them.
+    /// [`Change::old`] is always `None`.
+    pub fn of_keys() -> Self {
+        Self {
+            has_states: false,
+            ..Self::default()
+        }
+    }
+
+    /// Takes in an event; returns the changes. Those of a list are in the order of keys, deletions last.
+    pub fn apply(&mut self, event: WatcherEvent<T>) -> Vec<Change<T>> {
         self.watch.note(&event);
         match event {
-            WatcherEvent::Replaced { items, invalid } => {
-                let mut before = std::mem::take(&mut self.objects);
-                // What an invalid object was before counts.
-                for error in &invalid {
-                    let kept = before.remove_entry(&*error.object);
-                    self.objects.extend(kept);
-                }
+            WatcherEvent::Replaced { items, .. } => {
+                let items = items.into_iter().map(|item| (ObjectKey::of(&*item), item));
+                let items: BTreeMap<ObjectKey, Arc<T>> = items.collect();
+                let is_gone = |key: &ObjectKey| !items.contains_key(key) && !self.is_invalid(key);
+                let gone: Vec<ObjectKey> = self.keys().filter(|key| is_gone(key)).cloned().collect();
                 let mut changes: Vec<Change<T>> = items
-                    .into_iter()
-                    .map(|item| {
-                        let key = ObjectKey::of(&*item);
-                        let old = before.remove(&key);
-                        self.objects.insert(key.clone(), item.clone());
-                        let new = Some(item);
-                        Change { key, old, new }
-                    })
+                    .into_values()
+                    .filter_map(|item| self.upserted(item))
                     .collect();
-                changes.extend(before.into_iter().map(|(key, old)| Change {
-                    key,
-                    old: Some(old),
-                    new: None,
-                }));
+                changes.extend(gone.iter().map(|key| self.deleted(key)));
                 changes
             }
-            WatcherEvent::Object(ObjectEvent::Applied(item)) => {
-                let key = ObjectKey::of(&*item);
-                let old = self.objects.insert(key.clone(), item.clone());
-                let new = Some(item);
-                vec![Change { key, old, new }]
-            }
-            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => {
-                let old = self.objects.remove(&key);
-                vec![Change { key, old, new: None }]
-            }
+            WatcherEvent::Object(ObjectEvent::Applied(item)) => self.upserted(item).into_iter().collect(),
+            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => vec![self.deleted(&key)],
             WatcherEvent::Object(ObjectEvent::Invalid(_))
             | WatcherEvent::InitPage { .. }
             | WatcherEvent::InitDone
@@ -83,16 +74,37 @@ impl<T: Resource> Store<T> {
         }
     }
 
+    /// Takes in an object, unless a newer version of it is known: also the answer to a write, so that older events are ignored.
+    pub fn upserted(&mut self, object: Arc<T>) -> Option<Change<T>> {
+        let key = ObjectKey::of(&*object);
+        if self.get(&key).is_some_and(|old| is_older(&*object, &**old)) {
+            return None;
+        }
+        let state = self.has_states.then(|| object.clone());
+        let old = self.objects.insert(key.clone(), state).flatten();
+        let new = Some(object);
+        Some(Change { key, old, new })
+    }
+
+    /// Takes in the deletion of an object.
+    pub fn deleted(&mut self, key: &ObjectKey) -> Change<T> {
+        Change {
+            key: key.clone(),
+            old: self.objects.remove(key).flatten(),
+            new: None,
+        }
+    }
+
     pub fn get(&self, key: &ObjectKey) -> Option<&Arc<T>> {
-        self.objects.get(key)
+        self.objects.get(key)?.as_ref()
     }
 
     /// Returns all objects, in the order of their keys.
-    pub fn objects(&self) -> Values<'_, ObjectKey, Arc<T>> {
-        self.objects.values()
+    pub fn objects(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.objects.values().flatten()
     }
 
-    /// Returns the keys of all objects.
+    /// Returns the keys of all objects that have been valid.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = &ObjectKey> {
         self.objects.keys()
     }
@@ -102,9 +114,20 @@ impl<T: Resource> Store<T> {
         &self.watch
     }
 
+    pub fn is_invalid(&self, key: &ObjectKey) -> bool {
+        self.watch.invalid().contains_key(key)
+    }
+
     /// Whether objects are missing because they have never been valid.
     pub fn has_gaps(&self) -> bool {
         let mut invalid = self.watch.invalid().keys();
         invalid.any(|key| !self.objects.contains_key(key))
     }
+}
+
+fn is_older<T: Resource>(one: &T, other: &T) -> bool {
+    let (one, other) = (one.metadata(), other.metadata());
+    let version = |text: &str| text.parse::<u64>().ok();
+    let versions = version(&one.resource_version).zip(version(&other.resource_version));
+    one.uid == other.uid && versions.is_some_and(|(one, other)| one < other)
 }

@@ -5,13 +5,17 @@ use std::time::Duration;
 use skep_base_metrics::workqueue::WorkqueueRecorder;
 use tokio::time::advance;
 
-use crate::queue::Queue;
+use crate::queue::{Lane, Queue};
 use crate::{RequestError, Retry};
 
 fn queue(keys: &[&'static str]) -> Queue<&'static str> {
-    let mut queue = Queue::new(WorkqueueRecorder::default());
-    keys.iter().for_each(|key| queue.add(*key));
+    let mut queue = Queue::new(4, WorkqueueRecorder::default());
+    keys.iter().for_each(|key| add(&mut queue, key));
     queue
+}
+
+fn add(queue: &mut Queue<&'static str>, key: &'static str) {
+    queue.add(key, Duration::ZERO, Lane::Normal);
 }
 
 fn take(queue: &mut Queue<&'static str>) -> Option<&'static str> {
@@ -46,7 +50,7 @@ async fn pauses_of_failures_double_and_those_of_conflicts_do_not() {
 async fn a_key_that_changes_while_it_is_taken_is_taken_again_when_it_is_done() {
     let mut queue = queue(&["a"]);
     assert_eq!(take(&mut queue), Some("a"));
-    queue.add("a");
+    add(&mut queue, "a");
     assert_eq!(take(&mut queue), None);
 
     // The change is not delayed by the failure.
@@ -80,10 +84,66 @@ async fn what_waits_for_a_change_stays_in_health_until_then() {
     assert_eq!(take(&mut queue), None);
     assert_eq!(queue.failed().collect::<Vec<_>>(), [(&"a", "missing")]);
 
-    queue.add("a");
+    add(&mut queue, "a");
 
     assert_eq!(take(&mut queue), Some("a"));
     queue.done(&"a", Some(Duration::from_secs(5)));
     advance(Duration::from_secs(5)).await;
     assert_eq!(take(&mut queue), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_wait_for_others_once() {
+    let mut queue = queue(&[]);
+    let second = Duration::from_secs(1);
+    queue.add("a", second, Lane::Normal);
+    advance(second / 2).await;
+    queue.add("a", second, Lane::Normal);
+    assert_eq!(take(&mut queue), None);
+
+    advance(second / 2).await;
+
+    assert_eq!((take(&mut queue), take(&mut queue)), (Some("a"), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_with_priority_are_first_and_each_lane_has_its_limit() {
+    let mut queue = queue(&["a", "b", "c"]);
+    queue.set_concurrency(2);
+    queue.add("d", Duration::ZERO, Lane::Priority);
+    // Its priority has changed.
+    queue.add("c", Duration::ZERO, Lane::Priority);
+
+    let taken: Vec<_> = std::iter::from_fn(|| take(&mut queue)).collect();
+    assert_eq!(taken, ["c", "d", "a", "b"]);
+    add(&mut queue, "a");
+    add(&mut queue, "e");
+    assert_eq!(queue.next_due(), None);
+    queue.done(&"d", None);
+    assert_eq!(take(&mut queue), None, "the other lane is full");
+    queue.done(&"a", None);
+
+    assert_eq!((take(&mut queue), take(&mut queue)), (Some("a"), None));
+}
+
+/// Minutes, if each key looks at all others.
+#[tokio::test(start_paused = true)]
+async fn a_hundred_thousand_keys_are_no_burden() {
+    let mut queue = Queue::new(4, WorkqueueRecorder::default());
+    for key in 0..100_000 {
+        queue.add(key, Duration::from_millis(1), Lane::Normal);
+    }
+    advance(Duration::from_secs(1)).await;
+
+    for round in 0..2 {
+        while let Some((key, _)) = queue.take() {
+            assert!(queue.next_due().is_some() || key == 99_999);
+            match round {
+                0 => queue.fail(key, Retry::Backoff, "no".to_owned()),
+                _ => queue.done(&key, None),
+            }
+        }
+        advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!((queue.next_due(), queue.failed().len()), (None, 0));
 }

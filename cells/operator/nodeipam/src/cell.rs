@@ -10,13 +10,13 @@ use skep_base_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 use skep_base_settings::{DefaultIpam, ServiceIpamConfig};
 use skep_k8s_client::Client;
 
-use crate::controller::Controller;
+use crate::controller::controller;
 
 /// Whether Services get addresses of nodes.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Give addresses of nodes to Services of type LoadBalancer and class `io.cilium/node`, and to those without a class if
-    /// `default-lb-service-ipam` is `nodeipam`.
+    /// Enable node-IPAM: node addresses for Services of type LoadBalancer and class `io.cilium/node`, and for
+    /// those without a class if `default-lb-service-ipam` is `nodeipam`.
     pub enable_node_ipam: bool,
 }
 
@@ -51,10 +51,10 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
     let is_default = ipam.default_lb_service_ipam == DefaultIpam::NodeIpam;
     let queue = WorkqueueRecorder::new(queues.as_ref(), "service-nodeipam");
     jobs.spawn(Job::once("service-nodeipam", move |cx: JobCtx| {
-        let mut controller = Controller::new(client.clone(), is_default, queue.clone(), cx.health.clone());
+        let controller = controller(&client, is_default, queue.clone());
         async move {
             // A leader that is no longer one writes nothing more.
-            cx.until_cancelled(controller.run()).await;
+            cx.until_cancelled(controller.run(&cx.health)).await;
         }
     }))
 }

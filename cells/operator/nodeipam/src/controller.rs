@@ -1,400 +1,240 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The job: watches Services, nodes and endpoint slices, writes the ingress of Services.
+//! The controller: Services, nodes and endpoint slices in, the ingress of Services out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt};
-use hive::Health;
+use futures::FutureExt;
+use futures::future::ready;
 use serde_json::{Value, json};
 use skep_base_metrics::workqueue::WorkqueueRecorder;
-use skep_k8s_client::{
-    Api, ApiError, Backoff, Client, ObjectEvent, Subresource, WatchState, WatcherEvent, WriteOptions, watcher,
+use skep_k8s_client::{ApiError, Client, Subresource, WriteOptions};
+use skep_k8s_controller::{
+    Change, Controller, Failure, Reconciler, RequestError, Retry, Store, Watches, Work, request,
 };
-use skep_k8s_types::slim::{EndpointSlice, Node, Service};
+use skep_k8s_types::slim::{EndpointSlice, Node, Service, Str, TrafficPolicy};
 use skep_k8s_types::{ObjectKey, Resource};
-use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::world::{World, has_class, is_responsible};
-
-/// Time until a failed write is retried.
-const RETRY: Duration = Duration::from_secs(15);
-/// Time until a write that met a conflict is retried.
-const CONFLICT: Duration = Duration::from_secs(1);
-/// Time after which a request counts as failed.
-const REQUEST: Duration = Duration::from_secs(10);
-const NAMED: usize = 10;
-
-/// Services without the addresses that they should have.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Unwritten(String);
+use crate::addresses::{SelectorInvalid, has_class, ingress, is_responsible, usable};
 
 #[derive(Debug, thiserror::Error)]
-enum WriteError {
+pub(crate) enum IngressError {
     #[error(transparent)]
-    Api(#[from] ApiError),
-    #[error("no answer from the API server")]
-    Timeout,
+    Selector(#[from] SelectorInvalid),
+    #[error(transparent)]
+    Request(#[from] RequestError),
 }
 
-type Events<T> = BoxStream<'static, WatcherEvent<T>>;
-
-enum Event {
-    Service(WatcherEvent<Service>),
-    Node(WatcherEvent<Node>),
-    Slice(WatcherEvent<EndpointSlice>),
-    Due,
+impl Failure for IngressError {
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Selector(_) => Retry::OnChange,
+            Self::Request(error) => error.retry(),
+        }
+    }
 }
 
-pub(crate) struct Controller {
+pub(crate) struct NodeIpam {
     client: Arc<dyn Client>,
     is_default: bool,
-    health: Health,
-    services: Events<Service>,
-    nodes: Events<Node>,
-    slices: Events<EndpointSlice>,
-    sources: [WatchState; 3],
-    world: World,
-    /// Services to look at, and when.
-    due: BTreeMap<ObjectKey, Instant>,
-    faults: BTreeMap<ObjectKey, String>,
+    services: Store<Service>,
+    nodes: Store<Node>,
+    slices: Store<EndpointSlice>,
+    /// Services that get addresses of nodes.
+    wanted: BTreeMap<ObjectKey, Arc<Service>>,
+    /// Of each slice its Service, and the nodes with ready endpoints.
+    ready: BTreeMap<ObjectKey, (ObjectKey, BTreeSet<Str>)>,
     /// Addresses that were written, by Service: those of nodes that are gone by now, too.
     written: BTreeMap<ObjectKey, BTreeSet<String>>,
+}
+
+pub(crate) fn controller(
+    client: &Arc<dyn Client>,
+    is_default: bool,
     queue: WorkqueueRecorder,
+) -> Controller<NodeIpam> {
+    let ipam = NodeIpam {
+        client: client.clone(),
+        is_default,
+        services: Store::of_keys(),
+        nodes: Store::default(),
+        slices: Store::of_keys(),
+        wanted: BTreeMap::new(),
+        ready: BTreeMap::new(),
+        written: BTreeMap::new(),
+    };
+    Controller::new(ipam, queue)
+        .watch_all::<Service>(client)
+        .watch_all::<Node>(client)
+        .watch_all::<EndpointSlice>(client)
 }
 
-fn events<T: Resource>(client: &Arc<dyn Client>) -> Events<T> {
-    watcher(Arc::new(Api::<T>::all(client.clone())), Backoff::default()).boxed()
-}
+impl Reconciler for NodeIpam {
+    type Key = ObjectKey;
+    type Output = ();
+    type Error = IngressError;
+    const KEYS: &'static str = "services";
+    const FAILED: &'static str = "without their addresses";
 
-impl Controller {
-    pub(crate) fn new(
-        client: Arc<dyn Client>,
-        is_default: bool,
-        queue: WorkqueueRecorder,
-        health: Health,
-    ) -> Self {
-        Self {
-            is_default,
-            health,
-            services: events(&client),
-            nodes: events(&client),
-            slices: events(&client),
-            client,
-            sources: Default::default(),
-            world: World::default(),
-            due: BTreeMap::new(),
-            faults: BTreeMap::new(),
-            written: BTreeMap::new(),
-            queue,
-        }
-    }
-
-    pub(crate) async fn run(&mut self) {
-        loop {
-            let event = self.next().await;
-            self.apply(event);
-            // One pass for all that has happened.
-            while let Some(event) = self.next().now_or_never() {
-                if matches!(event, Event::Due) {
-                    break;
-                }
-                self.apply(event);
-            }
-            self.queue.set_depth(self.due.len());
-            if self.is_listed() {
-                self.pass().await;
-                self.queue.set_depth(self.due.len());
-            }
-            self.report();
-        }
-    }
-
-    fn is_listed(&self) -> bool {
-        self.sources.iter().all(|source| source.is_listed())
-    }
-
-    async fn next(&mut self) -> Event {
-        let first = self.due.values().min().copied().filter(|_| self.is_listed());
-        let due = async {
-            match first {
-                Some(at) => sleep_until(at).await,
-                None => std::future::pending().await,
-            }
+    fn reconcile(&mut self, key: &ObjectKey) -> Work<Self> {
+        let Some(service) = self.wanted.get(key) else {
+            return ready(Ok(())).boxed();
         };
-        // Watchers never end.
-        tokio::select! {
-            biased;
-            Some(event) = self.services.next() => Event::Service(event),
-            Some(event) = self.nodes.next() => Event::Node(event),
-            Some(event) = self.slices.next() => Event::Slice(event),
-            () = due => Event::Due,
-        }
-    }
-
-    fn mark(&mut self, services: impl IntoIterator<Item = ObjectKey>) {
-        let now = Instant::now();
-        for service in services {
-            if self.world.service(&service).is_some() && self.due.insert(service, now).is_none() {
-                self.queue.added();
-            }
-        }
-    }
-
-    fn mark_all(&mut self) {
-        let all: Vec<ObjectKey> = self.world.services().cloned().collect();
-        self.mark(all);
-    }
-
-    fn apply(&mut self, event: Event) {
-        match event {
-            Event::Service(event) => {
-                self.sources[0].note(&event);
-                self.apply_service(event);
-            }
-            Event::Node(event) => {
-                self.sources[1].note(&event);
-                self.apply_node(event);
-            }
-            Event::Slice(event) => {
-                self.sources[2].note(&event);
-                self.apply_slice(event);
-            }
-            Event::Due => {}
-        }
-    }
-
-    fn apply_service(&mut self, event: WatcherEvent<Service>) {
-        match event {
-            WatcherEvent::Replaced { items, invalid } => {
-                let items: Vec<_> = items.into_iter().collect();
-                let present: BTreeSet<ObjectKey> = items.iter().map(|item| ObjectKey::of(&**item)).collect();
-                let undecoded: BTreeSet<ObjectKey> =
-                    invalid.iter().map(|error| (*error.object).clone()).collect();
-                let known: Vec<ObjectKey> = self.world.services().cloned().collect();
-                for gone in known
-                    .iter()
-                    .filter(|key| !present.contains(key) && !undecoded.contains(key))
-                {
-                    self.remove_service(gone);
-                }
-                items.into_iter().for_each(|item| self.upsert_service(item));
-            }
-            WatcherEvent::Object(ObjectEvent::Applied(service)) => self.upsert_service(service),
-            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => self.remove_service(&key),
-            _ => {}
-        }
-    }
-
-    fn upsert_service(&mut self, service: Arc<Service>) {
-        let key = ObjectKey::of(&*service);
-        if !is_responsible(&service, self.is_default) || service.metadata.deletion_timestamp.is_some() {
-            self.remove_service(&key);
-            return;
-        }
-        self.world.upsert_service(service);
-        self.mark([key]);
-    }
-
-    fn remove_service(&mut self, key: &ObjectKey) {
-        self.world.remove_service(key);
-        self.due.remove(key);
-        self.faults.remove(key);
-        self.written.remove(key);
-    }
-
-    fn apply_node(&mut self, event: WatcherEvent<Node>) {
-        match event {
-            WatcherEvent::Replaced { items, invalid } => {
-                let present = items.iter().map(|node| node.metadata.name.clone());
-                let undecoded = invalid.iter().map(|error| error.object.name.clone());
-                let present: BTreeSet<_> = present.chain(undecoded).collect();
-                let known: Vec<_> = self.world.nodes().cloned().collect();
-                for gone in known.iter().filter(|name| !present.contains(*name)) {
-                    self.world.remove_node(gone);
-                }
-                for node in items {
-                    self.world.upsert_node(node);
-                }
-                self.mark_all();
-            }
-            WatcherEvent::Object(ObjectEvent::Applied(node)) => {
-                let matters = self.world.upsert_node(node);
-                if matters {
-                    self.mark_all();
-                }
-            }
-            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => {
-                self.world.remove_node(&key.name);
-                self.mark_all();
-            }
-            _ => {}
-        }
-    }
-
-    fn apply_slice(&mut self, event: WatcherEvent<EndpointSlice>) {
-        match event {
-            WatcherEvent::Replaced { items, invalid } => {
-                let present = items.iter().map(|slice| ObjectKey::of(&**slice));
-                let undecoded = invalid.iter().map(|error| (*error.object).clone());
-                let present: BTreeSet<_> = present.chain(undecoded).collect();
-                let known: Vec<_> = self.world.slices().cloned().collect();
-                for gone in known.iter().filter(|key| !present.contains(key)) {
-                    self.world.remove_slice(gone);
-                }
-                for slice in items {
-                    self.world.upsert_slice(&slice);
-                }
-                self.mark_all();
-            }
-            WatcherEvent::Object(ObjectEvent::Applied(slice)) => {
-                let services = self.world.upsert_slice(&slice);
-                self.mark(services);
-            }
-            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => {
-                let service = self.world.remove_slice(&key);
-                self.mark(service);
-            }
-            _ => {}
-        }
-    }
-
-    /// Writes whatever is due. The first request without an answer ends the pass.
-    async fn pass(&mut self) {
-        let now = Instant::now();
-        let due = self.due.iter().filter(|(_, at)| **at <= now);
-        let keys: Vec<(ObjectKey, Instant)> = due.map(|(key, at)| (key.clone(), *at)).collect();
-        for (key, at) in keys {
-            let Some(service) = self.world.service(&key).cloned() else {
-                continue;
-            };
-            let _work = self.queue.taken(at.elapsed());
-            let ingress = match self.world.ingress(&service) {
-                Ok(ingress) => ingress,
-                Err(error) => {
-                    let text = hive::error_chain(&error).to_string();
-                    tracing::warn!(service = %key, error = %text, "Cannot choose nodes of a Service");
-                    self.faults.insert(key.clone(), text);
-                    self.due.remove(&key);
-                    continue;
-                }
-            };
-            let written = match self.is_shown(&service, &ingress) {
-                true => Ok(()),
-                false => self.write(&service, &ingress).await,
-            };
-            self.faults.remove(&key);
-            match written {
-                Ok(()) => _ = self.due.remove(&key),
-                // Its deletion is on the way.
-                Err(WriteError::Api(error)) if error.is_not_found() => _ = self.due.remove(&key),
-                Err(WriteError::Api(error)) if error.is_conflict() => {
-                    self.due.insert(key, Instant::now() + CONFLICT);
-                    self.queue.retried();
-                }
-                Err(error) => {
-                    let text = hive::error_chain(&error).to_string();
-                    tracing::warn!(service = %key, error = %text, "Cannot write the status of a Service");
-                    let is_answered = matches!(&error, WriteError::Api(error) if error.status().is_some());
-                    self.faults.insert(key.clone(), text);
-                    let later = Instant::now() + RETRY;
-                    self.due.insert(key, later);
-                    self.queue.retried();
-                    if !is_answered {
-                        let due = self.due.values_mut().filter(|at| **at <= now);
-                        due.for_each(|at| *at = later);
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    /// Whether the ingress of a Service without class is left to others: no node serves it.
-    fn is_left(service: &Service, ingress: &BTreeSet<String>) -> bool {
-        ingress.is_empty() && !has_class(service)
-    }
-
-    /// Whether an address is one of nodes.
-    fn is_own(&self, key: &ObjectKey, address: &str) -> bool {
-        let written = self.written.get(key);
-        written.is_some_and(|written| written.contains(address)) || self.world.is_of_node(address)
-    }
-
-    fn is_shown(&self, service: &Service, ingress: &BTreeSet<String>) -> bool {
-        let shown = service.status.load_balancer.ingress.iter();
-        let mut shown = shown.map(|entry| entry.ip.as_str());
-        if Self::is_left(service, ingress) {
-            let key = ObjectKey::of(service);
-            return !shown.any(|address| self.is_own(&key, address));
-        }
-        shown.eq(ingress.iter().map(String::as_str))
-    }
-
-    /// Replaces the ingress of a Service as it is now.
-    async fn write(&mut self, service: &Service, ingress: &BTreeSet<String>) -> Result<(), WriteError> {
-        let (kind, key) = (Service::kind(), ObjectKey::of(service));
-        let read = timeout(REQUEST, self.client.get(&kind, &key.namespace, &key.name));
-        let read = read.await.map_err(|_| WriteError::Timeout)??;
-        let mut object: Value = (*read.to_value().map_err(ApiError::from)?).clone();
-        let entries: Vec<Value> = match Self::is_left(service, ingress) {
-            true => {
-                let current = object["status"]["loadBalancer"]["ingress"].as_array();
-                let is_others = |entry: &&Value| {
-                    let address = entry["ip"].as_str();
-                    address.is_none_or(|address| !self.is_own(&key, address))
-                };
-                current.into_iter().flatten().filter(is_others).cloned().collect()
-            }
-            false => ingress.iter().map(|ip| json!({ "ip": ip })).collect(),
+        let ingress = match self.ingress(key, service) {
+            Ok(ingress) => ingress,
+            Err(error) => return ready(Err(error.into())).boxed(),
         };
-        if !object["status"].is_object() {
-            object["status"] = json!({});
-        }
-        object["status"]["loadBalancer"] = match entries.is_empty() {
-            true => json!({}),
-            false => json!({ "ingress": entries }),
+        let mut shown = service
+            .status
+            .load_balancer
+            .ingress
+            .iter()
+            .map(|entry| &*entry.ip);
+        // The ingress of a Service without class is left to others if no node serves it.
+        let is_left = ingress.is_empty() && !has_class(service);
+        let own = is_left.then(|| self.own(key));
+        let is_shown = match &own {
+            Some(own) => !shown.any(|address| own.contains(address)),
+            None => shown.eq(ingress.iter().map(String::as_str)),
         };
+        if is_shown {
+            return ready(Ok(())).boxed();
+        }
         let written = self.written.entry(key.clone()).or_default();
         written.extend(ingress.iter().cloned());
-        let options = WriteOptions::default();
-        let update = self
-            .client
-            .update(&kind, &key.namespace, Subresource::Status, object, &options);
-        timeout(REQUEST, update)
-            .await
-            .map_err(|_| WriteError::Timeout)??;
-        tracing::info!(service = %key, addresses = ingress.len(), "Wrote addresses of nodes");
-        Ok(())
+        let (client, key) = (self.client.clone(), key.clone());
+        async move {
+            match write(&*client, &key, &ingress, own.as_ref()).await {
+                // Its deletion is on the way.
+                Err(error) if error.is_not_found() => Ok(()),
+                written => Ok(written?),
+            }
+        }
+        .boxed()
     }
 
-    fn report(&self) {
-        let failing = self.sources.iter().find_map(WatchState::failing);
-        if let Some(error) = failing {
-            let message = "Waiting for the Kubernetes API server";
-            self.health.degraded(message, &**error);
-            return;
-        }
-        if !self.is_listed() {
-            return;
-        }
-        let total = self.world.services().count();
-        let invalid = self.sources.iter().flat_map(|source| source.invalid().values());
-        let faults = self.faults.iter().map(|(key, error)| format!("`{key}`: {error}"));
-        let texts = faults.chain(invalid.map(ToString::to_string));
-        let texts: Vec<String> = texts.take(NAMED).collect();
-        if texts.is_empty() {
-            self.health.ok(format!("{total} services"));
-            return;
-        }
-        let message = format!(
-            "{} of {total} services without their addresses",
-            self.faults.len()
-        );
-        self.health.degraded(message, &Unwritten(texts.join("; ")));
+    fn total(&self) -> usize {
+        self.wanted.len()
     }
+}
+
+impl NodeIpam {
+    fn ingress(&self, key: &ObjectKey, service: &Service) -> Result<BTreeSet<String>, SelectorInvalid> {
+        let first = ObjectKey {
+            namespace: key.namespace.clone(),
+            name: Str::default(),
+        };
+        let is_local = service.spec.external_traffic_policy == TrafficPolicy::Local;
+        let slices = self.ready.range(first..).filter(|_| is_local);
+        let slices = slices.take_while(|(slice, _)| slice.namespace == key.namespace);
+        let slices = slices.filter(|(_, (service, _))| service == key);
+        let ready: BTreeSet<&Str> = slices.flat_map(|(_, (_, nodes))| nodes).collect();
+        ingress(service, self.nodes.objects(), is_local.then_some(&ready))
+    }
+
+    /// Addresses that are removed from the ingress of a Service: those of nodes, and those that were written.
+    fn own(&self, key: &ObjectKey) -> BTreeSet<String> {
+        let addresses = self.nodes.objects().flat_map(|node| &node.status.addresses);
+        let addresses = addresses.map(|address| address.address.to_string());
+        addresses
+            .chain(self.written.get(key).into_iter().flatten().cloned())
+            .collect()
+    }
+}
+
+impl Watches<Service> for NodeIpam {
+    fn store(&mut self) -> &mut Store<Service> {
+        &mut self.services
+    }
+
+    fn affected(&mut self, change: &Change<Service>) -> Vec<ObjectKey> {
+        let key = change.key.clone();
+        let wanted = change
+            .new
+            .as_ref()
+            .filter(|service| is_responsible(service, self.is_default));
+        if let Some(service) = wanted {
+            self.wanted.insert(key.clone(), service.clone());
+            return vec![key];
+        }
+        self.written.remove(&key);
+        self.wanted.remove(&key).map(|_| key).into_iter().collect()
+    }
+}
+
+impl Watches<Node> for NodeIpam {
+    fn store(&mut self) -> &mut Store<Node> {
+        &mut self.nodes
+    }
+
+    fn affected(&mut self, change: &Change<Node>) -> Vec<ObjectKey> {
+        let [old, new] = [&change.old, &change.new].map(|node| node.as_deref().and_then(usable));
+        match old == new {
+            true => Vec::new(),
+            false => self.wanted.keys().cloned().collect(),
+        }
+    }
+}
+
+impl Watches<EndpointSlice> for NodeIpam {
+    fn store(&mut self) -> &mut Store<EndpointSlice> {
+        &mut self.slices
+    }
+
+    fn affected(&mut self, change: &Change<EndpointSlice>) -> Vec<ObjectKey> {
+        let new = change.new.as_ref().and_then(|slice| {
+            let service = ObjectKey {
+                namespace: change.key.namespace.clone(),
+                name: Str::new(slice.service_name()?),
+            };
+            let endpoints = slice.endpoints.iter();
+            // Unknown counts as ready.
+            let ready = endpoints.filter(|endpoint| endpoint.conditions.ready != Some(false));
+            let nodes = ready.filter_map(|endpoint| endpoint.node_name.clone());
+            Some((service, nodes.collect()))
+        });
+        let old = match &new {
+            Some(new) => self.ready.insert(change.key.clone(), new.clone()),
+            None => self.ready.remove(&change.key),
+        };
+        if old == new {
+            return Vec::new();
+        }
+        let services = old.into_iter().chain(new).map(|(service, _)| service);
+        services
+            .filter(|service| self.wanted.contains_key(service))
+            .collect()
+    }
+}
+
+/// Replaces the ingress of a Service as it is now; with `own` only these of its addresses are removed.
+async fn write(
+    client: &dyn Client,
+    key: &ObjectKey,
+    ingress: &BTreeSet<String>,
+    own: Option<&BTreeSet<String>>,
+) -> Result<(), RequestError> {
+    let kind = Service::kind();
+    let read = request(client.get(&kind, &key.namespace, &key.name)).await?;
+    let mut object: Value = (*read.to_value().map_err(ApiError::from)?).clone();
+    let entries: Vec<Value> = match own {
+        Some(own) => {
+            let current = object["status"]["loadBalancer"]["ingress"].as_array();
+            let is_others = |entry: &&Value| entry["ip"].as_str().is_none_or(|ip| !own.contains(ip));
+            current.into_iter().flatten().filter(is_others).cloned().collect()
+        }
+        None => ingress.iter().map(|ip| json!({ "ip": ip })).collect(),
+    };
+    if !object["status"].is_object() {
+        object["status"] = json!({});
+    }
+    object["status"]["loadBalancer"] = match entries.is_empty() {
+        true => json!({}),
+        false => json!({ "ingress": entries }),
+    };
+    let options = WriteOptions::default();
+    request(client.update(&kind, &key.namespace, Subresource::Status, object, &options)).await?;
+    tracing::info!(service = %key, addresses = ingress.len(), "Updated node addresses");
+    Ok(())
 }

@@ -48,19 +48,17 @@ pub(crate) fn controller(
 
 impl Reconciler for Copies {
     type Key = String;
+    type Output = ();
     type Error = CopyError;
     const KEYS: &'static str = "Secrets";
     const FAILED: &'static str = "are not copied";
 
-    fn reconcile(&mut self, copy: &String) -> Work<CopyError> {
+    fn reconcile(&mut self, copy: &String) -> Work<Self> {
         let (writer, copy) = (self.writer.clone(), copy.clone());
         let original = self.world.original(&copy).cloned();
         // Without all that policies name, no copy is deleted.
         let deletes = !self.policies.has_gaps() && !self.clusterwide.has_gaps();
-        Box::pin(async move {
-            writer.reconcile(&copy, original.as_ref(), deletes).await?;
-            Ok(None)
-        })
+        Box::pin(async move { writer.reconcile(&copy, original.as_ref(), deletes).await })
     }
 
     fn total(&self) -> usize {
