@@ -6,6 +6,7 @@ use std::{process::ExitCode, sync::Arc};
 
 use hive::Program;
 use skep_agent::Configuration;
+use skep_base_settings::cilium::AGENT;
 
 #[global_allocator]
 static ALLOCATOR: skep_base_alloc::Allocator = skep_base_alloc::Allocator;
@@ -19,7 +20,7 @@ fn main() -> ExitCode {
         .env_prefix("CILIUM")
         // Sockets and files are where Cilium has them.
         .path_name("cilium")
-        .tolerate_keys(skep_base_settings::cilium_keys())
+        .tolerate_keys(skep_base_settings::cilium::keys_without_effect(AGENT))
         .setup(move |plan| {
             skep_agent::start_logging(plan);
             shown.fill(plan);

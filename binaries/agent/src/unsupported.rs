@@ -4,43 +4,39 @@
 //! in `skep status`. Requires: the settings of [`skep_base_settings`].
 
 use hive::{Cell, Cfg, Health, Lifecycle};
-use skep_base_settings::{
-    AddressFamilies, ForwardingConfig, MasqueradeConfig, TunnelConfig, Unsupported, UnsupportedConfig,
-    report_unsupported,
-};
+use skep_base_settings::cilium::{AGENT, CiliumConfig, UnsupportedSetting, cilium_cell, report_unsupported};
+use skep_base_settings::{AddressFamilies, ForwardingConfig, MasqueradeConfig, TunnelConfig};
+
+type Config = CiliumConfig<AGENT>;
 
 hive::catalogue!(cell);
 
 /// Reports settings of features that the datapath does not have.
 pub(crate) fn cell() -> Cell {
-    Cell::module("unsupported-config", "Settings of unsupported features").run(report)
+    cilium_cell::<AGENT>().run(report)
 }
 
 fn requested(
-    config: &UnsupportedConfig,
+    config: &Config,
     forwarding: &ForwardingConfig,
     masquerade: &MasqueradeConfig,
     tunnel: &TunnelConfig,
     families: &AddressFamilies,
-) -> Vec<Unsupported> {
+) -> Vec<UnsupportedSetting> {
     let mut requested = config.requested();
     for (key, is_on) in [
         ("bpf-lb-nat46x64", forwarding.nat46x64_services),
         ("enable-nat46x64-gateway", forwarding.nat46x64_gateway),
     ] {
         if is_on && !(families.ipv4 && families.ipv6) {
-            requested.push(Unsupported::new(
-                key,
-                true,
-                "nothing is translated between the address families unless enable-ipv4 and enable-ipv6 are on",
-            ));
+            requested.push(UnsupportedSetting::new(AGENT, key, true));
         }
     }
     if tunnel.is_tunnelled() && forwarding.may_return_directly() {
-        requested.push(Unsupported::new(
+        requested.push(UnsupportedSetting::new(
+            AGENT,
             "routing-mode",
             tunnel.routing_mode,
-            "packets to backends on other nodes get the node's source address, whatever bpf-lb-mode says",
         ));
     }
     for (key, value) in [
@@ -48,18 +44,14 @@ fn requested(
         ("enable-ipv6-masquerade", masquerade.ipv6),
     ] {
         if value == Some(true) && !masquerade.bpf {
-            requested.push(Unsupported::new(
-                key,
-                true,
-                "packets are not masqueraded without enable-bpf-masquerade",
-            ));
+            requested.push(UnsupportedSetting::new(AGENT, key, true));
         }
     }
     requested
 }
 
 fn report(
-    config: Cfg<UnsupportedConfig>,
+    config: Cfg<Config>,
     forwarding: Cfg<ForwardingConfig>,
     masquerade: Cfg<MasqueradeConfig>,
     tunnel: Cfg<TunnelConfig>,
@@ -82,11 +74,11 @@ mod tests {
     }
 
     fn found(
-        config: &UnsupportedConfig,
+        config: &Config,
         forwarding: &ForwardingConfig,
         masquerade: &MasqueradeConfig,
         tunnel: &TunnelConfig,
-    ) -> Vec<Unsupported> {
+    ) -> Vec<UnsupportedSetting> {
         requested(config, forwarding, masquerade, tunnel, &defaults())
     }
 

@@ -44,10 +44,10 @@ pub(crate) struct Line {
     /// The agent's shell socket.
     #[arg(long, global = true, default_value = "/var/run/cilium/shell.sock")]
     shell_sock_path: PathBuf,
-    /// Where the BPF file system is mounted; commands on maps read from there, without the agent.
+    /// Mount point of the BPF file system, for commands on pinned maps.
     #[arg(long, global = true, default_value = "/sys/fs/bpf")]
     bpf_root: PathBuf,
-    /// Form of the output: text, json, yaml or jsonpath=TEMPLATE.
+    /// Output format: text, json, yaml or jsonpath=TEMPLATE.
     #[arg(short, long, global = true, default_value = "text")]
     output: Format,
     #[command(subcommand)]
@@ -58,29 +58,29 @@ pub(crate) struct Line {
 enum Command {
     /// Show the status of the agent.
     Status {
-        /// Print OK or the errors alone; the exit status is 0 if the agent is healthy.
+        /// Print OK or errors only; the exit status is 0 if the agent is healthy.
         #[arg(long)]
         brief: bool,
         /// Print all details.
         #[arg(long, conflicts_with = "brief")]
         verbose: bool,
-        /// Print the details of all remote clusters, also of those that are ready.
+        /// Print details of all remote clusters, including ready ones.
         #[arg(long, conflicts_with = "brief")]
         all_clusters: bool,
     },
-    /// List the services that the agent load-balances, or show one.
+    /// List services or show one.
     #[command(subcommand)]
     Service(ServiceCommand),
     /// List the local redirect policies of the agent.
     #[command(subcommand)]
     Lrp(ListCommand),
-    /// List, show and delete endpoints of the node: interfaces of pods that the datapath serves.
+    /// List, show and delete endpoints of the node.
     #[command(subcommand)]
     Endpoint(EndpointCommand),
-    /// List the security identities that the agent knows, or show one.
+    /// List security identities or show one.
     #[command(subcommand)]
     Identity(IdentityCommand),
-    /// List addresses and networks with their identities, or show one.
+    /// List ipcache entries of the agent or show one.
     #[command(subcommand)]
     Ip(IpCommand),
     /// Check connections, step by step.
@@ -89,36 +89,36 @@ enum Command {
     /// Show remote clusters of the cluster mesh, or connect to one.
     #[command(subcommand)]
     Clustermesh(ClusterMeshCommand),
-    /// List the nodes of all clusters, with their addresses and the networks of their pods.
+    /// List the nodes of all clusters, with addresses and pod CIDRs.
     #[command(subcommand)]
     Node(ListCommand),
-    /// List the ids of other nodes.
+    /// List node ids.
     #[command(subcommand)]
     Nodeid(ListCommand),
-    /// List and change the entries of BPF maps by their purpose, where they are pinned: needs no agent.
+    /// List and change entries of pinned BPF maps, without the agent.
     #[command(subcommand)]
     Bpf(BpfCommand),
-    /// Read and write keys of the key-value store: that of the agent, or the one that --kvstore-opt names.
+    /// Read and write keys of the key-value store: the agent's, or that of --kvstore-opt.
     #[cfg(feature = "kvstore")]
     Kvstore(crate::kvstore::KvstoreCommand),
-    /// Read any map by its name: from the agent, or without it from where maps are pinned.
+    /// Show BPF maps by name: from the agent, or pinned maps without it.
     #[command(subcommand)]
     Map(MapCommand),
-    /// Show the agent's configuration, which cannot be changed through the API.
+    /// Show the agent's configuration (read-only).
     #[command(args_conflicts_with_subcommands = true)]
     Config {
         #[command(subcommand)]
         command: Option<ConfigCommand>,
-        /// Show only this key, as `get` does.
+        /// Show this key only, as `get` does.
         key: Option<String>,
     },
     /// Run a command in the agent, or open a prompt.
     Shell {
-        /// The command and its arguments, or a whole line as one argument; without any, a prompt.
+        /// Command and arguments, or a command line as one argument; default: a prompt.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<String>,
     },
-    /// Print events of programs and of the agent, as they happen.
+    /// Print events of BPF programs and of the agent.
     Monitor(MonitorCommand),
     /// Show the agent's cells, hooks and jobs.
     Hive,
@@ -129,7 +129,7 @@ enum Command {
     Statedb,
     /// Print the completion script of a shell.
     Completion {
-        /// Which shell.
+        /// Shell.
         shell: clap_complete::Shell,
     },
     /// Print the version.
@@ -141,29 +141,28 @@ enum ServiceCommand {
     /// List all services.
     #[command(alias = "ls")]
     List {
-        /// Mark the backends that the service prefers.
+        /// Mark preferred backends.
         #[arg(long)]
         clustermesh_affinity: bool,
     },
     /// Show one service.
     Get {
-        /// Its id.
+        /// Id.
         id: u64,
     },
 }
 
 #[derive(Debug, Subcommand)]
 enum TroubleshootCommand {
-    /// Check the connections of the agent to remote clusters, by its configuration files. The exit status is 1 if a check
-    /// fails.
+    /// Check the connections of the agent to remote clusters. The exit status is 1 if a check fails.
     Clustermesh {
-        /// Names of the clusters; all if there are none.
+        /// Names of the clusters; default: all.
         names: Vec<String>,
-        /// How long each check may take.
+        /// Timeout of each check.
         #[arg(long, default_value = "5s", value_parser = duration)]
         timeout: Duration,
     },
-    /// Check the connection to the etcd of the own cluster. The exit status is 1 if a check fails.
+    /// Check the connection to the local etcd. The exit status is 1 if a check fails.
     #[cfg(feature = "kvstore")]
     Kvstore(crate::kvstore::TroubleshootOptions),
 }
@@ -181,7 +180,7 @@ enum IpCommand {
     /// List all addresses and networks.
     #[command(alias = "ls")]
     List {
-        /// With the node that packets are tunnelled to, and the key.
+        /// Show tunnel endpoint and encryption key.
         #[arg(short, long)]
         verbose: bool,
     },
@@ -195,37 +194,37 @@ enum IpCommand {
 
 #[derive(Debug, Subcommand)]
 enum BpfCommand {
-    /// The load balancer's maps.
+    /// Load-balancing maps.
     #[command(subcommand)]
     Lb(LbCommand),
-    /// Addresses and their identities.
+    /// The ipcache map.
     #[command(subcommand)]
     Ipcache(IpcacheCommand),
-    /// Endpoints and addresses of the node.
+    /// The endpoint map.
     #[command(subcommand)]
     Endpoint(LxcCommand),
-    /// Policies of endpoints.
+    /// Policy maps of endpoints.
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Connection tracking.
+    /// Conntrack maps.
     #[command(subcommand)]
     Ct(ConnectionCommand),
-    /// Translated sources.
+    /// NAT maps.
     #[command(subcommand)]
     Nat(TranslationCommand),
-    /// Datagrams whose fragments are on their way.
+    /// Fragment tracking maps.
     #[command(subcommand)]
     Frag(ListCommand),
-    /// Networks that pods reach without masquerading.
+    /// Networks of the ip-masq-agent.
     #[command(subcommand)]
     Ipmasq(ListCommand),
-    /// Ids of other nodes by their addresses.
+    /// The node id map.
     #[command(subcommand, alias = "node-id")]
     Nodeid(ListCommand),
-    /// Sockets that go through a service.
+    /// Reverse NAT maps of sockets.
     #[command(subcommand)]
     Socknat(ListCommand),
-    /// Counters of the BPF programs.
+    /// Metrics of the BPF programs.
     #[command(subcommand)]
     Metrics(CounterCommand),
     /// Rate limits of events.
@@ -245,7 +244,7 @@ enum MetricsCommand {
     /// List all metrics.
     #[command(alias = "ls")]
     List {
-        /// Only those whose name and labels match this regular expression.
+        /// Filter by a regular expression on name and labels.
         #[arg(short = 'p', long)]
         match_pattern: Option<String>,
     },
@@ -255,17 +254,17 @@ enum MetricsCommand {
 enum ConfigCommand {
     /// Show the value of one key.
     Get {
-        /// The key: the name of a flag of the agent.
+        /// Name of the setting.
         key: String,
     },
 }
 
 #[derive(Debug, Subcommand)]
 enum LbCommand {
-    /// List service entries and the backends that they lead to.
+    /// List service entries with their backends.
     #[command(alias = "ls")]
     List {
-        /// Service entries as they are in the map.
+        /// Raw service entries.
         #[arg(long, group = "what")]
         frontends: bool,
         /// Backends.
@@ -281,10 +280,10 @@ enum LbCommand {
     /// Maglev tables.
     #[command(subcommand)]
     Maglev(MaglevCommand),
-    /// Clients that are bound to a backend.
+    /// Session affinity.
     #[command(subcommand)]
     Affinity(ListCommand),
-    /// Namespaces whose sockets a redirect policy leaves alone.
+    /// Skip-redirect entries of redirect policies.
     #[command(subcommand)]
     Skip(ListCommand),
 }
@@ -296,7 +295,7 @@ enum MaglevCommand {
     List,
     /// Show the tables of a service.
     Get {
-        /// Its id.
+        /// Id.
         id: u16,
     },
 }
@@ -306,18 +305,18 @@ enum MapCommand {
     /// List all maps.
     #[command(alias = "ls")]
     List {
-        /// With their entries.
+        /// Show entries.
         #[arg(long)]
         verbose: bool,
     },
     /// Show the entries of one map.
     Get {
-        /// Its name.
+        /// Name of the map.
         name: String,
     },
-    /// Show the last writes of one map, if the agent keeps them (bpf-map-event-buffers).
+    /// Show the event buffer of one map (bpf-map-event-buffers).
     Events {
-        /// Its name.
+        /// Name of the map.
         name: String,
         /// Follow new writes.
         #[arg(short, long)]

@@ -33,28 +33,28 @@ pub(crate) enum IpcacheCommand {
     /// List all entries.
     #[command(alias = "ls")]
     List,
-    /// Show the entry that a packet to or from an address has.
+    /// Show the longest-prefix match of an address.
     Get {
         /// The address.
         address: IpAddr,
     },
-    /// List the addresses and networks with an identity.
+    /// List the prefixes of an identity.
     Match {
         /// The identity.
         identity: u32,
     },
-    /// Write an entry, for debugging: the agent may write it again.
+    /// Write an entry, for debugging; the agent may overwrite it.
     Update(IpcacheUpdate),
-    /// Delete an entry, for debugging: the agent may write it again.
+    /// Delete an entry, for debugging; the agent may restore it.
     Delete(IpcacheDelete),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LxcCommand {
-    /// All entries.
+    /// List all entries.
     #[command(alias = "ls")]
     List,
-    /// Delete the entry of an address, for debugging: packets to it are not delivered any more.
+    /// Delete the entry of an address, for debugging; packets to it are no longer delivered.
     Delete {
         /// The address.
         address: IpAddr,
@@ -63,10 +63,10 @@ pub(crate) enum LxcCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CounterCommand {
-    /// All entries.
+    /// List all entries.
     #[command(alias = "ls")]
     List,
-    /// Count from 0 again.
+    /// Reset the counters.
     Flush,
 }
 
@@ -75,7 +75,7 @@ pub(crate) enum PolicyCommand {
     /// List the policies of all endpoints.
     #[command(alias = "ls")]
     List {
-        /// Print identities as numbers.
+        /// Print numeric identities.
         #[arg(short, long)]
         numeric: bool,
     },
@@ -84,10 +84,10 @@ pub(crate) enum PolicyCommand {
         /// Id of the endpoint, or name or path of its map.
         #[arg(value_parser = endpoint, required_unless_present = "all", conflicts_with = "all")]
         endpoint: Option<u16>,
-        /// Those of all endpoints.
+        /// Show the policies of all endpoints.
         #[arg(long)]
         all: bool,
-        /// Print identities as numbers.
+        /// Print numeric identities.
         #[arg(short, long)]
         numeric: bool,
     },

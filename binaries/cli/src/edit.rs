@@ -20,19 +20,19 @@ pub(crate) struct IpcacheUpdate {
     /// The address or network.
     #[arg(value_name = "PREFIX", value_parser = prefix)]
     prefix: Prefix,
-    /// Its identity.
+    /// Identity.
     #[arg(long)]
     identity: u32,
-    /// The node to tunnel to.
+    /// Tunnel endpoint.
     #[arg(long, value_name = "ADDRESS")]
     tunnelendpoint: Option<IpAddr>,
-    /// Index of the encryption key; 0: packets are not encrypted.
+    /// Index of the encryption key; 0: no encryption.
     #[arg(long, value_name = "INDEX", default_value_t = 0)]
     encryptkey: u8,
-    /// Packets to it are not encapsulated.
+    /// Do not encapsulate packets.
     #[arg(long)]
     skiptunnel: bool,
-    /// Cluster of the address, where clusters may have the same addresses.
+    /// Cluster id of an overlapping address.
     #[arg(long, value_name = "ID", default_value_t = 0)]
     clusterid: u16,
 }
@@ -43,7 +43,7 @@ pub(crate) struct IpcacheDelete {
     /// The address or network.
     #[arg(value_name = "PREFIX", value_parser = prefix)]
     prefix: Prefix,
-    /// Cluster of the address, where clusters may have the same addresses.
+    /// Cluster id of an overlapping address.
     #[arg(long, value_name = "ID", default_value_t = 0)]
     clusterid: u16,
 }

@@ -21,20 +21,20 @@ pub(crate) enum EndpointCommand {
     List,
     /// Show one endpoint, as JSON.
     Get {
-        /// Its id, or another name of it.
+        /// Id of the endpoint, or a prefixed name.
         #[arg(value_parser = name)]
         id: String,
     },
     /// Show the health of one endpoint.
     Health {
-        /// Its id, or another name of it.
+        /// Id of the endpoint, or a prefixed name.
         #[arg(value_parser = name)]
         id: String,
     },
-    /// Delete an endpoint: its pod is cut off from the network.
+    /// Delete an endpoint; its pod loses network connectivity.
     #[command(alias = "disconnect")]
     Delete {
-        /// Its id, or another name of it.
+        /// Id of the endpoint, or a prefixed name.
         #[arg(value_parser = name)]
         id: String,
     },

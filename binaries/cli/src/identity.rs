@@ -15,21 +15,21 @@ use crate::{
 /// Commands of `skep identity`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum IdentityCommand {
-    /// List all identities that the agent knows.
+    /// List all identities.
     #[command(alias = "ls")]
     List {
-        /// Only the identities of endpoints of the node, with how many endpoints have each.
+        /// Show only identities of local endpoints, with reference counts.
         #[arg(long, conflicts_with = "labels")]
         endpoints: bool,
-        /// Only the identities that have exactly these labels, `source:key=value` each.
+        /// Filter by labels, `source:key=value` each: exact match.
         labels: Vec<String>,
     },
-    /// Show one identity, by its number or its labels.
+    /// Show one identity, by id or labels.
     Get {
-        /// Its number.
+        /// Id of the identity.
         #[arg(required_unless_present = "label", conflicts_with = "label")]
         id: Option<u32>,
-        /// One of its labels, `source:key=value`: all of them are required.
+        /// Label of the identity, `source:key=value`; repeat for all labels.
         #[arg(long)]
         label: Vec<String>,
     },

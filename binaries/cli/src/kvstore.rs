@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Which store, and what to do there.
 #[derive(Debug, Args)]
 pub(crate) struct KvstoreCommand {
-    /// Key-value store to use: etcd. Without this and --kvstore-opt, the store of the agent.
+    /// Key-value store: etcd. Default without --kvstore-opt: that of the agent.
     #[arg(long, global = true)]
     kvstore: Option<String>,
     /// Options of the key-value store, such as etcd.address=http://127.0.0.1:2379 or etcd.config=FILE.
@@ -40,10 +40,10 @@ pub(crate) struct KvstoreCommand {
 /// Which store `skep troubleshoot kvstore` checks.
 #[derive(Debug, Args)]
 pub(crate) struct TroubleshootOptions {
-    /// Configuration of the etcd client to check. Without it, the store of the agent.
+    /// Configuration file of the etcd client; default: that of the agent.
     #[arg(long)]
     etcd_config: Option<PathBuf>,
-    /// How long each check may take.
+    /// Timeout of each check.
     #[arg(long, default_value = "5s", value_parser = duration)]
     timeout: Duration,
 }
@@ -52,22 +52,22 @@ pub(crate) struct TroubleshootOptions {
 enum Verb {
     /// Print the value of a key.
     Get {
-        /// The key, or with --recursive the beginning of keys.
+        /// Key, or prefix with --recursive.
         key: String,
-        /// All keys that begin with it.
+        /// All keys with the prefix.
         #[arg(long)]
         recursive: bool,
     },
     /// List keys without their values.
     #[command(alias = "ls")]
     List {
-        /// The beginning of the keys.
+        /// Prefix of the keys.
         #[arg(default_value = "")]
         prefix: String,
     },
-    /// Set a key, which stays until it is deleted.
+    /// Set a key, without a lease.
     Set {
-        /// Key and value, parted by the first `=`. Keys that contain one need --key and --value.
+        /// Key and value, separated by the first `=`. Keys with `=` require --key and --value.
         #[arg(value_name = "KEY=VALUE", value_parser = pair_of, required_unless_present = "key", conflicts_with = "key")]
         pair: Option<(String, String)>,
         /// The key.
@@ -79,9 +79,9 @@ enum Verb {
     },
     /// Delete a key.
     Delete {
-        /// The key, or with --recursive the beginning of keys.
+        /// Key, or prefix with --recursive.
         key: String,
-        /// All keys that begin with it.
+        /// All keys with the prefix.
         #[arg(long)]
         recursive: bool,
     },

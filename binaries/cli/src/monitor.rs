@@ -33,28 +33,28 @@ const ASK_PAUSE: Duration = Duration::from_millis(40);
 /// Options of `skep monitor`.
 #[derive(Debug, Args)]
 pub(crate) struct MonitorCommand {
-    /// Only events of these types: drop, debug, capture, trace, policy-verdict, trace-sock, l7, agent.
+    /// Filter by event type: drop, debug, capture, trace, policy-verdict, trace-sock, l7, agent.
     #[arg(short = 't', long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = message_type)]
     types: Vec<MessageType>,
-    /// Only events about packets from these endpoints.
+    /// Filter by source endpoint.
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     from: Vec<u16>,
-    /// Only events about packets to these endpoints.
+    /// Filter by destination endpoint.
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     to: Vec<u16>,
-    /// Only events about packets from or to these endpoints.
+    /// Filter by source or destination endpoint.
     #[arg(long, value_name = "ID", value_delimiter = ',')]
     related_to: Vec<u16>,
-    /// With messages of programs and of sockets; twice: with all layers of packets.
+    /// Show debug and socket events; twice: all packet layers.
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
-    /// Print bytes of packets instead of their layers (with -vv).
+    /// Print packets in hex (with -vv).
     #[arg(long)]
     hex: bool,
-    /// Print a JSON object a line.
+    /// Print JSON lines.
     #[arg(short, long)]
     json: bool,
-    /// Print reserved identities as numbers.
+    /// Print numeric reserved identities.
     #[arg(short, long)]
     numeric: bool,
     /// The monitor's socket.

@@ -4,7 +4,7 @@
 
 use hive::{Cell, Program};
 
-use crate::{compatibility, server};
+use crate::{server, unsupported};
 
 #[must_use]
 pub fn cells() -> Vec<Cell> {
@@ -13,7 +13,7 @@ pub fn cells() -> Vec<Cell> {
         skep_k8s_client::remote::cell(),
         skep_clustermesh_coredns::cell(),
         skep_clustermesh_coredns::exit_cell(),
-        compatibility::cell(),
+        unsupported::cell(),
     ]
 }
 

@@ -22,7 +22,7 @@ use skep_clustermesh_cli::line;
 
 use crate::PROGRAM;
 
-/// Initializes an etcd data directory: users, roles, authentication. What the directory has of an etcd is deleted.
+/// Initializes an etcd data directory: users, roles, authentication. Existing etcd data is deleted.
 #[derive(Parser, Clone, Debug)]
 pub struct Options {
     /// Name of the etcd member.
@@ -32,29 +32,29 @@ pub struct Options {
         default_value = "clustermesh-apiserver"
     )]
     pub etcd_cluster_name: String,
-    /// Initial cluster token of etcd: differs in each life of the pod.
+    /// Initial cluster token of etcd: unique for each run of the pod.
     #[arg(
         long,
         env = "CILIUM_ETCD_INITIAL_CLUSTER_TOKEN",
         default_value = "clustermesh-apiserver"
     )]
     pub etcd_initial_cluster_token: String,
-    /// Data directory of etcd. The data of an etcd in it are deleted.
+    /// Data directory of etcd. Existing etcd data is deleted.
     #[arg(long, env = "CILIUM_ETCD_DATA_DIR", default_value = "/var/run/etcd")]
     pub etcd_data_dir: PathBuf,
     /// Name of this cluster.
     #[arg(long, env = "CILIUM_CLUSTER_NAME", default_value = "default")]
     pub cluster_name: String,
-    /// How long the initialization may take.
+    /// Timeout of the initialization.
     #[arg(long, env = "CILIUM_TIMEOUT", default_value = "2m", value_parser = line::duration)]
     pub timeout: Duration,
-    /// Show debug messages of etcd.
+    /// Enable debug logging of etcd.
     #[arg(long, env = "CILIUM_DEBUG")]
     pub debug: bool,
-    /// The etcd program.
+    /// Path of the etcd binary.
     #[arg(long, env = "CILIUM_ETCD_BINARY", default_value = "/usr/bin/etcd")]
     pub etcd_binary: PathBuf,
-    /// Loopback port on which etcd listens during the initialization.
+    /// Loopback port of etcd during the initialization.
     #[arg(long, env = "CILIUM_ETCD_PORT", default_value_t = 2379)]
     pub etcd_port: u16,
 }

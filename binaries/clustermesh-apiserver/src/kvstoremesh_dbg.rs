@@ -16,7 +16,7 @@ pub(crate) struct Line {
 
 #[derive(Subcommand, Clone, Debug)]
 enum Command {
-    /// Print the status of the remote clusters: those that are not ready, and with `--verbose` all.
+    /// Print the status of remote clusters that are not ready; with `--verbose`, of all.
     Status(StatusOptions),
     /// Check the connections to remote clusters, step by step.
     Troubleshoot(troubleshoot::RemoteOptions),

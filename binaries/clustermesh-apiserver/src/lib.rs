@@ -9,7 +9,6 @@ mod cilium;
 pub mod clustermesh;
 mod clustermesh_dbg;
 mod command;
-mod compatibility;
 pub mod coredns;
 pub mod etcdinit;
 pub mod kvstoremesh;

@@ -5,7 +5,7 @@
 use hive::{Cell, Program};
 use skep_base_metrics::Namespace;
 
-use crate::{compatibility, unsupported};
+use crate::unsupported;
 
 /// The key-value store is etcd, unless a flag or the environment says otherwise.
 const KVSTORE: (&str, &str) = ("CILIUM_KVSTORE", "etcd");
@@ -48,7 +48,6 @@ pub(crate) fn infrastructure(namespace: Namespace) -> Cell {
         skep_base_settings::cluster::cell(),
         skep_clustermesh_types::command::cell(),
         skep_clustermesh_kvstoremesh::health(),
-        compatibility::cell(),
         unsupported::cell(),
     ])
 }

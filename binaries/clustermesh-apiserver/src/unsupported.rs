@@ -3,31 +3,14 @@
 //! Cell: reports settings of features of Cilium's servers that do not exist here, in the health of module `unsupported-config`
 //! and in the log.
 
-use hive::{Cell, Cfg, Health, Lifecycle};
-use skep_base_settings::{Unsupported, report_unsupported};
+use hive::Cell;
+use skep_base_settings::cilium::{APISERVER, reporting_cell};
 
 hive::catalogue!(cell);
 
-/// Settings of features that do not exist. All are off by default: only what a user sets is reported.
-#[derive(Debug, Clone, hive::Config)]
-struct UnsupportedConfig {
-    /// Profiles over HTTP: not supported.
-    #[config(default = false, hidden)]
-    pprof: bool,
-}
-
 /// Reports settings of features that do not exist.
 pub(crate) fn cell() -> Cell {
-    Cell::module("unsupported-config", "Settings of unsupported features")
-        .config::<UnsupportedConfig>()
-        .run(report)
-}
-
-fn report(config: Cfg<UnsupportedConfig>, health: Health, lifecycle: Lifecycle) {
-    let profiles = config
-        .pprof
-        .then(|| Unsupported::new("pprof", true, "profiles are not served"));
-    report_unsupported(profiles.into_iter().collect(), health, &lifecycle);
+    reporting_cell::<APISERVER>()
 }
 
 #[cfg(test)]

@@ -171,7 +171,7 @@ impl Agent {
             });
             tokio::select! {
                 ended = process.ended() => {
-                    tracing::warn!(node, ?ended, "agent ended; starting it again");
+                    tracing::warn!(node, ?ended, "Agent exited, restarting it");
                     report(Report::Ended {
                         node: node.clone(),
                         how: ended.map_or_else(|err| err.to_string(), |status| status.to_string()),

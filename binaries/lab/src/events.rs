@@ -112,7 +112,7 @@ impl Recorder {
         match self.write(pod, happened).await {
             // The namespace is going away.
             Err(err) if !err.is_not_found() && err.status().is_none_or(|status| status.code != 403) => {
-                tracing::warn!(error = %err, pod = %pod.id(), reason, "event not recorded");
+                tracing::warn!(error = %err, pod = %pod.id(), reason, "Cannot record event");
             }
             _ => {}
         }

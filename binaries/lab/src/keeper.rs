@@ -90,7 +90,7 @@ impl Keeper {
         loop {
             tokio::select! {
                 ended = self.process.ended() => {
-                    tracing::warn!(cluster, program = self.program, ?ended, "ended; starting it again");
+                    tracing::warn!(cluster, program = self.program, ?ended, "Program exited, restarting it");
                 }
                 () = stop.cancelled() => {
                     self.process.stop(STOP).await;
@@ -109,7 +109,7 @@ impl Keeper {
             match Process::place(self.program, &self.placement, &self.log).await {
                 Ok(process) => self.process = process,
                 Err(err) => {
-                    tracing::error!(cluster, error = %hive::error_chain(&err), "not started");
+                    tracing::error!(cluster, error = %hive::error_chain(&err), "Cannot start program");
                     return;
                 }
             }

@@ -255,7 +255,7 @@ async fn drain(mut out: BufReader<tokio::process::ChildStdout>, log: PathBuf) {
         return;
     };
     if let Err(err) = tokio::io::copy_buf(&mut out, &mut file).await {
-        tracing::debug!(error = %err, log = %log.display(), "output of a process is lost");
+        tracing::debug!(error = %err, log = %log.display(), "Cannot write output of process");
     }
     let _ = file.flush().await;
 }

@@ -222,7 +222,7 @@ async fn read_on(
                 return Some((buffer.into(), (file, follow, left - read)));
             }
             Err(err) => {
-                tracing::warn!(error = %err, "log of a pod not read");
+                tracing::warn!(error = %err, "Cannot read log of pod");
                 return None;
             }
         }

@@ -182,7 +182,7 @@ impl Supervisor {
                         let _ = reports.send(report);
                     });
                     if let Err(err) = told.await {
-                        tracing::error!(error = %hive::error_chain(&err), "agent not started");
+                        tracing::error!(error = %hive::error_chain(&err), "Cannot start agent");
                     }
                 });
                 all.push(agent);

@@ -67,7 +67,7 @@ impl Terminal {
                 ws_ypixel: 0,
             };
             if let Err(err) = tcsetwinsize(&own, size) {
-                tracing::debug!(error = %err, "size of a terminal not set");
+                tracing::debug!(error = %err, "Cannot set size of terminal");
             }
         });
         Ok(Parts {

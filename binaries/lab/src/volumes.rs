@@ -209,7 +209,7 @@ impl Volumes {
             wait = match written {
                 Ok(()) => interval,
                 Err(err) => {
-                    tracing::warn!(error = %err, pod = %self.pod.id(), "token not renewed");
+                    tracing::warn!(error = %err, pod = %self.pod.id(), "Cannot renew token");
                     RETRY
                 }
             };

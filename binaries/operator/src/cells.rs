@@ -6,7 +6,7 @@ use hive::{Cell, Cfg};
 use skep_base_settings::AddressFamilies;
 use skep_operator_lbipam::Families;
 
-use crate::{compatibility, kvstore, leader, mesh, unsupported};
+use crate::{kvstore, leader, mesh, unsupported};
 
 #[must_use]
 pub fn cells() -> Vec<Cell> {
@@ -58,7 +58,6 @@ fn infrastructure() -> Cell {
         leader::cell(),
         address_families(),
         unsupported::cell(),
-        compatibility::cell(),
         skep_operator_leader::cell(),
     ])
 }

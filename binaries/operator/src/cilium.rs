@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use hive::{Hive, Settings, config::UnknownKeys};
 use serde_json::Value;
+use skep_base_settings::cilium::{OPERATOR, differences};
 
 /// What Cilium's chart writes with default values.
 const DEFAULT: &str = include_str!("../../agent/src/testdata/cilium-config.yaml");
@@ -76,6 +77,16 @@ fn flags_are_those_of_cilium() {
     let plan = plan.unwrap_or_else(|report| panic!("{report}"));
     let findings: Vec<_> = plan.report().findings().iter().map(ToString::to_string).collect();
     assert_eq!(findings, [""; 0]);
+}
+
+#[test]
+fn the_list_of_keys_is_that_of_the_declared_settings() {
+    let settings = plan("").unwrap().settings().into_iter();
+    let declared: Vec<_> = settings
+        .filter(|setting| !setting.module.to_string().ends_with("unsupported-config"))
+        .flat_map(|setting| std::iter::once(setting.name).chain(setting.aliases))
+        .collect();
+    assert_eq!(differences(OPERATOR, &declared), [""; 0]);
 }
 
 #[test]

@@ -6,7 +6,6 @@ mod cells;
 #[cfg(test)]
 mod cilium;
 mod command;
-mod compatibility;
 mod kvstore;
 mod leader;
 mod mesh;

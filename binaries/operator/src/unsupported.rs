@@ -4,92 +4,29 @@
 //! `unsupported-config` and in the log. Requires: settings of definitions.
 
 use hive::{Cell, Cfg, Health, Lifecycle};
-use skep_base_settings::{Unsupported, report_unsupported};
+use skep_base_settings::cilium::{
+    CiliumConfig, OPERATOR, UnsupportedSetting, cilium_cell, report_unsupported,
+};
 use skep_k8s_crds::Config as CrdConfig;
-
-/// Settings of features that do not exist. All are off by default: only what a user sets is reported.
-#[derive(Debug, Clone, hive::Config)]
-struct UnsupportedConfig {
-    /// Ingresses: not supported.
-    #[config(default = false, hidden)]
-    enable_ingress_controller: bool,
-    /// L7 load balancing of services by Envoy: not supported unless empty.
-    #[config(default = "", hidden)]
-    loadbalancer_l7: String,
-    /// Mutual authentication by SPIRE: not supported.
-    #[config(default = false, hidden)]
-    mesh_auth_mutual_enabled: bool,
-    /// Encryption by ztunnel: not supported.
-    #[config(default = false, hidden)]
-    enable_ztunnel: bool,
-    /// Profiles over HTTP: not supported.
-    #[config(default = false, hidden)]
-    operator_pprof: bool,
-    /// Metrics over TLS: not supported.
-    #[config(default = false, hidden)]
-    operator_prometheus_enable_tls: bool,
-}
 
 hive::catalogue!(cell);
 
 /// Reports settings of features that do not exist.
 pub(crate) fn cell() -> Cell {
-    Cell::module("unsupported-config", "Settings of unsupported features")
-        .config::<UnsupportedConfig>()
-        .run(report)
+    cilium_cell::<OPERATOR>().run(report)
 }
 
-fn requested(config: &UnsupportedConfig, crds: &CrdConfig) -> Vec<Unsupported> {
-    let switches = [
-        (
-            "enable-bgp-control-plane",
-            crds.enable_bgp_control_plane,
-            "nodes get no BGP configuration",
-        ),
-        (
-            "enable-gateway-api",
-            crds.enable_gateway_api,
-            "Gateways are not served",
-        ),
-        (
-            "enable-ingress-controller",
-            config.enable_ingress_controller,
-            "Ingresses are not served",
-        ),
-        (
-            "enable-ztunnel",
-            config.enable_ztunnel,
-            "namespaces are not enrolled",
-        ),
-        (
-            "mesh-auth-mutual-enabled",
-            config.mesh_auth_mutual_enabled,
-            "identities are not registered with SPIRE",
-        ),
-        ("operator-pprof", config.operator_pprof, "profiles are not served"),
-        (
-            "operator-prometheus-enable-tls",
-            config.operator_prometheus_enable_tls,
-            "metrics are served without TLS",
-        ),
+fn report(config: Cfg<CiliumConfig<OPERATOR>>, crds: Cfg<CrdConfig>, health: Health, lifecycle: Lifecycle) {
+    let partial = [
+        ("enable-bgp-control-plane", crds.enable_bgp_control_plane),
+        ("enable-gateway-api", crds.enable_gateway_api),
     ];
-    let mut requested: Vec<_> = switches
-        .into_iter()
-        .filter(|(_, is_on, _)| *is_on)
-        .map(|(key, _, effect)| Unsupported::new(key, true, effect))
+    let partial = partial.into_iter().filter(|(_, is_on)| *is_on);
+    let mut requested: Vec<_> = partial
+        .map(|(key, _)| UnsupportedSetting::new(OPERATOR, key, true))
         .collect();
-    if !config.loadbalancer_l7.is_empty() {
-        requested.push(Unsupported::new(
-            "loadbalancer-l7",
-            &config.loadbalancer_l7,
-            "services are not balanced by Envoy",
-        ));
-    }
-    requested
-}
-
-fn report(config: Cfg<UnsupportedConfig>, crds: Cfg<CrdConfig>, health: Health, lifecycle: Lifecycle) {
-    report_unsupported(requested(&config, &crds), health, &lifecycle);
+    requested.extend(config.requested());
+    report_unsupported(requested, health, &lifecycle);
 }
 
 #[cfg(test)]

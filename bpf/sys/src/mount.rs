@@ -97,7 +97,7 @@ pub fn bpffs(root: &Path) -> Result<PathBuf, MountError> {
                 root = BPF_ROOT,
                 found,
                 fallback = BPF_ROOT_FALLBACK,
-                "no BPF file system there"
+                "No BPF file system at the root, using the fallback"
             );
             kind.provide(Path::new(BPF_ROOT_FALLBACK))
         }
@@ -184,7 +184,7 @@ impl Kind {
             wanted: self.name,
             source: error.into(),
         })?;
-        tracing::info!(path = %path.display(), kind = self.name, "mounted");
+        tracing::info!(path = %path.display(), kind = self.name, "Mounted file system");
         Ok(path.to_owned())
     }
 }

@@ -122,7 +122,7 @@ where
         loop {
             if !is_full && tasks.len() >= limit {
                 is_full = true;
-                tracing::warn!(listener = name, limit, "connections wait: the limit is reached");
+                tracing::warn!(listener = name, limit, "Connection limit reached");
             } else if is_full && tasks.len() <= limit / 2 {
                 is_full = false;
             }
@@ -145,7 +145,7 @@ where
                 }
             };
             if backoff.succeeded() {
-                tracing::info!(listener = name, "connections are accepted again");
+                tracing::info!(listener = name, "Accepting connections again");
             }
             number += 1;
             let (shared, stop) = (shared.clone(), stop.clone());
@@ -173,7 +173,7 @@ where
         };
         if tokio::time::timeout(drain, drained).await.is_err() {
             let connections = tasks.len();
-            tracing::info!(listener = name, connections, drain = ?drain, "closing connections that did not end in time");
+            tracing::info!(listener = name, connections, drain = ?drain, "Closing connections after drain timeout");
             tasks.shutdown().await;
         }
     }
@@ -204,20 +204,20 @@ async fn shake<S, H: Handshake<S>>(
     };
     match ended {
         Ok(Ok(stream)) => return Some(stream),
-        Ok(Err(error)) => tracing::debug!(listener = name, peer = ?peer, error = %error, "handshake failed"),
-        Err(_) => tracing::debug!(listener = name, peer = ?peer, "handshake timed out"),
+        Ok(Err(error)) => tracing::debug!(listener = name, peer = ?peer, error = %error, "Handshake failed"),
+        Err(_) => tracing::debug!(listener = name, peer = ?peer, "Handshake timed out"),
     }
     None
 }
 
 fn log_failure(name: &'static str, error: &io::Error, severity: Severity) {
     match severity {
-        Severity::Connection => tracing::debug!(listener = name, error = %error, "connection not accepted"),
+        Severity::Connection => tracing::debug!(listener = name, error = %error, "Cannot accept connection"),
         Severity::Failing => {
-            tracing::warn!(listener = name, error = %error, "connections are not accepted, retrying");
+            tracing::warn!(listener = name, error = %error, "Cannot accept connections, retrying");
         }
         Severity::StillFailing => {
-            tracing::debug!(listener = name, error = %error, "connections are still not accepted");
+            tracing::debug!(listener = name, error = %error, "Still cannot accept connections");
         }
     }
 }
@@ -230,7 +230,7 @@ fn report(name: &'static str, ended: Result<(), JoinError>) {
         tracing::error!(
             listener = name,
             panic = panic_text(&*panic),
-            "handler of a connection panicked"
+            "Connection handler panicked"
         );
     }
 }

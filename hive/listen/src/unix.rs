@@ -152,7 +152,7 @@ impl Unix {
                 None => Ok(()),
             });
         if let Err(error) = set {
-            tracing::warn!(path = %self.path.display(), group = %name, error = %error, "cannot set the group of the socket");
+            tracing::warn!(path = %self.path.display(), group = %name, error = %error, "Cannot set group of socket");
         }
     }
 }
@@ -202,7 +202,7 @@ impl Drop for SocketFile {
         };
         match removed {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %self.path.display(), error = %error, "cannot remove the socket");
+                tracing::warn!(path = %self.path.display(), error = %error, "Cannot remove socket");
             }
             _ => {}
         }

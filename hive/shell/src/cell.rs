@@ -41,7 +41,7 @@ pub fn cell() -> Cell {
 /// Where the shell listens.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Path of the shell's socket. Empty turns the shell off.
+    /// Path of the shell's unix socket; empty: disabled.
     #[config(default = "/var/run/{program}/shell.sock", flag = "shell-sock-path")]
     pub path: PathBuf,
 }

@@ -112,7 +112,7 @@ impl Connection {
         } = self;
         let peer = stream.peer_cred().ok();
         let (uid, pid) = (peer.map(|peer| peer.uid()), peer.and_then(|peer| peer.pid()));
-        info!(connection = number, uid, pid, "shell client connected");
+        info!(connection = number, uid, pid, "Shell client connected");
         let (reader, writer) = stream.into_split();
         let (sender, lines) = mpsc::channel(PIPELINE);
         let unsent = output.unsent.clone();
@@ -130,7 +130,7 @@ impl Connection {
             // Reading ends first when the client has sent everything; what it sent is still run.
             () = async { read_lines(reader, sender, &token).await; std::future::pending().await } => {}
         }
-        info!(connection = number, "shell client disconnected");
+        info!(connection = number, "Shell client disconnected");
     }
 }
 
@@ -223,7 +223,7 @@ async fn run_lines(
             continue;
         }
         let started = Instant::now();
-        info!(connection = number, command = %line, "shell command");
+        info!(connection = number, command = %line, "Shell command");
         let result = AssertUnwindSafe(state.execute_lines("shell", &line))
             .catch_unwind()
             .await;
@@ -232,12 +232,12 @@ async fn run_lines(
             Ok(Ok(_)) => output.finish(None),
             Ok(Err(error)) => {
                 let error = error.reason();
-                info!(connection = number, command = %line, took = ?took, error, "shell command failed");
+                info!(connection = number, command = %line, took = ?took, error, "Shell command failed");
                 output.finish(Some(&error));
             }
             Err(panic) => {
                 let text = panic_text(panic.as_ref());
-                warn!(connection = number, command = %line, took = ?took, panic = text, "shell command panicked");
+                warn!(connection = number, command = %line, took = ?took, panic = text, "Shell command panicked");
                 output.send(&format!("PANIC: {text}\n"));
                 output.finish(None);
             }

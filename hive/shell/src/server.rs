@@ -61,7 +61,7 @@ impl Server {
 
     /// Serves connections until `token` is cancelled, which also cancels the commands that run.
     pub async fn serve(self, token: CancellationToken) {
-        info!(path = %self.socket.path().display(), "listening on shell socket");
+        info!(path = %self.socket.path().display(), "Listening on shell socket");
         let commands = Arc::new(self.commands);
         let serve = move |accepted: skep_listen::Connection<_, _>| {
             let commands = commands.as_ref().clone();

@@ -28,33 +28,33 @@ use crate::{
 /// How programs tell time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClockMode {
-    /// By the clock.
+    /// Monotonic clock.
     Ktime,
-    /// By the kernel's tick.
+    /// Kernel ticks.
     Jiffies,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConnectionCommand {
-    /// All entries.
+    /// List all entries.
     #[command(alias = "ls")]
     List {
-        /// `global` (all of this node), the id of an endpoint, or `cluster` and the id of a cluster.
+        /// `global` (the node's maps), an endpoint id, or `cluster` and a cluster id.
         #[arg(value_name = "global | ENDPOINT | cluster ID", num_args = 0..=2)]
         which: Vec<String>,
-        /// Print in how many seconds entries expire.
+        /// Print the remaining lifetime in seconds.
         #[arg(short = 'd', long)]
         time_diff: bool,
-        /// The clock of the entries, for --time-diff.
+        /// Clock source of the entries, for --time-diff.
         #[arg(long, value_enum, default_value = "ktime")]
         time_diff_clocksource_mode: ClockMode,
-        /// Ticks of the kernel in a second, for --time-diff with ticks.
+        /// Kernel tick rate, for --time-diff with jiffies.
         #[arg(long, default_value_t = 250)]
         time_diff_clocksource_hz: u32,
     },
-    /// Delete entries, and how their packets are translated.
+    /// Delete conntrack entries and their NAT entries.
     Flush {
-        /// `global` (all of this node), or the id of an endpoint.
+        /// `global` (the node's maps) or an endpoint id.
         #[arg(default_value = "global")]
         which: String,
     },

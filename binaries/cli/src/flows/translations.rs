@@ -29,25 +29,25 @@ use crate::{
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TranslationCommand {
-    /// All entries.
+    /// List all entries.
     #[command(alias = "ls")]
     List {
-        /// Those of a cluster whose addresses overlap with ours.
+        /// Cluster id of overlapping addresses.
         cluster: Option<u32>,
     },
-    /// Delete all entries: translated connections break.
+    /// Delete all entries; translated connections break.
     Flush,
-    /// How many ports were taken before one was found.
+    /// Port allocation retries.
     #[command(subcommand)]
     Retries(RetriesCommand),
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RetriesCommand {
-    /// How often it took how many tries.
+    /// Show the histogram of retries.
     #[command(alias = "ls")]
     List,
-    /// Count from 0 again.
+    /// Reset the counters.
     Flush,
 }
 

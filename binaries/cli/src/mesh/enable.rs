@@ -36,23 +36,22 @@ const PERIOD: Duration = Duration::from_millis(200);
 pub(crate) struct EnableOptions {
     #[command(flatten)]
     remote: RemoteOptions,
-    /// Print the Secret to apply instead of writing files for the agent of this node.
+    /// Print a Secret to apply instead of writing files of the local agent.
     #[arg(long)]
     manifest: bool,
-    /// With --manifest: agents read the copies that kvstoremesh keeps in the own cluster; print the Secret of kvstoremesh, too.
+    /// With --manifest: agents read the local cache of kvstoremesh; also print the Secret of kvstoremesh.
     #[arg(long, requires = "manifest")]
     kvstoremesh: bool,
-    /// With --manifest: a Secret that is there, as `kubectl get secret -o json` prints it, to which the cluster is added; `-`
-    /// for the standard input.
+    /// With --manifest: existing Secret to extend, from `kubectl get secret -o json`; `-` for standard input.
     #[arg(long, requires = "manifest", value_name = "FILE")]
     secret: Vec<PathBuf>,
     /// With --manifest: namespace of Cilium.
     #[arg(long, default_value = "kube-system", value_parser = namespace)]
     namespace: String,
-    /// Overwrite another configuration of the cluster.
+    /// Overwrite an existing configuration of the cluster.
     #[arg(long)]
     replace: bool,
-    /// How long to wait until the agent has read the remote cluster; 0s for not at all.
+    /// Time to wait for synchronization with the remote cluster; 0s: do not wait.
     #[arg(long, default_value = "30s", value_parser = duration)]
     wait: Duration,
 }

@@ -18,20 +18,20 @@ pub(crate) struct RemoteOptions {
     /// Name of the remote cluster.
     #[arg(value_parser = cluster_name)]
     pub(crate) name: ClusterName,
-    /// Where its etcd is, such as `https://birch.mesh.cilium.io:2379`; may be given more than once.
+    /// Endpoint of etcd, such as `https://birch.mesh.cilium.io:2379`; may be repeated.
     #[arg(long, required = true, value_delimiter = ',', value_parser = endpoint)]
     endpoint: Vec<Endpoint>,
-    /// Address of the host of the endpoints, which then needs no DNS; may be given more than once.
+    /// Address of the endpoints' host, instead of DNS; may be repeated.
     #[arg(long, value_delimiter = ',')]
     ip: Vec<IpAddr>,
-    /// File with the certificates of the authorities that signed the certificate of its etcd. Without this, --cert and
-    /// --key, the files common-etcd-client* beside the configuration are used.
+    /// CA certificate file of etcd. Default of this, --cert and --key: the files common-etcd-client* beside the
+    /// configuration.
     #[arg(long, requires_all = ["cert", "key"])]
     ca: Option<std::path::PathBuf>,
-    /// File with the certificate of the client.
+    /// Client certificate file.
     #[arg(long, requires_all = ["ca", "key"])]
     cert: Option<std::path::PathBuf>,
-    /// File with the private key of the client.
+    /// Client key file.
     #[arg(long, requires_all = ["ca", "cert"])]
     key: Option<std::path::PathBuf>,
 }

@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_secs(1);
 /// When a missing kind is an error.
 #[derive(Debug, Clone, hive::Config)]
 pub(super) struct Config {
-    /// How long to wait for the custom resource definitions before the program ends.
+    /// Timeout of waiting for CRDs; the program exits afterwards.
     #[config(default = "5m")]
     pub crd_wait_timeout: Duration,
 }

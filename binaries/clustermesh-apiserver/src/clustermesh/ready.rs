@@ -29,7 +29,7 @@ pub(super) fn cell() -> Cell {
 /// How the start went.
 #[derive(Debug, Metrics)]
 pub(super) struct BootstrapMetrics {
-    /// Seconds from the start to when everything was published that existed at first.
+    /// Duration of the initial synchronization.
     #[metric(name = "bootstrap_seconds")]
     bootstrap: Gauge,
 }

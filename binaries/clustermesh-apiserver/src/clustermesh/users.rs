@@ -20,10 +20,10 @@ const POLL: Duration = Duration::from_secs(2);
 /// Where users are listed.
 #[derive(Debug, Clone, hive::Config)]
 pub(super) struct Config {
-    /// Manage the users of etcd: those of other clusters.
+    /// Manage the etcd users of remote clusters.
     #[config(default = false)]
     pub cluster_users_enabled: bool,
-    /// File with the users and their roles.
+    /// File with the users of etcd and their roles.
     #[config(default = "/var/lib/cilium/etcd-config/users.yaml")]
     pub cluster_users_config_path: PathBuf,
 }

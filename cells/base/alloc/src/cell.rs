@@ -11,8 +11,7 @@ use crate::program;
 
 #[derive(Debug, Clone, hive::Config)]
 struct Config {
-    /// How long after the program is ready its pages, and what C libraries have freed, are handed back to the kernel, once; 0 keeps them. What runs
-    /// again is mapped again.
+    /// Delay after start before unused program pages and freed C memory are returned to the kernel; 0: never.
     #[config(default = "5s")]
     release_program_after: Duration,
 }
@@ -41,7 +40,7 @@ fn release(config: Cfg<Config>, jobs: Jobs) -> Result<(), SpawnError> {
         tracing::debug!(
             before,
             after = program::resident()?,
-            "pages of the program were released"
+            "Released pages of the program"
         );
         Ok::<(), std::io::Error>(())
     });

@@ -6,33 +6,33 @@ use serde::{Deserialize, Serialize};
 
 use crate::is_default;
 
-/// What an address or a network is.
+/// Entry of the ipcache.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct IpListEntry {
-    /// The network; of an address, the one that has only this address.
+    /// CIDR; of an address, its full-length prefix.
     pub cidr: String,
-    /// Index of the key that packets are encrypted with, 0 for none.
+    /// Index of the encryption key; 0: none.
     #[serde(skip_serializing_if = "is_default")]
     pub encrypt_key: u8,
-    /// The node that packets are tunnelled to; empty for none.
+    /// Tunnel endpoint; empty: none.
     #[serde(rename = "hostIP", skip_serializing_if = "is_default")]
     pub host_ip: String,
     /// The identity.
     pub identity: u32,
-    /// The source, and the pod that has the address.
+    /// Source and pod.
     #[serde(skip_serializing_if = "is_default")]
     #[serde(deserialize_with = "crate::or_default")]
     pub metadata: IpListEntryMetadata,
 }
 
-/// Who says what an address is, and the pod that has it.
+/// Source and pod of an address.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct IpListEntryMetadata {
-    /// Name of the pod; empty if it is none.
+    /// Name of the pod; empty: no pod.
     #[serde(skip_serializing_if = "is_default")]
     pub name: String,
     /// Namespace of the pod.

@@ -9,54 +9,54 @@ use serde::{Deserialize, Serialize};
 
 use crate::is_default;
 
-/// Status of a remote cluster, as the agent's API has it. As a text it reads like Cilium's, in several lines.
+/// Status of a remote cluster. `Display` has the form of Cilium's, several lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, rename_all = "kebab-case")]
 pub struct RemoteClusterStatus {
     /// Name of the cluster.
     pub name: String,
-    /// Whether it is connected, and all that is read of it is complete.
+    /// Connected and synchronized.
     #[serde(skip_serializing_if = "is_default")]
     pub ready: bool,
-    /// Whether its store was reached.
+    /// Connected.
     #[serde(skip_serializing_if = "is_default")]
     pub connected: bool,
-    /// Status of its store.
+    /// Status of the key-value store.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub status: String,
-    /// Nodes that are known.
+    /// Number of nodes.
     #[serde(skip_serializing_if = "is_default")]
     pub num_nodes: u64,
-    /// Addresses that are known.
+    /// Number of endpoints.
     #[serde(skip_serializing_if = "is_default")]
     pub num_endpoints: u64,
-    /// Identities that are known.
+    /// Number of identities.
     #[serde(skip_serializing_if = "is_default")]
     pub num_identities: u64,
-    /// Services that are known.
+    /// Number of services.
     #[serde(skip_serializing_if = "is_default")]
     pub num_shared_services: u64,
-    /// Endpoint slices that are known.
+    /// Number of endpoint slices.
     #[serde(skip_serializing_if = "is_default")]
     pub num_endpoint_slices: u64,
-    /// Service exports that are known.
+    /// Number of service exports.
     #[serde(skip_serializing_if = "is_default")]
     pub num_service_exports: u64,
-    /// How often the connection failed.
+    /// Number of connection failures.
     #[serde(skip_serializing_if = "is_default")]
     pub num_failures: u64,
-    /// When it failed last.
+    /// Time of the last failure.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "crate::or_never")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub last_failure: Option<Timestamp>,
     /// Why, as long as it is not connected again. Not part of Cilium's model.
     #[serde(skip)]
     pub last_error: Option<String>,
-    /// Its configuration; absent before the cluster was asked for it.
+    /// Configuration; absent before the first request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<RemoteClusterConfig>,
-    /// What is complete.
+    /// Synchronization state.
     #[serde(deserialize_with = "crate::or_default")]
     pub synced: RemoteClusterSynced,
 }
@@ -66,30 +66,30 @@ pub struct RemoteClusterStatus {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, rename_all = "kebab-case")]
 pub struct RemoteClusterConfig {
-    /// Whether the cluster must have one: always.
+    /// Required: always.
     #[serde(skip_serializing_if = "is_default")]
     pub required: bool,
-    /// Whether it was read.
+    /// Retrieved.
     #[serde(skip_serializing_if = "is_default")]
     pub retrieved: bool,
     /// Id of the cluster.
     #[serde(skip_serializing_if = "is_default")]
     pub cluster_id: u32,
-    /// Whether it is read through kvstoremesh.
+    /// Read through kvstoremesh.
     #[serde(skip_serializing_if = "is_default")]
     pub kvstoremesh: bool,
-    /// Whether it writes canaries.
+    /// Sync canaries.
     #[serde(skip_serializing_if = "is_default")]
     pub sync_canaries: bool,
-    /// Whether it publishes service exports; absent if it does not know them.
+    /// Service exports enabled; absent if not supported by the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_exports_enabled: Option<bool>,
-    /// Which of services and endpoint slices it publishes.
+    /// Export mode of services and endpoint slices.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub endpoint_slices_export_mode: String,
 }
 
-/// What of a remote cluster is complete.
+/// Synchronization state of a remote cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default, rename_all = "kebab-case")]
@@ -106,10 +106,10 @@ pub struct RemoteClusterSynced {
     /// Services.
     #[serde(skip_serializing_if = "is_default")]
     pub services: bool,
-    /// Endpoint slices; absent if they are not read.
+    /// Endpoint slices; absent if not watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint_slices: Option<bool>,
-    /// Service exports; absent if they are not read.
+    /// Service exports; absent if not watched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_exports: Option<bool>,
 }

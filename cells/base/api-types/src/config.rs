@@ -13,7 +13,7 @@ use crate::is_default;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct DaemonConfiguration {
-    /// What can be changed while the agent runs.
+    /// Mutable settings.
     #[serde(deserialize_with = "crate::or_default")]
     pub spec: DaemonConfigurationSpec,
     /// The realized state.
@@ -21,7 +21,7 @@ pub struct DaemonConfiguration {
     pub status: DaemonConfigurationStatus,
 }
 
-/// Settings that can be changed while the agent runs. There are none.
+/// Mutable settings: none.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DaemonConfigurationSpec {}
@@ -31,13 +31,13 @@ pub struct DaemonConfigurationSpec {}
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct DaemonConfigurationStatus {
-    /// MTU of the network between nodes, and of interfaces of pods.
+    /// MTU of devices and of pod interfaces.
     #[serde(rename = "deviceMTU", skip_serializing_if = "is_default")]
     pub device_mtu: u32,
-    /// MTU of the routes of pods: that of the network less what tunnels add.
+    /// MTU of pod routes: device MTU minus tunnel overhead.
     #[serde(rename = "routeMTU", skip_serializing_if = "is_default")]
     pub route_mtu: u32,
-    /// The CNI plugin sets the MTU of routes in pods whose interfaces another plugin made.
+    /// The CNI plugin sets the MTU of routes in chaining mode.
     #[serde(rename = "enableRouteMTUForCNIChaining", skip_serializing_if = "is_default")]
     pub chained_routes: bool,
     /// When TCP connections of pods search the MTU of their paths by probes: `always`, `blackhole` or `disabled`; empty: the

@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Identity, is_default};
 
-/// An endpoint that is to be created: the body of `PUT /v1/endpoint/{id}`.
+/// Body of `PUT /v1/endpoint/{id}`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct EndpointChangeRequest {
-    /// Its id; 0: the agent chooses.
+    /// Id; 0: allocated by the agent.
     #[serde(skip_serializing_if = "is_default")]
     pub id: u16,
-    /// Id of its container in the runtime.
+    /// Container id of the runtime.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub container_id: String,
     /// Name of the interface in the container.
@@ -43,22 +43,22 @@ pub struct EndpointChangeRequest {
     /// Its addresses.
     #[serde(deserialize_with = "crate::or_default")]
     pub addressing: EndpointAddressing,
-    /// Namespace of its pod.
+    /// Namespace of the pod.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub k8s_namespace: String,
-    /// Name of its pod.
+    /// Name of the pod.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub k8s_pod_name: String,
-    /// Uid of its pod.
+    /// Uid of the pod.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub k8s_uid: String,
     /// Labels, `source:key=value` each.
     #[serde(deserialize_with = "crate::or_default")]
     pub labels: Vec<String>,
-    /// Its state as the caller sees it; the agent decides.
+    /// State requested by the caller; ignored.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub state: String,
-    /// How its packets are handled: switches by name.
+    /// Datapath options by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, bool>))]
     #[serde(deserialize_with = "crate::or_default")]
@@ -68,17 +68,17 @@ pub struct EndpointChangeRequest {
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, bool>))]
     #[serde(deserialize_with = "crate::or_default")]
     pub properties: BTreeMap<String, bool>,
-    /// Answer when the endpoint is ready.
+    /// Respond when the endpoint is ready.
     #[serde(skip_serializing_if = "is_default")]
     pub sync_build_endpoint: bool,
 }
 
-/// The endpoints that are to be deleted: the body of `DELETE /v1/endpoint`.
+/// Body of `DELETE /v1/endpoint`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct EndpointBatchDeleteRequest {
-    /// Id of their container.
+    /// Container id.
     pub container_id: String,
 }
 
@@ -89,31 +89,31 @@ pub struct EndpointBatchDeleteRequest {
 pub struct Endpoint {
     /// Its id.
     pub id: u16,
-    /// How it is.
+    /// Status.
     #[serde(deserialize_with = "crate::or_default")]
     pub status: EndpointStatus,
 }
 
-/// How an endpoint is.
+/// Status of an endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct EndpointStatus {
     /// `waiting-for-identity`, `waiting-to-regenerate`, `restoring`, `ready`, `not-ready`, `disconnecting`, `disconnected`.
     pub state: String,
-    /// What others call it.
+    /// External identifiers.
     #[serde(deserialize_with = "crate::or_default")]
     pub external_identifiers: EndpointIdentifiers,
-    /// Its identity; none while it waits for one.
+    /// Identity; none in state `waiting-for-identity`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
-    /// Its labels.
+    /// Labels.
     #[serde(deserialize_with = "crate::or_default")]
     pub labels: LabelConfigurationStatus,
-    /// Its interface and addresses.
+    /// Interface and addresses.
     #[serde(deserialize_with = "crate::or_default")]
     pub networking: EndpointNetworking,
-    /// Its health.
+    /// Health.
     #[serde(deserialize_with = "crate::or_default")]
     pub health: EndpointHealth,
     /// Its policy.
@@ -121,7 +121,7 @@ pub struct EndpointStatus {
     pub policy: EndpointPolicyStatus,
 }
 
-/// What others call an endpoint.
+/// External identifiers of an endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
@@ -129,21 +129,21 @@ pub struct EndpointIdentifiers {
     /// `<container>:<interface>`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cni_attachment_id: String,
-    /// Id of its container.
+    /// Container id.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub container_id: String,
-    /// Namespace of its pod.
+    /// Namespace of the pod.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub k8s_namespace: String,
-    /// Name of its pod.
+    /// Name of the pod.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub k8s_pod_name: String,
-    /// `<namespace>/<name>` of its pod.
+    /// `<namespace>/<name>` of the pod.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pod_name: String,
 }
 
-/// Labels of an endpoint that a user set.
+/// User labels of an endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -158,16 +158,16 @@ pub struct LabelConfigurationSpec {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct LabelConfigurationStatus {
-    /// Labels that say nothing about who it is.
+    /// Labels that are not part of the identity.
     #[serde(deserialize_with = "crate::or_default")]
     pub derived: Vec<String>,
-    /// Labels that a user took away.
+    /// Labels disabled by the user.
     #[serde(deserialize_with = "crate::or_default")]
     pub disabled: Vec<String>,
-    /// Labels that a user set.
+    /// Labels added by the user.
     #[serde(deserialize_with = "crate::or_default")]
     pub realized: LabelConfigurationSpec,
-    /// Labels that the identity has.
+    /// Labels of the identity.
     #[serde(deserialize_with = "crate::or_default")]
     pub security_relevant: Vec<String>,
 }
@@ -177,10 +177,10 @@ pub struct LabelConfigurationStatus {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct LabelConfiguration {
-    /// What a user set.
+    /// User labels.
     #[serde(deserialize_with = "crate::or_default")]
     pub spec: LabelConfigurationSpec,
-    /// What there is.
+    /// Current labels.
     #[serde(deserialize_with = "crate::or_default")]
     pub status: LabelConfigurationStatus,
 }
@@ -226,25 +226,25 @@ pub struct EndpointAddressing {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointHealth {
-    /// Its programs and maps.
+    /// Programs and maps.
     pub bpf: String,
     /// Its policy.
     pub policy: String,
-    /// Whether it has an interface that programs serve.
+    /// Interface with attached programs.
     pub connected: bool,
-    /// The worst of all.
+    /// Overall health: the worst of all.
     pub overall_health: String,
 }
 
-/// Policy of an endpoint: what is wanted and what is there.
+/// Desired and realized policy of an endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct EndpointPolicyStatus {
-    /// What is wanted.
+    /// Desired policy.
     #[serde(deserialize_with = "crate::or_default")]
     pub spec: EndpointPolicy,
-    /// What is there.
+    /// Realized policy.
     #[serde(deserialize_with = "crate::or_default")]
     pub realized: EndpointPolicy,
 }
@@ -254,8 +254,8 @@ pub struct EndpointPolicyStatus {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct EndpointPolicy {
-    /// Number of its identity.
+    /// Identity.
     pub id: u32,
-    /// Directions that are restricted: `none`, `ingress`, `egress`, `both`.
+    /// Enforced directions: `none`, `ingress`, `egress`, `both`.
     pub policy_enabled: String,
 }

@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 pub struct Identity {
     /// Its number.
     pub id: u32,
-    /// Its labels, `source:key=value` each.
+    /// Labels, `source:key=value` each.
     #[serde(deserialize_with = "crate::or_default")]
     pub labels: Vec<String>,
 }
 
-/// A security identity that endpoints of the node have.
+/// A security identity of local endpoints.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase", default)]
@@ -24,6 +24,6 @@ pub struct IdentityEndpoints {
     /// The identity.
     #[serde(deserialize_with = "crate::or_default")]
     pub identity: Identity,
-    /// How many endpoints have it.
+    /// Number of endpoints.
     pub ref_count: usize,
 }

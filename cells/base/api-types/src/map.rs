@@ -19,9 +19,9 @@ pub struct BpfMapList {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct BpfMap {
-    /// Where it is pinned.
+    /// Pin path.
     pub path: String,
-    /// Its entries; `null` if they cannot be read.
+    /// Entries; `null` if they cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<Vec<BpfMapEntry>>,
 }
@@ -53,7 +53,7 @@ pub struct BpfMapEvent {
     pub action: String,
     /// Key.
     pub key: String,
-    /// Value that was written.
+    /// Written value.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// `sync`, or the write that failed: `to-be-inserted`, `to-be-deleted`.

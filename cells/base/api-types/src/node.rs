@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::is_default;
 
-/// Nodes of all clusters; of a client that has asked before, what has changed since.
+/// Nodes of all clusters, or the changes since the last request of a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct ClusterNodeStatus {
-    /// Id to send with the next request; 0 if none was sent with this one.
+    /// Client id of the next request; 0 without one.
     #[serde(skip_serializing_if = "is_default")]
     pub client_id: i64,
-    /// Nodes that are new or changed.
+    /// Added and updated nodes.
     #[serde(deserialize_with = "crate::or_default", serialize_with = "null_if_empty")]
     pub nodes_added: Vec<ClusterNode>,
-    /// Nodes that are gone, and changed ones as they were.
+    /// Removed nodes, and previous versions of updated ones.
     #[serde(deserialize_with = "crate::or_default", serialize_with = "null_if_empty")]
     pub nodes_removed: Vec<ClusterNode>,
     /// Name of this node.
@@ -38,12 +38,12 @@ fn null_if_empty<S: Serializer>(nodes: &[ClusterNode], to: S) -> Result<S::Ok, S
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct ClusterNode {
-    /// Its name, `cluster/name` if the cluster has a name.
+    /// Name, `cluster/name` if the cluster has a name.
     pub name: String,
-    /// Addresses by which other nodes reach it, and the networks of its pods.
+    /// Node addresses and pod CIDRs.
     #[serde(deserialize_with = "crate::or_default")]
     pub primary_address: NodeAddressing,
-    /// Its other addresses.
+    /// Other addresses.
     #[serde(deserialize_with = "crate::or_default", skip_serializing_if = "is_default")]
     pub secondary_addresses: Vec<NodeAddressingAddress>,
     /// Addresses of its health endpoint.
@@ -52,7 +52,7 @@ pub struct ClusterNode {
     /// Addresses of its ingress listener.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ingress_address: Option<NodeAddressing>,
-    /// Who says so: `local`, `custom-resource`, `clustermesh` …
+    /// Source: `local`, `custom-resource`, `clustermesh` …
     #[serde(skip_serializing_if = "is_default")]
     pub source: String,
 }
@@ -70,15 +70,15 @@ pub struct NodeAddressing {
     pub ipv6: NodeAddressingFamily,
 }
 
-/// An address and the network of the pods in its family.
+/// Address and pod CIDR of an address family.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct NodeAddressingFamily {
-    /// The network of its pods.
+    /// Pod CIDR.
     #[serde(skip_serializing_if = "is_default")]
     pub alloc_range: String,
-    /// Whether it has an address of the family.
+    /// Has an address of the family.
     #[serde(skip_serializing_if = "is_default")]
     pub enabled: bool,
     /// The address.

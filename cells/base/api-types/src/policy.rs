@@ -19,16 +19,16 @@ pub struct LrpSpec {
     pub namespace: String,
     /// `addr`, `svc` or `none`.
     pub lrp_type: String,
-    /// Which of the frontends are redirected, such as `clusterIP + all svc ports`.
+    /// Type of the redirected frontends, such as `clusterIP + all svc ports`.
     pub frontend_type: String,
-    /// `namespace/name` of the service that is redirected; empty for an address.
+    /// `namespace/name` of the redirected service; empty: an address.
     pub service_id: String,
-    /// The frontends, and the pods that they are redirected to.
+    /// Redirected frontends with their backends.
     #[serde(deserialize_with = "crate::or_default")]
     pub frontend_mappings: Vec<FrontendMapping>,
 }
 
-/// A frontend that a policy redirects.
+/// A redirected frontend.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
@@ -36,17 +36,17 @@ pub struct FrontendMapping {
     /// Its address.
     #[serde(deserialize_with = "crate::or_default")]
     pub frontend_address: FrontendAddress,
-    /// Pods that get its traffic.
+    /// Backend pods.
     #[serde(deserialize_with = "crate::or_default")]
     pub backends: Vec<LrpBackend>,
 }
 
-/// A pod that gets redirected traffic.
+/// A backend of redirected traffic.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct LrpBackend {
-    /// `namespace/name` of the pod; empty if it is not known.
+    /// `namespace/name` of the pod; empty if unknown.
     pub pod_id: String,
     /// Its address.
     #[serde(deserialize_with = "crate::or_default")]

@@ -34,7 +34,7 @@ pub struct ServiceStatus {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct ServiceSpec {
-    /// Id of the frontend, also in the maps; 0 until it has one.
+    /// Id of the frontend in the maps; 0: not allocated yet.
     pub id: u64,
     /// Address that clients connect to.
     #[serde(deserialize_with = "crate::or_default")]
@@ -77,13 +77,13 @@ pub struct BackendAddress {
     /// `active`, `terminating`, `quarantined` or `maintenance`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub state: String,
-    /// Whether the service prefers it.
+    /// Preferred by the service.
     #[serde(skip_serializing_if = "is_default")]
     pub preferred: bool,
     /// Weight for Maglev.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u16>,
-    /// Node of its pod.
+    /// Node of the backend.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub node_name: String,
     /// Topology zone.
@@ -117,7 +117,7 @@ pub struct ServiceSpecFlags {
     /// Port for health checks of load balancers; 0 for none.
     #[serde(skip_serializing_if = "is_default")]
     pub health_check_node_port: u16,
-    /// Cluster of the service, if it is another one.
+    /// Cluster of the service; empty: the local one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster: String,
 }

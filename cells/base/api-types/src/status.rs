@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::is_default;
 
-/// Status of the agent. Parts that it does not have are absent.
+/// Status of the agent. Missing components are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
@@ -28,16 +28,16 @@ pub struct StatusResponse {
     /// Service handling in place of kube-proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kube_proxy_replacement: Option<KubeProxyReplacement>,
-    /// How packets reach endpoints of this node and of others.
+    /// Routing modes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,
-    /// What the devices of endpoints are: `veth`.
+    /// Device type of endpoints: `veth`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub datapath_mode: String,
-    /// Which packets of pods leave with the node's address.
+    /// Masquerading.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub masquerading: Option<Masquerading>,
-    /// How programs are attached to interfaces: `tcx` or `tc`.
+    /// Attach mode of programs: `tcx` or `tc`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub attach_mode: String,
     /// Clock of the BPF programs.
@@ -46,19 +46,19 @@ pub struct StatusResponse {
     /// Sizes of the BPF maps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bpf_maps: Option<BpfMapStatus>,
-    /// The rings of events, while they are read.
+    /// Event ring buffers, while there are listeners.
     #[serde(rename = "nodeMonitor", skip_serializing_if = "Option::is_none")]
     pub node_monitor: Option<MonitorStatus>,
     /// Health of every module.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modules_health: Option<Vec<ModuleStatus>>,
-    /// Parts whose probe has waited too long for its answer, with the time since when.
+    /// Components with a stale probe, with the time of its start.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[serde(deserialize_with = "crate::or_default")]
     pub stale: BTreeMap<String, String>,
 }
 
-/// State of a part.
+/// State of a component.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum State {
@@ -91,19 +91,19 @@ impl State {
     }
 }
 
-/// State of a part, with a message.
+/// State of a component, with a message.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Status {
     /// The state.
     pub state: State,
-    /// Why, or a version.
+    /// Reason, or a version.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub msg: String,
 }
 
-/// The rings of events.
+/// Event ring buffers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -114,9 +114,9 @@ pub struct MonitorStatus {
     pub npages: u64,
     /// Bytes of a page.
     pub pagesize: u64,
-    /// Events that were lost since a ring was full.
+    /// Events lost because a ring was full.
     pub lost: u64,
-    /// Records that are not known.
+    /// Unknown records.
     pub unknown: u64,
 }
 
@@ -127,7 +127,7 @@ pub struct MonitorStatus {
 pub struct K8sStatus {
     /// The state.
     pub state: State,
-    /// Version of the API server, or what went wrong.
+    /// Version of the API server, or an error.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub msg: String,
     /// Kinds that the agent watches.
@@ -149,50 +149,50 @@ pub struct KubeProxyReplacement {
     /// The same with their addresses.
     #[serde(deserialize_with = "crate::or_default")]
     pub device_list: Vec<DeviceAddresses>,
-    /// The device that leads to other nodes.
+    /// Device of traffic between nodes.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub direct_routing_device: String,
-    /// Features that are on.
+    /// Enabled features.
     #[serde(deserialize_with = "crate::or_default")]
     pub features: KubeProxyReplacementFeatures,
 }
 
-/// How packets reach endpoints.
+/// Routing modes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Routing {
-    /// Those of this node: `BPF`, past the stack of the host.
+    /// On the node: `BPF` bypasses the host's network stack.
     pub intra_host_routing_mode: String,
-    /// Those of other nodes: `Native` or `Tunnel`.
+    /// Between nodes: `Native` or `Tunnel`.
     pub inter_host_routing_mode: String,
-    /// The protocol of the tunnel: `vxlan`.
+    /// Tunnel protocol: `vxlan`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub tunnel_protocol: String,
 }
 
-/// Which packets of pods leave with the node's address.
+/// Masquerading.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Masquerading {
     /// `BPF`, or `Disabled`.
     pub mode: String,
-    /// Whether any do.
+    /// Enabled for any address family.
     pub enabled: bool,
-    /// Of which address families.
+    /// Address families.
     #[serde(rename = "enabledProtocols")]
     #[serde(deserialize_with = "crate::or_default")]
     pub enabled_protocols: MasqueradingProtocols,
-    /// IPv4 network that they reach with their own addresses.
+    /// IPv4 network that is not masqueraded.
     #[serde(rename = "snat-exclusion-cidr-v4", skip_serializing_if = "String::is_empty")]
     pub exclusion4: String,
-    /// IPv6 network that they reach with their own addresses.
+    /// IPv6 network that is not masqueraded.
     #[serde(rename = "snat-exclusion-cidr-v6", skip_serializing_if = "String::is_empty")]
     pub exclusion6: String,
 }
 
-/// Address families that are masqueraded.
+/// Masqueraded address families.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -210,12 +210,12 @@ pub struct MasqueradingProtocols {
 pub struct DeviceAddresses {
     /// Its name.
     pub name: String,
-    /// Its addresses; empty ones, which Cilium's agent sends, mean nothing.
+    /// Addresses. Cilium's agent may send empty ones.
     #[serde(deserialize_with = "crate::or_default")]
     pub ip: Vec<String>,
 }
 
-/// Whether a feature is on.
+/// State of a feature.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -253,7 +253,7 @@ pub struct KubeProxyReplacementFeatures {
     /// NAT46 and NAT64.
     #[serde(deserialize_with = "crate::or_default")]
     pub nat46_x64: Nat46X64Feature,
-    /// Whether only sockets of the host are load-balanced at `connect()`.
+    /// Socket load balancing in the host network namespace only.
     #[serde(rename = "bpfSocketLBHostnsOnly")]
     pub bpf_socket_lb_hostns_only: bool,
     /// Supported annotations of services, sorted.
@@ -268,9 +268,9 @@ pub struct KubeProxyReplacementFeatures {
 pub struct NodePortFeature {
     /// On or off.
     pub enabled: bool,
-    /// `SNAT`, `DSR` or `HYBRID`: how packets reach backends of other nodes.
+    /// Forwarding mode: `SNAT`, `DSR` or `HYBRID`.
     pub mode: String,
-    /// How such packets carry the address of the service, with `DSR` and `HYBRID`.
+    /// Encoding of the service address with `DSR` and `HYBRID`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub dsr_mode: String,
     /// `Random` or `Maglev`.
@@ -292,10 +292,10 @@ pub struct NodePortFeature {
 pub struct Nat46X64Feature {
     /// On or off.
     pub enabled: bool,
-    /// For networks behind a gateway.
+    /// Gateway translation.
     #[serde(deserialize_with = "crate::or_default")]
     pub gateway: GatewayFeature,
-    /// For services whose backends are of the other family.
+    /// Service translation between address families.
     #[serde(deserialize_with = "crate::or_default")]
     pub service: Switch,
 }
@@ -319,7 +319,7 @@ pub struct GatewayFeature {
 pub struct ClockSource {
     /// `ktime` or `jiffies`.
     pub mode: String,
-    /// Ticks a second of `jiffies`, else 0.
+    /// Tick rate of `jiffies`, else 0.
     #[serde(skip_serializing_if = "is_default")]
     pub hertz: u64,
 }
@@ -329,7 +329,7 @@ pub struct ClockSource {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", default)]
 pub struct BpfMapStatus {
-    /// Share of the machine's memory for maps that are sized by it; 0: sizes are fixed.
+    /// Ratio of system memory for dynamically sized maps; 0: fixed sizes.
     pub dynamic_size_ratio: f64,
     /// The maps.
     #[serde(deserialize_with = "crate::or_default")]
@@ -341,9 +341,9 @@ pub struct BpfMapStatus {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct BpfMapProperties {
-    /// What the map is for.
+    /// Title of the map.
     pub name: String,
-    /// Most entries.
+    /// Maximum number of entries.
     pub size: u64,
 }
 
@@ -352,7 +352,7 @@ pub struct BpfMapProperties {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct ModuleStatus {
-    /// The module, and the part of it.
+    /// Module and component.
     pub id: String,
     /// `OK`, `Degraded` or `Stopped`.
     pub level: String,

@@ -5,7 +5,7 @@
 /// Where the agent's API listens.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Path of the unix socket of the agent's API. Its mode is 0660, its group `cilium` if the node has one.
+    /// Path of the API's unix socket. Mode 0660, group `cilium` if it exists.
     #[config(default = "/var/run/{program}/cilium.sock")]
     pub socket_path: String,
     /// TCP port of the health endpoint on the loopback addresses; 0 switches it off.

@@ -159,8 +159,8 @@ pub(crate) fn api(status: Probes) -> Member<Routes> {
     get,
     path = "/healthz",
     params(
-        ("brief" = Option<bool>, Header, description = "Only the verdict"),
-        ("require-k8s-connectivity" = Option<bool>, Header, description = "Whether a lost API server counts; true if absent"),
+        ("brief" = Option<bool>, Header, description = "Omit details"),
+        ("require-k8s-connectivity" = Option<bool>, Header, description = "Require connectivity to the API server; default: true"),
     ),
     responses((status = 200, description = "The status", body = StatusResponse))
 )]

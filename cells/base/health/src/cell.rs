@@ -42,7 +42,7 @@ pub fn history_cell() -> Cell {
 /// Where the history of health is kept.
 #[derive(Debug, Clone, hive::Config)]
 pub struct HistoryConfig {
-    /// File for the history of health. One older file is kept beside it. Empty: none is kept.
+    /// File of the health history; one older file is kept. Empty: disabled.
     #[config(
         default = "/var/run/{program}/health-history.log",
         flag = "health-history-file"

@@ -43,7 +43,7 @@ pub(crate) fn commands(
 pub(crate) fn history(history: Arc<History>) -> Member<CommandHandle> {
     let spec = Spec::new(
         "health/history",
-        "Show when components were degraded, stopped or closed",
+        "Show the history of degraded, stopped and closed components",
     )
     .flag(Flag::string("output", "", "File to write to instead of the log").short('o'));
     Member(function(spec, move |cx, inv| {

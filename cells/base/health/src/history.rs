@@ -134,7 +134,7 @@ impl History {
 
     fn write(&self, line: &str) {
         if let Err(error) = self.try_write(line) {
-            warn!(path = %self.path.display(), error = %error, "cannot write health history");
+            warn!(path = %self.path.display(), error = %error, "Cannot write health history");
         }
     }
 

@@ -20,10 +20,10 @@ const PAUSE: Duration = Duration::from_secs(15);
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "hive", disabled)]
 pub struct HealthMetrics {
-    /// Components by level of health.
+    /// Health reporters by level.
     #[metric(labels = ["status"])]
     status: GaugeVec,
-    /// Degraded components of a module.
+    /// Degraded health reporters of a module.
     #[metric(name = "degraded_status", labels = ["module"])]
     degraded: GaugeVec,
 }

@@ -157,16 +157,16 @@ impl HealthSink for HealthTable {
     fn report(&self, id: &HealthId, report: HealthReport) {
         if report.level == Level::Degraded {
             let reason = report.error.as_deref().unwrap_or_default();
-            warn!(module = %id, message = report.message, error = reason, "component is degraded");
+            warn!(module = %id, message = report.message, error = reason, "Component is degraded");
         }
         if let Err(error) = self.replace(StatusId::from(id), report) {
-            error!(module = %id, error = %error, "cannot write health");
+            error!(module = %id, error = %error, "Cannot write health");
         }
     }
 
     fn close(&self, id: &HealthId) {
         if let Err(error) = self.remove(&StatusId::from(id)) {
-            error!(module = %id, error = %error, "cannot remove health");
+            error!(module = %id, error = %error, "Cannot remove health");
         }
     }
 }

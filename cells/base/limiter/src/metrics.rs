@@ -20,22 +20,22 @@ pub fn cell() -> Cell {
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "api_limiter", labels = ["api_call", "value"])]
 pub struct LimiterMetrics {
-    /// Requests that a limiter admitted and that have ended, and those that waited for too long.
+    /// Processed requests by outcome.
     #[metric(name = "processed_requests_total", labels = ["api_call", "outcome"])]
     processed: CounterVec,
-    /// How long the last requests took, on average, and how long they are estimated to take.
+    /// Mean and estimated processing duration.
     #[metric(name = "processing_duration_seconds")]
     processing: GaugeVec,
-    /// How long the last requests waited for a limiter, on average, and how long they have to wait at least and may wait at most.
+    /// Mean, minimum and maximum wait duration.
     #[metric(name = "wait_duration_seconds")]
     wait: GaugeVec,
-    /// Requests under way, and the most there may be.
+    /// Requests in flight, current and maximum.
     #[metric(name = "requests_in_flight")]
     in_flight: GaugeVec,
-    /// Requests a second at most, and how many are admitted at once after a pause.
+    /// Rate limit per second and burst.
     #[metric(name = "rate_limit")]
     rate: GaugeVec,
-    /// By what the limits were adjusted last.
+    /// Last adjustment factor.
     #[metric(name = "adjustment_factor", labels = ["api_call"])]
     adjustment: GaugeVec,
 }

@@ -21,7 +21,7 @@ const MODULE: &str = "module";
 
 #[derive(Debug, Metrics)]
 struct LogMetrics {
-    /// Messages of level warning and error in the log.
+    /// Log messages of level warning and error.
     #[metric(name = "errors_warnings_total", labels = ["level", "subsystem"])]
     messages: CounterVec,
 }

@@ -62,13 +62,13 @@ hive::config_value!(LogFormat, "text|json");
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = LogConfig::check)]
 pub struct LogConfig {
-    /// Log debug messages too.
+    /// Enable debug logging.
     #[config(default = "false")]
     pub debug: bool,
-    /// Form of log lines: text or json.
+    /// Log format: text or json.
     #[config(default = "text")]
     pub log_format: LogFormat,
-    /// What is logged in detail, such as `info,skep_loadbalancer=debug`; empty follows `debug`.
+    /// Log filter, such as `info,skep_loadbalancer=debug`. Default: by `debug`.
     #[config(default = "")]
     pub log_filter: String,
 }

@@ -53,7 +53,7 @@ async fn warnings_and_errors_are_counted_by_module() {
     assert_eq!(
         counted.collect::<Vec<_>>(),
         [
-            "# HELP cilium_errors_warnings_total Messages of level warning and error in the log",
+            "# HELP cilium_errors_warnings_total Log messages of level warning and error",
             "# TYPE cilium_errors_warnings_total counter",
             "cilium_errors_warnings_total{level=\"error\",subsystem=\"worker\"} 1",
             "cilium_errors_warnings_total{level=\"warning\",subsystem=\"k8s-client\"} 1",

@@ -12,7 +12,7 @@ use crate::declared::unknown;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Metrics to enable or disable: `+name` or `-name`. The others keep their default.
+    /// Metrics to enable or disable: `+name` or `-name`.
     #[config(flag = "metrics")]
     pub metrics: Vec<String>,
 }
@@ -34,7 +34,7 @@ impl Config {
 /// How metrics are sampled.
 #[derive(Debug, Clone, hive::Config)]
 pub struct SamplerConfig {
-    /// Time between two samples of all metrics for the shell.
+    /// Sampling interval of metrics for the shell.
     #[config(default = "5m", flag = "metrics-sampling-interval")]
     pub sampling_interval: Duration,
 }

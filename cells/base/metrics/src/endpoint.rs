@@ -29,7 +29,7 @@ const RETRY: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = EndpointConfig::check)]
 pub struct EndpointConfig {
-    /// Address of the Prometheus endpoint, such as `:9962`. Empty turns it off.
+    /// Address of the Prometheus endpoint, such as `:9962`; empty: disabled.
     #[config(default = "", flag = "prometheus-serve-addr")]
     pub serve_addr: String,
 }
@@ -57,7 +57,7 @@ impl EndpointConfig {
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = OperatorEndpointConfig::check)]
 pub struct OperatorEndpointConfig {
-    /// Serve metrics to Prometheus.
+    /// Enable the Prometheus endpoint.
     #[config(default = false)]
     pub enable_metrics: bool,
     /// Address of the operator's Prometheus endpoint.
@@ -145,7 +145,7 @@ fn serve(endpoint: Endpoint, registry: Arc<Registry>, jobs: Jobs) -> Result<(), 
             let listener = endpoint.bind()?;
             let address = listener.address();
             cx.health.ok(format!("Serving on {address}"));
-            tracing::info!(%address, "serving metrics");
+            tracing::info!(%address, "Serving metrics");
             let router = Router::new().route("/metrics", get(move || answer(registry.clone())));
             let service = TowerToHyperService::new(router);
             let server = Server::new("metrics", listener);

@@ -19,34 +19,34 @@ use crate::metric::{Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramVe
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "hive_jobs", labels = ["module_id", "job_name"])]
 pub struct JobMetricSet {
-    /// Runs of jobs.
+    /// Job runs.
     #[metric(name = "runs_total")]
     runs: CounterVec,
-    /// Runs of jobs that failed.
+    /// Failed job runs.
     #[metric(name = "runs_failed")]
     failed: CounterVec,
-    /// Runs of jobs that panicked; they count as failed, too.
+    /// Panicked job runs, which count as failed as well.
     #[metric(name = "runs_panicked")]
     panicked: CounterVec,
-    /// Duration of the last run of a one-shot job.
+    /// Duration of the last one-shot job run.
     #[metric(name = "oneshot_last_run_duration_seconds")]
     oneshot_last: GaugeVec,
-    /// Duration of the last run of a timer job.
+    /// Duration of the last timer job run.
     #[metric(name = "timer_last_run_duration_seconds")]
     timer_last: GaugeVec,
-    /// Durations of runs of timer jobs.
+    /// Duration of timer job runs.
     #[metric(name = "timer_run_duration_seconds")]
     timer: HistogramVec,
-    /// Time from the trigger of a timer job to its run.
+    /// Latency from trigger to run of timer jobs.
     #[metric(name = "timer_trigger_latency_seconds")]
     timer_latency: HistogramVec,
-    /// Triggers that were served by one run of a timer job.
+    /// Triggers folded into one run of a timer job.
     #[metric(name = "timer_trigger_folds", buckets = [1.0, 2.0, 5.0, 10.0, 50.0, 100.0])]
     timer_folds: HistogramVec,
-    /// Duration of the last run of an observer job.
+    /// Duration of the last observer job run.
     #[metric(name = "observer_last_run_duration_seconds")]
     observer_last: GaugeVec,
-    /// Durations of runs of observer jobs.
+    /// Duration of observer job runs.
     #[metric(name = "observer_run_duration_seconds")]
     observer: HistogramVec,
 }
@@ -105,13 +105,13 @@ impl JobMetrics for JobMetricSet {
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "hive", disabled)]
 pub struct HiveMetricSet {
-    /// Time that the constructors took.
+    /// Duration of constructors.
     #[metric(name = "populate_duration_seconds")]
     populate: Gauge,
-    /// Time that the start hooks took.
+    /// Duration of start hooks.
     #[metric(name = "start_duration_seconds")]
     start: Gauge,
-    /// Time that the stop hooks took.
+    /// Duration of stop hooks.
     #[metric(name = "stop_duration_seconds")]
     stop: Gauge,
 }
@@ -144,10 +144,10 @@ const SHORT: [f64; 10] = [1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2, 0.1, 1
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "statedb", labels = ["table"], disabled)]
 pub struct TableMetricSet {
-    /// How long write transactions held their tables.
+    /// Duration of write transactions.
     #[metric(name = "write_txn_duration_seconds", labels = ["handle"], buckets = SHORT)]
     write_txn: HistogramVec,
-    /// How long write transactions waited for a table.
+    /// Lock contention of write transactions.
     #[metric(name = "table_contention_seconds", labels = ["handle", "table"], buckets = SHORT)]
     contention: HistogramVec,
     /// Objects in a table.
@@ -156,16 +156,16 @@ pub struct TableMetricSet {
     /// Revision of a table.
     #[metric(name = "table_revision")]
     revision: GaugeVec,
-    /// Change iterators of a table.
+    /// Delete trackers of a table.
     #[metric(name = "table_delete_trackers")]
     delete_trackers: GaugeVec,
-    /// Deleted objects that some change iterator has not seen.
+    /// Deleted objects in the graveyard.
     #[metric(name = "table_graveyard_objects")]
     graveyard_objects: GaugeVec,
-    /// Revision up to which all change iterators have seen deletions.
+    /// Lowest revision of deletions not seen by all delete trackers.
     #[metric(name = "table_graveyard_low_watermark")]
     graveyard_low_watermark: GaugeVec,
-    /// Time to remove deleted objects that all change iterators have seen.
+    /// Duration of graveyard cleaning.
     #[metric(name = "table_graveyard_cleaning_duration_seconds", buckets = SHORT)]
     graveyard_cleaning: HistogramVec,
 }
@@ -208,20 +208,20 @@ impl statedb::Metrics for TableMetricSet {
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "reconciler", labels = ["module_id"], disabled)]
 pub struct ReconcilerMetricSet {
-    /// Rounds of reconciliation.
+    /// Reconciliation rounds.
     count: CounterVec,
-    /// Durations of operations on the target.
+    /// Duration of operations on the target.
     #[metric(name = "duration_seconds", labels = ["module_id", "op"])]
     duration: HistogramVec,
-    /// Operations that failed.
+    /// Failed operations.
     errors_total: CounterVec,
-    /// Objects that fail now.
+    /// Objects in error.
     errors_current: GaugeVec,
-    /// Prunings of the target.
+    /// Prunes.
     prune_count: CounterVec,
-    /// Prunings that failed.
+    /// Failed prunes.
     prune_errors_total: CounterVec,
-    /// Durations of prunings.
+    /// Duration of prunes.
     #[metric(name = "prune_duration_seconds")]
     prune_duration: HistogramVec,
 }

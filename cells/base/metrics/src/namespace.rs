@@ -12,7 +12,7 @@ use crate::metric::Opts;
 /// ```
 /// use skep_base_metrics::{Namespace, Opts};
 ///
-/// let opts = Opts::new("kvstore_quorum_errors_total", "Quorum checks that failed");
+/// let opts = Opts::new("kvstore_quorum_errors_total", "Quorum errors");
 /// assert_eq!(Namespace::AGENT.full_name(&opts), "cilium_kvstore_quorum_errors_total");
 /// assert_eq!(Namespace::OPERATOR.full_name(&opts), "cilium_operator_kvstore_quorum_errors_total");
 /// ```

@@ -29,35 +29,35 @@ fn metrics() -> Members<MetricHandle> {
     Members(vec![
         read(
             "cpu_seconds_total",
-            "CPU time of the process, in user space and in the kernel",
+            "User and system CPU time of the process",
             Kind::Counter,
             cpu_seconds,
         ),
         read("open_fds", "Open file descriptors", Kind::Gauge, open_files),
-        read("max_fds", "Most file descriptors", Kind::Gauge, || {
-            limit("Max open files")
+        read(
+            "max_fds",
+            "Maximum number of open file descriptors",
+            Kind::Gauge,
+            || limit("Max open files"),
+        ),
+        read("virtual_memory_bytes", "Virtual memory size", Kind::Gauge, || {
+            memory("VmSize:")
         }),
         read(
-            "virtual_memory_bytes",
-            "Size of the virtual memory",
-            Kind::Gauge,
-            || memory("VmSize:"),
-        ),
-        read(
             "virtual_memory_max_bytes",
-            "Largest size of the virtual memory",
+            "Maximum virtual memory size",
             Kind::Gauge,
             || limit("Max address space"),
         ),
         read(
             "resident_memory_bytes",
-            "Size of the resident memory",
+            "Resident memory size",
             Kind::Gauge,
             || memory("VmRSS:"),
         ),
         read(
             "start_time_seconds",
-            "When the process was started, in seconds since 1970",
+            "Start time of the process as a Unix timestamp",
             Kind::Gauge,
             start_time,
         ),

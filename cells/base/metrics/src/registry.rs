@@ -128,10 +128,7 @@ impl Registry {
                     name: name.to_owned(),
                     near: nearest(name, entries.iter().map(|entry| entry.name.clone())),
                 }),
-                None => warn!(
-                    metric = name,
-                    "setting `metrics` names a metric that does not exist"
-                ),
+                None => warn!(metric = name, "Unknown metric in setting `metrics`"),
             }
         }
         if unknown.is_empty() {

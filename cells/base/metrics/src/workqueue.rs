@@ -33,17 +33,17 @@ pub fn cell() -> Cell {
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "workqueue", labels = ["queue_name"])]
 struct Families {
-    /// Keys in a queue, those that wait for their retry included.
+    /// Keys in a queue, including retries.
     depth: GaugeVec,
-    /// Keys that were put into a queue.
+    /// Keys added to a queue.
     adds_total: CounterVec,
-    /// How long keys that were due waited in a queue.
+    /// Queueing time of keys.
     #[metric(buckets = BUCKETS)]
     queue_duration_seconds: HistogramVec,
-    /// How long it took to process a key.
+    /// Processing time of keys.
     #[metric(buckets = BUCKETS)]
     work_duration_seconds: HistogramVec,
-    /// Keys that were put into a queue again after a failure.
+    /// Keys requeued after a failure.
     retries_total: CounterVec,
 }
 
@@ -99,12 +99,12 @@ impl MetricSet for WorkqueueMetrics {
         let mut handles = self.families.metrics();
         handles.push(computed(
             "unfinished_work_seconds",
-            "How long the keys that are processed now have been, together",
+            "Total running time of all current workers",
             |sum, age| sum + age,
         ));
         handles.push(computed(
             "longest_running_processor_seconds",
-            "How long the key that is processed longest now has been",
+            "Running time of the longest running worker",
             f64::max,
         ));
         handles

@@ -11,7 +11,7 @@ pub struct BalancingConfig {
     /// Load-balancing algorithm: `random` or `maglev`.
     #[config(default = "random", flag = "bpf-lb-algorithm")]
     pub algorithm: Algorithm,
-    /// Let services select their algorithm by annotation `service.cilium.io/lb-algorithm`.
+    /// Allow services to select their algorithm by annotation `service.cilium.io/lb-algorithm`.
     #[config(default = false, flag = "bpf-lb-algorithm-annotation")]
     pub algorithm_annotation: bool,
 }
@@ -19,7 +19,8 @@ pub struct BalancingConfig {
 /// Which controller allocates addresses to load balancer services.
 #[derive(Debug, Clone, hive::Config)]
 pub struct ServiceIpamConfig {
-    /// Controller that allocates addresses to Services of type LoadBalancer without class: `lbipam`, `nodeipam` or `none`.
+    /// Controller that allocates addresses to Services of type LoadBalancer without a class: `lbipam`,
+    /// `nodeipam` or `none`.
     #[config(default = "lbipam")]
     pub default_lb_service_ipam: DefaultIpam,
 }

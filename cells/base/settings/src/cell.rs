@@ -7,7 +7,7 @@ use hive::Cell;
 use crate::{
     AddressFamilies, AttachConfig, BalancingConfig, ConntrackConfig, ForwardingConfig, KernelConfig,
     KubeProxyReplacement, MaglevConfig, MapConfig, MasqueradeConfig, MonitorConfig, MtuConfig, NodePorts,
-    PacketConfig, ServiceConfig, ServiceIpamConfig, SocketLbConfig, TunnelConfig, UnsupportedConfig,
+    PacketConfig, ServiceConfig, ServiceIpamConfig, SocketLbConfig, TunnelConfig,
 };
 
 /// Declares the settings of the datapath.
@@ -31,7 +31,6 @@ pub fn cell() -> Cell {
         .config::<MaglevConfig>()
         .config::<ServiceIpamConfig>()
         .config::<KernelConfig>()
-        .config::<UnsupportedConfig>()
 }
 
 /// Declares [`ServiceIpamConfig`] alone, for programs without a datapath.

@@ -17,25 +17,25 @@ use crate::AddressFamilies;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = ForwardingConfig::check)]
 pub struct ForwardingConfig {
-    /// How packets reach backends on other nodes: `snat`, `dsr` or `hybrid`.
+    /// Forwarding mode to backends on other nodes: `snat`, `dsr` or `hybrid`.
     #[config(default = "snat", flag = "bpf-lb-mode")]
     pub mode: NodeMode,
-    /// Let services pick their mode by annotation `service.cilium.io/forwarding-mode`.
+    /// Allow services to select their mode by annotation `service.cilium.io/forwarding-mode`.
     #[config(default = false, flag = "bpf-lb-mode-annotation")]
     pub mode_annotation: bool,
-    /// How the backend's node learns the service's address with `dsr`: `opt` or `ipip`.
+    /// Encoding of the service address in DSR packets: `opt` or `ipip`.
     #[config(default = "opt", flag = "bpf-lb-dsr-dispatch")]
     pub dispatch: Dispatch,
-    /// IPv4 network of the source addresses of `ipip` packets. Default: the node's address.
+    /// IPv4 network of the outer source addresses of `ipip` packets. Default: the node's address.
     #[config(flag = "bpf-lb-rss-ipv4-src-cidr")]
     pub ipip_source4: String,
-    /// IPv6 network of the source addresses of `ipip` packets. Default: the node's address.
+    /// IPv6 network of the outer source addresses of `ipip` packets. Default: the node's address.
     #[config(flag = "bpf-lb-rss-ipv6-src-cidr")]
     pub ipip_source6: String,
-    /// Send ICMP errors for packets that direct return makes too large for the path.
+    /// Send ICMP errors for packets that exceed the path MTU because of DSR.
     #[config(default = false, flag = "enable-pmtu-discovery")]
     pub pmtu_discovery: bool,
-    /// Unpack IP packets in IP packets for pods of this node, as `bpf-lb-dsr-dispatch=ipip` sends them.
+    /// Decapsulate IP-in-IP packets to pods of this node, as sent with `bpf-lb-dsr-dispatch=ipip`.
     #[config(default = false, flag = "enable-ipip-termination")]
     pub ipip_termination: bool,
     /// Send what sockets with mark 0xd00 send to a service to the backend that they bind to.
@@ -44,10 +44,10 @@ pub struct ForwardingConfig {
     /// Serve services whose backends are of the other address family. Requires `bpf-lb-mode=snat`.
     #[config(default = false, flag = "bpf-lb-nat46x64", hidden)]
     pub nat46x64_services: bool,
-    /// Translate packets that only pass this node between the address families.
+    /// Translate forwarded packets between the address families.
     #[config(default = false, flag = "enable-nat46x64-gateway")]
     pub nat46x64_gateway: bool,
-    /// IPv6 network of 96 bits in which IPv4 addresses are embedded.
+    /// IPv6 prefix of embedded IPv4 addresses, 96 bits.
     #[config(default = "64:ff9b::/96", flag = "nat46x64-prefix")]
     pub nat46x64_prefix: String,
 }

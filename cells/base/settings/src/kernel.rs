@@ -7,8 +7,8 @@ use std::path::PathBuf;
 /// Where settings of the kernel are read and written.
 #[derive(Debug, Clone, hive::Config)]
 pub struct KernelConfig {
-    /// Where the proc file system of the node is mounted, with its settings of the kernel. A container that is not privileged
-    /// has a read-only `/proc/sys`, so charts mount `sys/net` and `sys/kernel` elsewhere.
+    /// Mount point of the node's proc file system. `/proc/sys` is read-only in unprivileged containers, so
+    /// charts mount `sys/net` and `sys/kernel` elsewhere.
     #[config(default = "/proc", flag = "procfs")]
     pub procfs: PathBuf,
 }

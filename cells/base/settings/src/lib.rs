@@ -27,15 +27,14 @@
 //! | [`ClusterSettings`](cluster::ClusterSettings) | name and id of the cluster, size of the mesh |
 //! | [`IdentityConfig`](identity::IdentityConfig) | where identities are allocated |
 //! | [`KernelConfig`] | where settings of the kernel are |
-//! | [`UnsupportedConfig`] | settings of features that the datapath does not have |
 //!
-//! [`cilium_keys`] lists the settings of Cilium's programs that have no effect here at all.
+//! [`cilium`] lists the settings of Cilium's programs with their state here.
 
 #![warn(missing_docs)]
 
 mod balancing;
 mod cell;
-mod cilium;
+pub mod cilium;
 pub mod cluster;
 mod clusters;
 mod forwarding;
@@ -54,11 +53,9 @@ mod socketlb;
 #[cfg(test)]
 mod testing;
 mod tunnel;
-mod unsupported;
 
 pub use balancing::{Algorithm, BalancingConfig, DefaultIpam, ServiceIpamConfig, UnknownWord};
 pub use cell::{cell, service_ipam_cell};
-pub use cilium::cilium_keys;
 pub use clusters::{MaxConnectedClusters, UnsupportedMax};
 pub use forwarding::{Dispatch, ForwardingConfig, ForwardingError, NodeMode};
 pub use kernel::KernelConfig;
@@ -73,7 +70,6 @@ pub use routing::{Acceleration, AttachConfig, MasqueradeConfig};
 pub use services::{AddressFamilies, KubeProxyReplacement, ServiceConfig};
 pub use socketlb::SocketLbConfig;
 pub use tunnel::{RoutingMode, SourcePorts, TunnelConfig, TunnelProtocol, Underlay};
-pub use unsupported::{Unsupported, UnsupportedConfig, report_unsupported};
 
 hive::catalogue!(cell);
 hive::catalogue!(service_ipam_cell);

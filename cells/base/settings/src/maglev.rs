@@ -14,10 +14,10 @@ const TABLE_SIZES: [u32; 10] = [251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 
 /// node.
 #[derive(Debug, Clone, hive::Config)]
 pub struct MaglevConfig {
-    /// Number of entries of a lookup table: about a hundred times the number of backends of a large service.
+    /// Size of a Maglev table: about a hundred times the number of backends of the largest service.
     #[config(default = 16381, flag = "bpf-lb-maglev-table-size")]
     pub table_size: TableSize,
-    /// Seed of lookup tables and packet hashes: 12 random bytes in base64.
+    /// Seed of Maglev tables and packet hashes: 12 random bytes in base64.
     #[config(default = "JLfvgnHc2kaSUFaI", flag = "bpf-lb-maglev-hash-seed")]
     pub hash_seed: HashSeed,
 }

@@ -19,7 +19,7 @@ const NODE_MAP: std::ops::RangeInclusive<i64> = 16384..=MAP_MAX;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = MapConfig::check)]
 pub struct MapConfig {
-    /// Most entries of each load-balancing map that has no limit of its own.
+    /// Maximum number of entries of each load-balancing map without a limit of its own.
     #[config(default = 65536, flag = "bpf-lb-map-max")]
     pub lb_max: i64,
     /// Most service entries; 0: as many as bpf-lb-map-max says.
@@ -40,41 +40,41 @@ pub struct MapConfig {
     /// Most Maglev tables; 0: as many as bpf-lb-map-max says.
     #[config(default = 0, flag = "bpf-lb-maglev-map-max", hidden)]
     pub lb_maglev_max: i64,
-    /// Most entries for reverse translation at sockets; 0: by the memory of the node.
+    /// Maximum number of reverse translation entries of sockets; 0: derived from the node's memory.
     #[config(default = 0, flag = "bpf-sock-rev-map-max")]
     pub reverse_sk_max: i64,
-    /// Most TCP connections of each address family; 0: by the memory of the node.
+    /// Maximum number of TCP conntrack entries of each address family; 0: derived from the node's memory.
     #[config(default = 0, flag = "bpf-ct-global-tcp-max")]
     pub ct_tcp_max: i64,
-    /// Most flows of other protocols of each address family; 0: by the memory of the node.
+    /// Maximum number of non-TCP conntrack entries of each address family; 0: derived from the node's memory.
     #[config(default = 0, flag = "bpf-ct-global-any-max")]
     pub ct_any_max: i64,
-    /// Most entries of source translation of each address family, not more than connections and flows together; 0: by the
-    /// memory of the node.
+    /// Maximum number of NAT entries of each address family, at most the number of conntrack entries; 0:
+    /// derived from the node's memory.
     #[config(default = 0, flag = "bpf-nat-global-max")]
     pub nat_max: i64,
     /// Most MAC addresses of clients, not more than entries of source translation; 0: as many.
     #[config(default = 0, flag = "bpf-neigh-global-max", hidden)]
     pub neighbours_max: i64,
-    /// Most fragmented datagrams at a time.
+    /// Maximum number of tracked fragmented datagrams.
     #[config(default = 8192, flag = "bpf-fragments-map-max")]
     pub fragments_max: i64,
-    /// Most entries of the policy of an endpoint; smaller values count as 256, larger ones as 65536.
+    /// Maximum number of entries of an endpoint's policy map, 256 to 65536.
     #[config(default = 16384, flag = "bpf-policy-map-max")]
     pub policy_max: i64,
-    /// Most entries of the counters of all policies.
+    /// Maximum number of policy counters of all endpoints.
     #[config(default = 65536, flag = "bpf-policy-stats-map-max")]
     pub policy_stats_max: i64,
-    /// Most addresses of nodes with an id; at least 16384.
+    /// Maximum number of node addresses with an id; at least 16384.
     #[config(default = 16384, flag = "bpf-node-map-max")]
     pub node_map_max: i64,
-    /// Allocate the memory of hash maps when they are created: faster updates, more memory.
+    /// Preallocate hash maps: faster updates, more memory.
     #[config(default = false, flag = "preallocate-bpf-maps")]
     pub preallocate: bool,
-    /// Part of the machine's memory for maps that grow with connections; 0: fixed sizes.
+    /// Ratio of system memory for maps that grow with connections; 0: fixed sizes.
     #[config(default = 0.0025, flag = "bpf-map-dynamic-size-ratio")]
     pub dynamic_size_ratio: f64,
-    /// Keep an LRU list for each CPU.
+    /// Use an LRU list for each CPU in LRU maps.
     #[config(default = false, flag = "bpf-distributed-lru")]
     pub distributed_lru: bool,
     /// Time between two measurements of how full the maps are; 0: none.

@@ -61,22 +61,22 @@ hive::config_value!(Aggregation, "none, lowest, low, medium, maximum, or 0 to 4"
 /// Settings of events and of the clock.
 #[derive(Debug, Clone, hive::Config)]
 pub struct MonitorConfig {
-    /// How much is left out of the monitor's events.
+    /// Aggregation level of monitor events.
     #[config(
         default = "none",
         flag = "monitor-aggregation",
         deprecated_alias = "monitor-aggregation-level"
     )]
     pub aggregation: Aggregation,
-    /// Least time between two events of sockets, when events are left out.
+    /// Minimum interval between events of a connection with aggregation.
     #[config(default = "5s", flag = "monitor-aggregation-interval")]
     pub interval: Duration,
-    /// Use the kernel's tick as the clock of maps: it is cheaper than the monotonic clock. Ignored while maps hold times on the other
-    /// clock.
+    /// Use kernel ticks (jiffies) as the clock of maps: cheaper than the monotonic clock. Ignored while maps
+    /// have timestamps of the other clock.
     #[config(default = false, flag = "enable-bpf-clock-probe")]
     pub clock_probe: bool,
-    /// What else is reported for debugging: `datapath` lets the programs at interfaces send debug messages and captures. The
-    /// other groups of Cilium (flow, kvstore, envoy, policy, tagged) have no effect.
+    /// Debug message groups: `datapath` enables debug messages and captures of the programs at interfaces.
+    /// Cilium's other groups (flow, kvstore, envoy, policy, tagged) have no effect.
     #[config(default = "", flag = "debug-verbose")]
     pub debug: DebugGroups,
 }

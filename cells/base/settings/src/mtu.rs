@@ -15,14 +15,14 @@ const DEFAULT_MTU: u32 = 1500;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = MtuConfig::check)]
 pub struct MtuConfig {
-    /// MTU of cilium_host and of interfaces of pods; 0: the smallest one of devices.
+    /// MTU of cilium_host and of pod interfaces; 0: the smallest MTU of devices.
     #[config(default = 0)]
     pub mtu: u32,
-    /// Have the CNI plugin set the MTU of routes in pods whose interfaces another plugin made.
+    /// Set the MTU of routes in pods whose interfaces are created by another CNI plugin.
     #[config(default = false, flag = "enable-route-mtu-for-cni-chaining")]
     pub chained_routes: bool,
-    /// When TCP connections of pods search the MTU of their paths by probes: `blackhole` (when packets vanish), `always`,
-    /// `disabled`, or `unset` for the kernel's default. Set in pods by the CNI plugin.
+    /// MTU probing of TCP connections of pods: `blackhole` (on packet loss), `always`, `disabled`, or `unset`
+    /// (kernel default). Set in pods by the CNI plugin.
     #[config(default = "blackhole", flag = "packetization-layer-pmtud-mode")]
     pub probing: PathProbing,
 }

@@ -34,7 +34,7 @@ impl fmt::Display for NodeName {
 /// Settings of the node's name.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Name of this node in Kubernetes. Default: the environment variable K8S_NODE_NAME, else the host name.
+    /// Name of the node in Kubernetes. Default: environment variable K8S_NODE_NAME, then the host name.
     pub k8s_node_name: String,
 }
 

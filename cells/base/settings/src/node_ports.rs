@@ -7,14 +7,14 @@ use std::{fmt, ops::RangeInclusive, str::FromStr};
 /// Ports of NodePort services, and their protection from other sockets.
 #[derive(Debug, Clone, hive::Config)]
 pub struct NodePorts {
-    /// First and last port for node ports.
+    /// Range of node ports.
     #[config(default = "30000,32767", flag = "node-port-range")]
     pub range: PortRange,
-    /// Refuse to bind ports on which services are served on this node.
+    /// Reject bind calls to ports of services on this node.
     #[config(default = true, flag = "node-port-bind-protection")]
     pub bind_protection: bool,
-    /// Have the kernel reserve node ports that it would assign to sockets which want any port. If off, such node ports
-    /// are refused at start.
+    /// Add the node port range to the kernel's reserved ports if it overlaps with the ephemeral ports. If
+    /// off, an overlap is an error.
     #[config(default = true, flag = "enable-auto-protect-node-port-range")]
     pub reserve: bool,
 }

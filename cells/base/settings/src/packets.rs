@@ -10,28 +10,28 @@ use hive::config::Faults;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = ConntrackConfig::check)]
 pub struct ConntrackConfig {
-    /// Established TCP connections.
+    /// Timeout of established TCP conntrack entries.
     #[config(default = "2h13m20s", flag = "bpf-ct-timeout-regular-tcp")]
     pub tcp: Duration,
-    /// Flows of other protocols.
+    /// Timeout of non-TCP conntrack entries.
     #[config(default = "1m", flag = "bpf-ct-timeout-regular-any")]
     pub any: Duration,
-    /// Backends of TCP connections to services.
+    /// Timeout of established TCP conntrack entries of services.
     #[config(default = "2h13m20s", flag = "bpf-ct-timeout-service-tcp")]
     pub service_tcp: Duration,
-    /// Backends of other flows to services.
+    /// Timeout of non-TCP conntrack entries of services.
     #[config(default = "1m", flag = "bpf-ct-timeout-service-any")]
     pub service_any: Duration,
-    /// How long a new connection with the ports of a closed one goes to the same backend.
+    /// Grace period in which a new TCP connection with the ports of a closed one keeps its backend.
     #[config(default = "1m", flag = "bpf-ct-timeout-service-tcp-grace")]
     pub service_tcp_grace: Duration,
-    /// TCP connections of which only the first packet was seen.
+    /// Timeout of TCP conntrack entries in the SYN state.
     #[config(default = "1m", flag = "bpf-ct-timeout-regular-tcp-syn")]
     pub tcp_syn: Duration,
-    /// TCP connections that both sides have closed.
+    /// Timeout of TCP conntrack entries closed by both sides.
     #[config(default = "10s", flag = "bpf-ct-timeout-regular-tcp-fin")]
     pub tcp_fin: Duration,
-    /// Count the packets and bytes of connections.
+    /// Count packets and bytes of conntrack entries.
     #[config(default = false, flag = "bpf-conntrack-accounting")]
     pub accounting: bool,
 }
@@ -66,22 +66,22 @@ impl ConntrackConfig {
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = PacketConfig::check)]
 pub struct PacketConfig {
-    /// TCP flags that are reported when a connection first has them, when events are left out.
+    /// TCP flags whose first occurrence is reported despite aggregation.
     #[config(default = "syn,fin,rst", flag = "monitor-aggregation-flags")]
     pub report_flags: TcpFlags,
-    /// Bytes of a packet in an event.
+    /// Length of captured packets in events, in bytes.
     #[config(default = 128, flag = "trace-payloadlen")]
     pub trace_length: u32,
-    /// Bytes of a packet of the tunnel in an event, with its outer headers.
+    /// Length of captured tunnel packets in events, in bytes, with outer headers.
     #[config(default = 192, flag = "trace-payloadlen-overlay")]
     pub trace_length_overlay: u32,
-    /// Report packets that are dropped.
+    /// Emit events for dropped packets.
     #[config(default = true, flag = "bpf-events-drop-enabled")]
     pub drop_events: bool,
-    /// Report verdicts of policies.
+    /// Emit policy verdict events.
     #[config(default = true, flag = "bpf-events-policy-verdict-enabled")]
     pub verdict_events: bool,
-    /// Report packets on their way; see monitor-aggregation.
+    /// Emit trace events, aggregated by monitor-aggregation.
     #[config(default = true, flag = "bpf-events-trace-enabled")]
     pub trace_events: bool,
     /// Events a second on average; 0: no limit.
@@ -90,37 +90,37 @@ pub struct PacketConfig {
     /// Events at once; 0: no limit.
     #[config(default = 0, flag = "bpf-events-default-burst-limit", hidden)]
     pub events_burst: u32,
-    /// Follow fragments of IPv4.
+    /// Enable tracking of IPv4 fragments.
     #[config(default = true, flag = "enable-ipv4-fragment-tracking")]
     pub fragments4: bool,
-    /// Follow fragments of IPv6.
+    /// Enable tracking of IPv6 fragments.
     #[config(default = true, flag = "enable-ipv6-fragment-tracking")]
     pub fragments6: bool,
-    /// Let policies see the type of ICMP messages.
+    /// Enable ICMP types in network policies.
     #[config(default = true, flag = "enable-icmp-rules")]
     pub icmp_rules: bool,
-    /// Let "fragmentation needed" pass all policies.
+    /// Allow ICMP "fragmentation needed" messages regardless of policies.
     #[config(default = true, flag = "allow-icmp-frag-needed")]
     pub icmp_frag_needed: bool,
-    /// Count what entries of policies match.
+    /// Count packets and bytes of policy entries.
     #[config(default = true, flag = "policy-accounting")]
     pub policy_accounting: bool,
-    /// Follow flows of IP protocols without ports, such as GRE; else packets of pods with them are dropped.
+    /// Track flows of IP protocols without ports, such as GRE; otherwise such packets of pods are dropped.
     #[config(default = false, flag = "enable-extended-ip-protocols")]
     pub extended_protocols: bool,
-    /// Put the identity of pods into the mark of their packets.
+    /// Set the identity of pods in the mark of their packets.
     #[config(default = true, flag = "enable-identity-mark")]
     pub identity_mark: bool,
-    /// What packets to services without backends get: `reject` or `drop`.
+    /// Response to packets to services without backends: `reject` or `drop`.
     #[config(default = "reject", flag = "service-no-backend-response")]
     pub no_backend: NoBackend,
-    /// Source of a pod that reaches itself through a service.
+    /// IPv4 source address of a pod that connects to itself through a service.
     #[config(default = "169.254.42.1", flag = "ipv4-service-loopback-address")]
     pub loopback4: Ipv4Addr,
-    /// Source of a pod that reaches itself through a service.
+    /// IPv6 source address of a pod that connects to itself through a service.
     #[config(default = "fe80::1", flag = "ipv6-service-loopback-address")]
     pub loopback6: Ipv6Addr,
-    /// VLANs whose tagged packets the kernel gets as they are, at most 5; 0: all.
+    /// VLAN ids that bypass the programs, at most 5; 0: all.
     #[config(flag = "vlan-bpf-bypass")]
     pub vlans: Vec<u16>,
 }

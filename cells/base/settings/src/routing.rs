@@ -14,42 +14,41 @@ use ipnet::{Ipv4Net, Ipv6Net};
 /// How the programs are attached, and to what.
 #[derive(Debug, Clone, hive::Config)]
 pub struct AttachConfig {
-    /// Attach programs by tcx links where the kernel has them (Linux 6.6); else by filters of qdisc clsact.
+    /// Attach programs by tcx (Linux 6.6) if available; otherwise by filters of qdisc clsact.
     #[config(default = true, flag = "enable-tcx")]
     pub tcx: bool,
     /// Priority of the filters; 0 is 1.
     #[config(default = 1, flag = "bpf-filter-priority", hidden)]
     pub filter_priority: u16,
-    /// Translate node ports in XDP: `disabled`, `native` (all devices must have it), `best-effort` (where the driver has
-    /// it) or `testing-only` (generic XDP).
+    /// XDP acceleration of node ports: `disabled`, `native` (required on all devices), `best-effort` (where
+    /// the driver supports it) or `testing-only` (generic XDP).
     #[config(
         default = "disabled",
         flag = "bpf-lb-acceleration",
         deprecated_alias = "node-port-acceleration"
     )]
     pub acceleration: Acceleration,
-    /// Device by which nodes reach each other. Default: the only one of devices, or the one with the node's address.
+    /// Device of traffic between nodes. Default: the only device, or the one with the node's address.
     #[config(default = "")]
     pub direct_routing_device: String,
-    /// IPv4 address of cilium_host. Default: the one that it has, or the first one of the node's pod CIDR.
+    /// IPv4 address of cilium_host. Default: the current one, or the first one of the node's pod CIDR.
     pub local_router_ipv4: Option<Ipv4Addr>,
-    /// IPv6 address of cilium_host. Default: the one that it has, or the first one of the node's pod CIDR.
+    /// IPv6 address of cilium_host. Default: the current one, or the first one of the node's pod CIDR.
     pub local_router_ipv6: Option<Ipv6Addr>,
-    /// Route the node's pod CIDR to cilium_host.
+    /// Install a route to the node's pod CIDR by cilium_host.
     #[config(default = true)]
     pub enable_local_node_route: bool,
-    /// Metric of routes to cilium_host; 0: the kernel's default.
+    /// Metric of routes by cilium_host; 0: kernel default.
     #[config(default = 0)]
     pub route_metric: u32,
-    /// Route each endpoint to its own interface, where `cil_to_container` decides on what the kernel sends there. Excludes
+    /// Install a route per endpoint to its interface, with `cil_to_container` attached. Excludes
     /// enable-local-node-route.
     #[config(default = false)]
     pub enable_endpoint_routes: bool,
-    /// Packets between pods and the network pass the host's network stack, with its netfilter rules, instead of bypassing
-    /// it.
+    /// Route packets of pods through the host's network stack, with its netfilter rules.
     #[config(default = false)]
     pub enable_host_legacy_routing: bool,
-    /// Add an unreachable route to the addresses of an endpoint that is deleted, until another endpoint has them.
+    /// Install unreachable routes to addresses of deleted endpoints until they are reused.
     #[config(default = false)]
     pub enable_unreachable_routes: bool,
     /// With enable-endpoint-routes: another CNI plugin makes the routes.
@@ -124,28 +123,28 @@ hive::config_value!(Acceleration, "disabled, native, best-effort or testing-only
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = MasqueradeConfig::check)]
 pub struct MasqueradeConfig {
-    /// Masquerade in BPF. There is no other masquerading: without it, packets keep the addresses of pods.
+    /// Masquerade in eBPF. There is no masquerading by iptables.
     #[config(default = false, flag = "enable-bpf-masquerade")]
     pub bpf: bool,
-    /// Masquerade IPv4. Default: true.
+    /// Masquerade IPv4 packets of pods. Default: true.
     #[config(flag = "enable-ipv4-masquerade")]
     pub ipv4: Option<bool>,
-    /// Masquerade IPv6. Default: true.
+    /// Masquerade IPv6 packets of pods. Default: true.
     #[config(flag = "enable-ipv6-masquerade")]
     pub ipv6: Option<bool>,
-    /// Masquerade packets to other nodes, too.
+    /// Masquerade packets to other nodes.
     #[config(default = false, flag = "enable-remote-node-masquerade")]
     pub remote_nodes: bool,
-    /// Read the networks that packets of pods reach with their own addresses from the file of the ip-masq-agent.
+    /// Read nonMasqueradeCIDRs from the configuration file of the ip-masq-agent.
     #[config(default = false, flag = "enable-ip-masq-agent")]
     pub ip_masq_agent: bool,
-    /// File of the ip-masq-agent.
+    /// Configuration file of the ip-masq-agent.
     #[config(default = "/etc/config/ip-masq-agent")]
     pub ip_masq_agent_config_path: String,
-    /// Network that packets of pods reach with their own addresses. Default: the node's pod CIDR.
+    /// IPv4 network that is reached without masquerading. Default: the node's pod CIDR.
     #[config(flag = "ipv4-native-routing-cidr")]
     pub native4: Option<Ipv4Net>,
-    /// Network that packets of pods reach with their own addresses. Default: the node's pod CIDR.
+    /// IPv6 network that is reached without masquerading. Default: the node's pod CIDR.
     #[config(flag = "ipv6-native-routing-cidr")]
     pub native6: Option<Ipv6Net>,
 }

@@ -8,10 +8,10 @@ use hive::config::Faults;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = AddressFamilies::check)]
 pub struct AddressFamilies {
-    /// Serve IPv4 addresses.
+    /// Enable IPv4.
     #[config(default = true, flag = "enable-ipv4")]
     pub ipv4: bool,
-    /// Serve IPv6 addresses.
+    /// Enable IPv6.
     #[config(default = true, flag = "enable-ipv6")]
     pub ipv6: bool,
 }
@@ -30,7 +30,7 @@ impl AddressFamilies {
 /// Whether this agent replaces kube-proxy.
 #[derive(Debug, Clone, hive::Config)]
 pub struct KubeProxyReplacement {
-    /// Serve node ports, load balancer addresses, external IPs and host ports, as kube-proxy does.
+    /// Replace kube-proxy: node ports, load balancer IPs, external IPs and host ports.
     #[config(default = false, flag = "kube-proxy-replacement")]
     pub enabled: bool,
 }
@@ -38,10 +38,10 @@ pub struct KubeProxyReplacement {
 /// How services are served, whichever program serves them.
 #[derive(Debug, Clone, hive::Config)]
 pub struct ServiceConfig {
-    /// Answer calls to services without backends with an error, whatever their traffic policy is.
+    /// Fail socket calls to services without backends, regardless of their traffic policy.
     #[config(default = true, flag = "enable-no-service-endpoints-routable")]
     pub reject_without_backends: bool,
-    /// Serve SCTP, whose ports cannot be changed: services and their backends have the same ones.
+    /// Enable SCTP. Ports are not translated: services and backends must have the same ones.
     #[config(default = false, flag = "enable-sctp")]
     pub sctp: bool,
 }

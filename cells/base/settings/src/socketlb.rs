@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 /// Settings of socket load balancing.
 #[derive(Debug, Clone, hive::Config)]
 pub struct SocketLbConfig {
-    /// Translate services to backends at the socket. The kube-proxy replacement switches it on, too.
+    /// Enable socket load balancing. Implied by the kube-proxy replacement.
     #[config(default = false, flag = "bpf-lb-sock")]
     pub enabled: bool,
-    /// Translate only sockets of the host's network namespace; pods' packets are translated on their way.
+    /// Restrict socket load balancing to the host network namespace; packets of pods are translated at their
+    /// interfaces.
     #[config(default = false, flag = "bpf-lb-sock-hostns-only")]
     pub host_only: bool,
     /// Destroy pods' sockets that are connected to removed backends, not only the host's.
@@ -19,17 +20,17 @@ pub struct SocketLbConfig {
     /// Destroy TCP sockets of removed backends, not only UDP sockets.
     #[config(default = false, flag = "lb-sock-terminate-all-protos", hidden)]
     pub terminate_all_protos: bool,
-    /// Send an event for each translation to the monitor.
+    /// Emit events of socket translations.
     #[config(default = true, flag = "trace-sock")]
     pub trace: bool,
-    /// Translate external IPs of services even if they are not addresses of this node. Anybody who may
-    /// create services can then capture traffic to any address.
+    /// Translate external IPs that are no addresses of this node. Any user who may create services can then
+    /// intercept traffic to any address.
     #[config(default = false, flag = "disable-external-ip-mitigation")]
     pub disable_external_ip_mitigation: bool,
     /// Treat sockets of the MKE host extension as the host's.
     #[config(default = false, flag = "enable-mke", hidden)]
     pub mke: bool,
-    /// Root of the cgroup v2 tree to attach to. Detected if empty, and mounted if there is none.
+    /// Root of the cgroup v2 hierarchy to attach to. Detected if empty, mounted if missing.
     #[config(default = "", flag = "cgroup-root")]
     pub cgroup_root: PathBuf,
 }

@@ -10,26 +10,26 @@ use hive::config::Faults;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = TunnelConfig::check)]
 pub struct TunnelConfig {
-    /// How packets travel between nodes: `native`, by the routes of the network, or `tunnel`.
+    /// Routing mode between nodes: `native` or `tunnel`.
     #[config(default = "native")]
     pub routing_mode: RoutingMode,
-    /// Encapsulation of tunnelled packets: `vxlan`.
+    /// Encapsulation protocol of the tunnel: `vxlan`.
     #[config(default = "vxlan")]
     pub tunnel_protocol: TunnelProtocol,
     /// UDP port of the tunnel; 0: 8472.
     #[config(default = 0)]
     pub tunnel_port: u16,
-    /// First and last source port of tunnelled packets; `0-0`: the kernel's.
+    /// Source port range of tunnel packets; `0-0`: kernel default.
     #[config(default = "0-0")]
     pub tunnel_source_port_range: SourcePorts,
-    /// Address family of tunnelled packets between nodes: `auto`, `ipv4` or `ipv6`; to nodes without an address of it, the
-    /// other one. `auto` is IPv4.
+    /// IP family of the underlay: `auto` (IPv4), `ipv4` or `ipv6`. Nodes without an address of the family are
+    /// reached by the other one.
     #[config(default = "auto")]
     pub underlay_protocol: Underlay,
-    /// Route networks of other nodes' pods to those nodes, which must be on a network of this node. With native routing only.
+    /// Install routes to the pod CIDRs of nodes on the same L2 network. Only with native routing.
     #[config(default = false)]
     pub auto_direct_node_routes: bool,
-    /// Nodes that are reached by a router get no such routes: the network between has them.
+    /// Skip direct routes to nodes on other L2 networks.
     #[config(default = false)]
     pub direct_routing_skip_unreachable: bool,
 }

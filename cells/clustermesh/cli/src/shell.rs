@@ -10,14 +10,14 @@ use skep_shell::{Remote, RemoteError};
 /// Which shell, and the command.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// The shell socket of the program.
+    /// Shell socket of the program.
     #[arg(
         long,
         env = "CILIUM_SHELL_SOCK_PATH",
         default_value = "/var/run/cilium/shell.sock"
     )]
     pub shell_sock_path: PathBuf,
-    /// The command and its arguments, or a whole line as one argument; without any, a prompt.
+    /// Command and arguments, or a command line as one argument; default: a prompt.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub words: Vec<String>,
 }

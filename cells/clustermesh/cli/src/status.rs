@@ -18,10 +18,10 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Which clusters are printed, and how.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Options {
-    /// Print clusters that are ready, too.
+    /// Include ready clusters.
     #[arg(long)]
     pub verbose: bool,
-    /// Print the status as a document, which has all clusters: json, yaml or jsonpath=TEMPLATE.
+    /// Output format, with all clusters: json, yaml or jsonpath=TEMPLATE.
     #[arg(long, short, value_parser = format)]
     pub output: Option<Format>,
 }

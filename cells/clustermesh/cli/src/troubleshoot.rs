@@ -17,10 +17,10 @@ use crate::line;
 /// The etcd of the own cluster.
 #[derive(Args, Clone, Debug)]
 pub struct OwnOptions {
-    /// Configuration of the etcd client; by default the one that the chart mounts.
+    /// Configuration file of the etcd client; default: mounted by the chart.
     #[arg(long)]
     pub etcd_config: Option<PathBuf>,
-    /// How long each check may take.
+    /// Timeout of each check.
     #[arg(long, default_value = "5s", value_parser = line::duration)]
     pub timeout: Duration,
 }
@@ -28,9 +28,9 @@ pub struct OwnOptions {
 /// The etcds of remote clusters.
 #[derive(Args, Clone, Debug)]
 pub struct RemoteOptions {
-    /// Names of the clusters to check; all if there are none.
+    /// Names of the clusters; default: all.
     pub names: Vec<String>,
-    /// Check the local cluster, too, if the directory has a file for it.
+    /// Include the local cluster if the directory has a file for it.
     #[arg(long)]
     pub include_local: bool,
     /// Directory with the configurations of remote clusters.
@@ -43,7 +43,7 @@ pub struct RemoteOptions {
     /// Name of the local cluster.
     #[arg(long, env = "CILIUM_CLUSTER_NAME", default_value = "")]
     pub local_cluster_name: String,
-    /// How long each check may take.
+    /// Timeout of each check.
     #[arg(long, default_value = "5s", value_parser = line::duration)]
     pub timeout: Duration,
 }

@@ -34,8 +34,8 @@ fn new(client: Arc<dyn Client>, config: Cfg<Config>, lifecycle: Lifecycle) -> Ar
         let coredns = configured.clone();
         async move {
             match coredns.configure().await? {
-                Outcome::Changed => tracing::info!("CoreDNS is configured and restarts"),
-                Outcome::Unchanged => tracing::info!("The configuration of CoreDNS has all that is needed"),
+                Outcome::Changed => tracing::info!("Configured CoreDNS, restarting it"),
+                Outcome::Unchanged => tracing::info!("CoreDNS is already configured"),
             }
             Ok::<_, UpdateError>(())
         }

@@ -14,13 +14,13 @@ pub struct Config {
     /// Name of the ConfigMap with the Corefile.
     #[config(default = "coredns")]
     pub coredns_configmap_name: String,
-    /// Namespace of both.
+    /// Namespace of CoreDNS.
     #[config(default = "kube-system")]
     pub coredns_namespace: String,
-    /// Zone of the services of the cluster.
+    /// Zone of cluster services.
     #[config(default = "cluster.local")]
     pub coredns_cluster_domain: String,
-    /// Zone of the services of the cluster set.
+    /// Zone of clusterset services.
     #[config(default = "clusterset.local")]
     pub coredns_clusterset_domain: String,
 }

@@ -22,10 +22,7 @@ pub(crate) fn check_version(deployment: &Value) -> Result<(), DeploymentError> {
     let image = image(deployment).unwrap_or_default();
     match version(image) {
         None => {
-            tracing::warn!(
-                image,
-                "The version of CoreDNS is unknown: configuring it as if it was 1.12.2 or later"
-            );
+            tracing::warn!(image, "Unknown version of CoreDNS, assuming 1.12.2 or later");
             Ok(())
         }
         Some(version) if version < FIRST => Err(DeploymentError::Old {

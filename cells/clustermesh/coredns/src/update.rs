@@ -225,7 +225,10 @@ impl CoreDns {
             match self.restart(false).await {
                 Ok(()) => return Ok(()),
                 Err(error) => {
-                    tracing::warn!(error = hive::error_chain(&error), "Retrying to restart CoreDNS");
+                    tracing::warn!(
+                        error = hive::error_chain(&error),
+                        "Cannot restart CoreDNS, retrying"
+                    );
                     sleep(PAUSE).await;
                 }
             }

@@ -9,11 +9,11 @@ use skep_k8s_types::selector::{Selector, SelectorError};
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = ExportSettings::check)]
 pub struct ExportSettings {
-    /// Whether a namespace without the annotation `clustermesh.cilium.io/global` is shared with other clusters.
+    /// Export namespaces without the annotation `clustermesh.cilium.io/global`.
     #[config(default = true)]
     pub clustermesh_default_global_namespace: bool,
-    /// Publish only services with this value of label `service.kubernetes.io/service-proxy-name`; empty: only those without
-    /// the label.
+    /// Value of label `service.kubernetes.io/service-proxy-name` of published services; empty: services
+    /// without the label.
     pub k8s_service_proxy_name: String,
 }
 

@@ -11,15 +11,17 @@ use hive::config::Faults;
 /// Which remote clusters are copied, and when the copies count as complete.
 #[derive(Debug, Clone, hive::Config)]
 pub struct KvstoreMeshConfig {
-    /// Directory with the configurations of remote clusters, one file a cluster, named like it. Empty: there are none.
+    /// Directory with the configurations of remote clusters, one file per cluster, named after it. Empty: no
+    /// cluster mesh.
     pub clustermesh_config: PathBuf,
-    /// How long services of a cluster are kept that cannot be reached; 0: without limit. Nodes, addresses and identities stay.
+    /// Time after which services of a disconnected remote cluster are removed; 0: never. Nodes, addresses and
+    /// identities are kept.
     #[config(default = "0s")]
     pub clustermesh_cache_ttl: Duration,
-    /// How long readiness waits for the connection to a remote cluster. One that connects later is left out.
+    /// Readiness timeout of the connection to a remote cluster.
     #[config(default = "15s")]
     pub per_cluster_ready_timeout: Duration,
-    /// How long readiness waits until all remote clusters are copied.
+    /// Readiness timeout of the initial synchronization of all remote clusters.
     #[config(default = "10m")]
     pub global_ready_timeout: Duration,
     /// Keep the copy of a remote cluster that is removed from the configuration.
@@ -30,7 +32,7 @@ pub struct KvstoreMeshConfig {
 /// Whether the heartbeat is written.
 #[derive(Debug, Clone, hive::Config)]
 pub struct HeartbeatConfig {
-    /// Write the heartbeat of the key-value store: required if no clustermesh-apiserver writes into it.
+    /// Write the heartbeat key of the key-value store: required without a clustermesh-apiserver.
     #[config(default = false)]
     pub enable_heartbeat: bool,
 }

@@ -75,7 +75,7 @@ impl Copies {
         });
         if let Err(error) = self.jobs.spawn(job.instance(cluster.as_str())) {
             // The program stops.
-            tracing::debug!(cluster = %cluster, %error, "Not copying a remote cluster");
+            tracing::debug!(cluster = %cluster, %error, "Not syncing remote cluster");
         }
         copy
     }
@@ -105,7 +105,7 @@ impl ClusterLifecycle for Copies {
             }
             Err(error) => tracing::warn!(
                 cluster = %cluster, error = hive::error_chain(&error),
-                "Unable to encode the configuration of a remote cluster"
+                "Unable to encode configuration of remote cluster"
             ),
         }
     }

@@ -61,7 +61,7 @@ impl Candidate {
         let Some(lock) = cx.until_cancelled(self.acquire()).await else {
             return;
         };
-        tracing::info!(lock = lock.key(), "This replica leads");
+        tracing::info!(lock = lock.key(), "Acquired leadership");
         self.health.ok("This replica leads");
         self.leads(true);
         tokio::select! {
@@ -72,11 +72,11 @@ impl Candidate {
             () = cx.cancelled() => {}
         }
         if let Err(error) = self.scope.stop().await {
-            tracing::warn!(error = %error_chain(&error), "The scope of the leader did not stop cleanly");
+            tracing::warn!(error = %error_chain(&error), "Leader scope did not stop cleanly");
         }
         self.leads(false);
         if let Err(error) = lock.unlock().await {
-            tracing::debug!(error = %error_chain(&error), "Unable to release the lock of the leader");
+            tracing::debug!(error = %error_chain(&error), "Unable to release leader lock");
         }
     }
 
@@ -90,7 +90,7 @@ impl Candidate {
                 Err(_) | Ok(Err(Error::LockTimeout { .. })) => {
                     if self.is_held().await {
                         if !self.readiness.is_ready() {
-                            tracing::info!(lock = LOCK, "Another replica leads");
+                            tracing::info!(lock = LOCK, "Another replica is the leader");
                         }
                         self.readiness.set();
                         self.health.ok("Another replica leads");

@@ -37,7 +37,7 @@ pub(crate) async fn enforce(
             Err(error) => {
                 tracing::warn!(
                     cluster = %cluster, error = hive::error_chain(&error),
-                    "Unable to write the configuration of a remote cluster: retrying"
+                    "Unable to write configuration of remote cluster, retrying"
                 );
                 failures += 1;
                 let (first, last) = BACKOFF;

@@ -8,25 +8,25 @@ use skep_clustermesh_mesh::RemoteClusterStatus;
 /// What is known of remote clusters, and of this program.
 #[derive(Debug, Metrics)]
 pub struct KvstoreMeshMetrics {
-    /// Remote clusters that are configured.
+    /// Configured remote clusters.
     #[metric(name = "remote_clusters")]
     clusters: Gauge,
-    /// Failed connections of a remote cluster.
+    /// Connection failures of a remote cluster.
     #[metric(name = "remote_cluster_failures", labels = ["target_cluster"])]
     failures: GaugeVec,
-    /// When the connection of a remote cluster failed last, in seconds since 1970.
+    /// Unix timestamp of the last connection failure of a remote cluster.
     #[metric(name = "remote_cluster_last_failure_ts", labels = ["target_cluster"])]
     last_failure: GaugeVec,
-    /// Whether a remote cluster is ready: 1 or 0.
+    /// Readiness of a remote cluster: 1 or 0.
     #[metric(name = "remote_cluster_readiness_status", labels = ["target_cluster"])]
     ready: GaugeVec,
-    /// How often services of a remote cluster were withdrawn because it could not be reached.
+    /// Cache revocations of a remote cluster: its services were removed after `clustermesh-cache-ttl`.
     #[metric(name = "remote_cluster_cache_revocations", labels = ["target_cluster"])]
     pub(crate) revocations: CounterVec,
-    /// Seconds from the start to when all remote clusters were copied for the first time.
+    /// Duration of the initial synchronization of all remote clusters.
     #[metric(name = "bootstrap_seconds")]
     pub(crate) bootstrap: Gauge,
-    /// Whether this replica leads: 1 or 0.
+    /// Leader: 1 or 0.
     #[metric(name = "leader_election_master_status", labels = ["name"])]
     pub(crate) leads: GaugeVec,
 }

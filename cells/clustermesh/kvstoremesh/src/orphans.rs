@@ -27,7 +27,7 @@ pub(crate) async fn remove(copies: &Copies, mesh: &ClusterMesh, local: &ClusterN
             Ok(clusters) => break clusters,
             Err(error) => tracing::warn!(
                 error = hive::error_chain(&error),
-                "Unable to look for copies of former clusters: retrying"
+                "Unable to list cached data of removed clusters, retrying"
             ),
         }
         tokio::time::sleep(RETRY).await;
@@ -37,7 +37,7 @@ pub(crate) async fn remove(copies: &Copies, mesh: &ClusterMesh, local: &ClusterN
         return;
     }
     for cluster in &orphans {
-        tracing::info!(cluster = %cluster, "Removing the copy of a cluster that is not configured any more");
+        tracing::info!(cluster = %cluster, "Removing cached data of removed cluster");
         if copies.find(cluster).is_none() {
             removal::delete_config(&copies.client, cluster).await;
         }

@@ -60,7 +60,7 @@ pub(crate) async fn wait_copied(
             .map(|cluster| copied(copies, cluster, per_cluster)),
     );
     if timeout(global, all).await.is_err() {
-        tracing::warn!(after = ?global, "Not all remote clusters are copied in time: ready without them");
+        tracing::warn!(after = ?global, "Timed out waiting for remote clusters, ready without them");
     }
 }
 
@@ -74,7 +74,7 @@ async fn copied(copies: &Copies, cluster: &ClusterName, per_cluster: Duration) {
         Ok(copy) => copy.wait_synced().await,
         Err(_) => tracing::warn!(
             cluster = %cluster, after = ?per_cluster,
-            "A remote cluster was not connected in time: ready without it"
+            "Timed out waiting for remote cluster, ready without it"
         ),
     }
 }

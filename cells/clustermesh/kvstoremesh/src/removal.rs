@@ -40,7 +40,7 @@ async fn retry(client: &Client, cluster: &ClusterName, with_values: bool) {
         };
         tracing::warn!(
             cluster = %cluster, attempt = at, error = hive::error_chain(&error),
-            "Unable to delete the copy of a remote cluster"
+            "Unable to delete cached data of remote cluster"
         );
         if at < ATTEMPTS {
             tokio::time::sleep(pause).await;

@@ -132,7 +132,7 @@ fn listen(
     match failed {
         Some(error) if bound.is_empty() => Err(error.into()),
         Some(error) => {
-            tracing::info!(setting, %error, "Listening on one family only");
+            tracing::info!(setting, %error, "Listening on one address family only");
             Ok(bound)
         }
         None => Ok(bound),

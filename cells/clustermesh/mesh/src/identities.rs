@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use hive::{Cell, Health, Jobs, Member};
 use skep_clustermesh_types::{Identity, Kind, RemoteInfo};
 use skep_identity::NumericIdentity;
-use skep_identity_cache::{IdentitySource, SecurityIdentity, Writer};
+use skep_identity_cache::{IdentitySource, ObjectFacts, SecurityIdentity, Writer};
 use skep_kvstore_client::Key;
 
 use crate::batch::{Batches, in_table};
@@ -47,13 +47,20 @@ impl fmt::Debug for IdentityObserver {
 impl ValueObserver<Identity> for IdentityObserver {
     fn upsert(&self, cluster: &RemoteInfo, _name: &Key, identity: &Arc<Identity>) {
         let id = NumericIdentity::new(identity.id);
-        let row = SecurityIdentity {
-            id,
-            source: IdentitySource::ClusterMesh,
-            cluster: cluster.name.as_str().into(),
-            labels: identity.text.clone(),
+        let row = match identity.text.parse() {
+            Ok(labels) => Some(SecurityIdentity {
+                id,
+                source: IdentitySource::ClusterMesh,
+                cluster: cluster.name.as_str().into(),
+                labels: Arc::new(labels),
+                object: ObjectFacts::default(),
+            }),
+            Err(error) => {
+                tracing::warn!(identity = %id, cluster = %cluster.name, %error, "Ignoring identity with invalid labels");
+                None
+            }
         };
-        self.batches.note(id, Some(row));
+        self.batches.note(id, row);
     }
 
     fn delete(&self, _cluster: &RemoteInfo, name: &Key) {

@@ -229,11 +229,11 @@ impl Mesh {
             };
             match self.spawn(mesh, &handle) {
                 Ok(()) => {
-                    tracing::info!(cluster = %name, "Remote cluster is configured");
+                    tracing::info!(cluster = %name, "Found configuration of remote cluster");
                     remotes.insert(name, handle);
                 }
                 // The program stops.
-                Err(error) => tracing::debug!(cluster = %name, %error, "Not connecting to a remote cluster"),
+                Err(error) => tracing::debug!(cluster = %name, %error, "Not connecting to remote cluster"),
             }
         }
         self.common.metrics.remotes.clusters.set(remotes.len() as f64);

@@ -18,19 +18,19 @@ pub struct ClusterMeshMetrics {
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "clustermesh")]
 pub(crate) struct RemoteMetrics {
-    /// Remote clusters that are configured.
+    /// Configured remote clusters.
     #[metric(name = "remote_clusters")]
     pub(crate) clusters: Gauge,
-    /// Failed connections of a remote cluster.
+    /// Connection failures of a remote cluster.
     #[metric(name = "remote_cluster_failures", labels = ["target_cluster"])]
     pub(crate) failures: GaugeVec,
-    /// When the connection of a remote cluster failed last, in seconds since 1970.
+    /// Unix timestamp of the last connection failure of a remote cluster.
     #[metric(name = "remote_cluster_last_failure_ts", labels = ["target_cluster"])]
     pub(crate) last_failure: GaugeVec,
-    /// Whether a remote cluster is ready: 1 or 0.
+    /// Readiness of a remote cluster: 1 or 0.
     #[metric(name = "remote_cluster_readiness_status", labels = ["target_cluster"])]
     pub(crate) ready: GaugeVec,
-    /// How often services of a remote cluster were withdrawn because it could not be reached.
+    /// Cache revocations of a remote cluster: its services were removed after `clustermesh-cache-ttl`.
     #[metric(name = "remote_cluster_cache_revocations", labels = ["target_cluster"])]
     pub(crate) revocations: CounterVec,
     /// Services of a remote cluster.
@@ -51,11 +51,10 @@ pub(crate) struct AgentMetrics {
     /// Nodes of a remote cluster.
     #[metric(name = "remote_cluster_nodes", labels = ["target_cluster"])]
     nodes: GaugeVec,
-    /// Addresses of a remote cluster.
+    /// Endpoints of a remote cluster.
     #[metric(name = "remote_cluster_endpoints", labels = ["target_cluster"])]
     endpoints: GaugeVec,
-    /// Seconds from when a change of a remote cluster has arrived to when it is in the maps; of nodes and identities, in the
-    /// tables.
+    /// Time from a received change of a remote cluster to the maps; of nodes and identities, to the tables.
     #[metric(name = "remote_change_duration_seconds", labels = ["kind"])]
     pub(crate) change_duration: HistogramVec,
 }

@@ -141,7 +141,7 @@ impl Remote {
             return true;
         };
         let cluster = self.state.name.clone();
-        tracing::info!(cluster = %cluster, "The configuration of a remote cluster was removed");
+        tracing::info!(cluster = %cluster, "Configuration of remote cluster removed");
         self.health.starting("Removed from the configuration");
         tokio::select! {
             () = lifecycle.leaving(&cluster) => true,
@@ -161,7 +161,7 @@ impl Remote {
                 }
             }
         }
-        tracing::info!(cluster = %cluster, "Remote cluster was removed");
+        tracing::info!(cluster = %cluster, "Removed remote cluster");
         if let Some(id) = self.id.take() {
             self.common.reservations.release(id, cluster);
         }
@@ -273,7 +273,7 @@ impl Remote {
             id: config.id,
             max_connected_clusters: self.common.local.max_connected_clusters,
         };
-        tracing::info!(cluster = %cluster, id = config.id, "Connected to a remote cluster");
+        tracing::info!(cluster = %cluster, id = config.id, "Connected to remote cluster");
         let is_cached = config.capabilities.cached;
         let prefixes: Vec<String> = self
             .slots
@@ -327,7 +327,7 @@ impl Remote {
         self.common.reservations.reserve(config.id, cluster)?;
         if let Some(old) = self.id.replace(config.id) {
             tracing::warn!(
-                cluster = %cluster, old, new = config.id, "The id of a remote cluster has changed"
+                cluster = %cluster, old, new = config.id, "Id of remote cluster changed"
             );
             for slot in &mut self.slots {
                 slot.store.drain();
@@ -393,7 +393,7 @@ async fn get_config(client: &Client, state: &RemoteState) -> Result<CiliumCluste
             return Err(error);
         }
         if is_new {
-            tracing::info!(cluster = %cluster, error = hive::error_chain(&error), "Waiting for the cluster configuration");
+            tracing::info!(cluster = %cluster, error = hive::error_chain(&error), "Waiting for cluster configuration");
         }
         // It is read at once when it is written, and now and then if the watch should not work.
         let written = written.get_or_insert_with(|| client.watch_key(&key));
@@ -419,12 +419,12 @@ async fn other_config(client: &Client, cluster: &ClusterName, config: &CiliumClu
         match CiliumClusterConfig::decode(&item.value) {
             Ok(now) if now == *config => {}
             Ok(_) => {
-                tracing::info!(cluster = %cluster, "The configuration of a remote cluster has changed");
+                tracing::info!(cluster = %cluster, "Configuration of remote cluster changed");
                 return;
             }
             Err(error) => tracing::warn!(
                 cluster = %cluster, error = hive::error_chain(&error),
-                "Ignoring an invalid configuration of a remote cluster"
+                "Ignoring invalid configuration of remote cluster"
             ),
         }
     }

@@ -120,7 +120,7 @@ impl ValueObserver<ClusterService> for ServiceObserver {
         if !self.mode.reads_services(mode) && !self.mode.reads_slices(mode) {
             tracing::error!(
                 publishes = mode.as_str(), reads = %self.mode,
-                "A remote cluster does not publish what is read: its backends are not used"
+                "Ignoring backends of remote cluster: incompatible export mode"
             );
         }
         self.mode.reads_services(mode)

@@ -8,12 +8,14 @@ use std::time::Duration;
 /// Which remote clusters are read, and for how long what they said counts.
 #[derive(Debug, Clone, hive::Config)]
 pub struct ClusterMeshSettings {
-    /// Directory with the configurations of remote clusters, one file a cluster, named like it. Empty: there is no mesh.
+    /// Directory with the configurations of remote clusters, one file per cluster, named after it. Empty: no
+    /// cluster mesh.
     pub clustermesh_config: PathBuf,
-    /// How long services of a cluster are used that cannot be reached; 0: without limit. Nodes, addresses and identities stay.
+    /// Time after which services of a disconnected remote cluster are removed; 0: never. Nodes, addresses and
+    /// identities are kept.
     #[config(default = "0s")]
     pub clustermesh_cache_ttl: Duration,
-    /// How long to wait for remote clusters at start before going on without them.
+    /// Timeout of the initial synchronization with remote clusters.
     #[config(default = "1m")]
     pub clustermesh_sync_timeout: Duration,
 }

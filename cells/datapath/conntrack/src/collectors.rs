@@ -78,7 +78,7 @@ impl PinnedMaps {
             Err(error) => {
                 tracing::info!(
                     error = &error as &dyn std::error::Error,
-                    "the kernel does not iterate over maps, flows are collected by batch operations"
+                    "Kernel without map iterators, using batch operations for conntrack garbage collection"
                 );
                 state.is_refused = true;
                 Ok(None)

@@ -283,7 +283,7 @@ impl Conntrack {
         Ok(())
     }
 
-    /// Passes over conntrack maps. Returns the largest part of a map that was removed, and the sums.
+    /// Conntrack garbage collection runs. Returns the largest part of a map that was removed, and the sums.
     async fn pass(&self, maps: Vec<FlowMap>, removal: Removal) -> Result<(f64, Summary), ConntrackError> {
         let source = self.source.clone();
         let found = tokio::task::spawn_blocking(move || {
@@ -377,8 +377,18 @@ fn timed(collector: &dyn FlowCollector, map: FlowMap, max: u32, removal: &Remova
 fn report_first(summary: &Summary, took: Duration) {
     let (alive, deleted, seconds) = (summary.alive, summary.deleted, took.as_secs_f64());
     if took > LONG {
-        tracing::warn!(alive, deleted, seconds, "first pass over conntrack maps was slow");
+        tracing::warn!(
+            alive,
+            deleted,
+            seconds,
+            "Slow initial conntrack garbage collection"
+        );
     } else {
-        tracing::info!(alive, deleted, seconds, "first pass over conntrack maps done");
+        tracing::info!(
+            alive,
+            deleted,
+            seconds,
+            "Finished initial conntrack garbage collection"
+        );
     }
 }

@@ -11,25 +11,25 @@ use skep_bpf_maps::collect::{Collected, FlowMap, Purged};
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "datapath")]
 pub(crate) struct ConntrackMetrics {
-    /// Passes over conntrack maps.
+    /// Conntrack garbage collection runs.
     #[metric(name = "conntrack_gc_runs_total", labels = ["family", "protocol", "status"])]
     runs: CounterVec,
-    /// Entries of conntrack maps that the last pass found alive, and deleted.
+    /// Conntrack entries of the last garbage collection, alive and deleted.
     #[metric(name = "conntrack_gc_entries", labels = ["family", "protocol", "status"])]
     entries: GaugeVec,
-    /// Seconds that passes over a conntrack map take.
+    /// Duration of conntrack garbage collection.
     #[metric(name = "conntrack_gc_duration_seconds", labels = ["family", "protocol", "status"])]
     duration: HistogramVec,
-    /// Seconds between two passes.
+    /// Interval of conntrack garbage collection.
     #[metric(name = "conntrack_gc_interval_seconds", labels = ["global"])]
     interval: GaugeVec,
-    /// Entries of NAT maps that the last purge found alive, and deleted.
+    /// NAT entries of the last garbage collection, alive and deleted.
     #[metric(name = "nat_gc_entries", labels = ["family", "direction", "status"], disabled)]
     nat_entries: GaugeVec,
-    /// Packets that were dropped since SNAT found no free source port.
+    /// Packets dropped because no SNAT source port was free.
     #[metric(name = "nat_port_allocation_failures_total", labels = ["family"])]
     port_failures: CounterVec,
-    /// Signals of programs.
+    /// Handled signals of BPF programs.
     #[metric(name = "signals_handled_total", labels = ["signal", "data", "status"])]
     signals: CounterVec,
 }

@@ -99,7 +99,7 @@ impl Agent {
                 Ok(networks) => {
                     let text = format!("{} networks are reached without masquerade", networks.0.len());
                     if applied.as_ref() != Some(&networks) {
-                        tracing::info!(networks = networks.0.len(), "networks without masquerade written");
+                        tracing::info!(networks = networks.0.len(), "Updated nonMasqueradeCIDRs");
                     }
                     applied = Some(networks);
                     reported = None;

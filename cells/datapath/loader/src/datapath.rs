@@ -283,7 +283,7 @@ impl PacketDatapath {
             .is_none_or(|loaded| loaded.options != *options);
         if is_new {
             let loaded = self.load(options)?;
-            tracing::info!("programs of interfaces loaded");
+            tracing::info!("Loaded programs of interfaces");
             state.loaded = Some(loaded);
             // Loading took a while: flows that began meanwhile are known to the new programs, too.
             self.store.carry_pending()?;
@@ -297,7 +297,7 @@ impl PacketDatapath {
                 Ok(done) => attached.extend(done),
                 Err(LinkError::NoInterface { .. }) => {
                     // Its removal is on its way through the tables.
-                    tracing::info!(interface, program, "interface is gone, nothing attached");
+                    tracing::info!(interface, program, "Interface is gone, not attaching program");
                 }
                 Err(error) => errors.push(error),
             }
@@ -381,7 +381,7 @@ impl PacketDatapath {
                 let links = InterfaceLinks::new(&directory, interface)?;
                 match links.attach_xdp(program, program_fd, mode) {
                     Err(error) if acceleration == Acceleration::BestEffort && is_unsupported(&error) => {
-                        tracing::info!(interface, "the driver has no XDP");
+                        tracing::info!(interface, "Driver does not support XDP");
                         return Ok(None);
                     }
                     done => drop(done?),
@@ -432,7 +432,7 @@ impl PacketDatapath {
                     Ok(had_link || removed)
                 });
                 match detached {
-                    Ok(true) => tracing::info!(interface, program, "program detached"),
+                    Ok(true) => tracing::info!(interface, program, "Detached program"),
                     Ok(false) => {}
                     Err(error) => errors.push(error),
                 }

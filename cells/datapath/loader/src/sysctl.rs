@@ -99,13 +99,9 @@ pub(crate) fn apply(root: &Path, settings: &[Sysctl]) -> Vec<SysctlError> {
     for setting in settings {
         match setting.apply(root) {
             Ok(false) => {}
-            Ok(true) => tracing::info!(
-                setting = setting.name,
-                value = setting.value,
-                "kernel setting changed"
-            ),
+            Ok(true) => tracing::info!(setting = setting.name, value = setting.value, "Changed sysctl"),
             Err(error) if setting.instead_of.is_some() => {
-                tracing::info!(error = hive::error_chain(&error), "kernel setting not changed");
+                tracing::info!(error = hive::error_chain(&error), "Cannot change sysctl");
             }
             Err(error) => failed.push(error),
         }

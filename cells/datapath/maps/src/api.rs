@@ -73,12 +73,12 @@ struct Follow {
     follow: bool,
 }
 
-/// Returns the last writes of a map, a line each; with `follow`, also those that come.
+/// Returns the last writes of a map as JSON lines; with `follow`, streams new ones.
 #[utoipa::path(get, path = "/map/{name}/events", params(
     ("name" = String, Path, description = "Name of the map"),
-    ("follow" = Option<bool>, Query, description = "Go on with writes that come")), responses(
-    (status = 200, description = "A JSON document a line", body = BpfMapEvent, content_type = "application/octet-stream"),
-    (status = 404, description = "No such map, or its writes are not kept", body = String)))]
+    ("follow" = Option<bool>, Query, description = "Stream new writes")), responses(
+    (status = 200, description = "JSON lines", body = BpfMapEvent, content_type = "application/octet-stream"),
+    (status = 404, description = "No such map, or no event buffer", body = String)))]
 async fn events(
     State(maps): State<Arc<Maps>>,
     Path(name): Path<String>,

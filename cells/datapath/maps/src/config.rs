@@ -9,7 +9,7 @@ use crate::BufferSettings;
 /// Settings of the store of pinned maps.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Root of the BPF file system, mounted if nothing is there.
+    /// Mount point of the BPF file system; mounted if missing.
     #[config(default = "/sys/fs/bpf", flag = "bpf-root")]
     pub bpf_root: PathBuf,
 }
@@ -17,7 +17,7 @@ pub struct Config {
 /// Settings of all maps, wherever they are.
 #[derive(Debug, Clone, hive::Config)]
 pub struct EventConfig {
-    /// Keeps the last writes of maps for `skep map events`: `<map>=enabled_<entries>_<time>`, more of them after commas.
+    /// Event buffers of maps for `skep map events`: `<map>=enabled_<entries>_<ttl>`, comma-separated.
     #[config(default = "", flag = "bpf-map-event-buffers")]
     pub buffers: BufferSettings,
 }

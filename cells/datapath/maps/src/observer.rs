@@ -28,17 +28,23 @@ pub(crate) struct MapMetrics {
     /// Operations on BPF maps.
     #[metric(name = "ops_total", labels = ["map_name", "operation", "outcome"])]
     operations: CounterVec,
-    /// Entries of a BPF map in proportion to what it can hold; counted every 5 minutes (`lb-pressure-metrics-interval`), maps
-    /// of flows every 30 seconds.
+    /// Fill ratio of a BPF map; updated every 5 minutes (`lb-pressure-metrics-interval`), of conntrack
+    /// and NAT maps every 30 seconds.
     #[metric(labels = ["map_name"])]
     pressure: GaugeVec,
 }
 
 impl MapMetrics {
     pub(crate) fn set_pressure(&self, name: &str, entries: u32, max: u32) {
+        self.set_pressure_of(short_name(name), entries, max);
+    }
+
+    /// As [`set_pressure`](Self::set_pressure), by the label.
+    pub(crate) fn set_pressure_of(&self, label: &str, entries: u32, max: u32) {
         if max > 0 {
-            let pressure = f64::from(entries) / f64::from(max);
-            self.pressure.with([short_name(name)]).set(pressure);
+            self.pressure
+                .with([label])
+                .set(f64::from(entries) / f64::from(max));
         }
     }
 

@@ -90,7 +90,7 @@ pub(crate) fn watch_pins(store: Arc<MapStore>, check: Arc<PinCheck>, jobs: Jobs)
             if maps.is_empty() {
                 return Ok(());
             }
-            tracing::warn!(maps = maps.join(", "), "pins of maps were removed, made again");
+            tracing::warn!(maps = maps.join(", "), "Restored removed pins of maps");
             Err(PinsError::from(Unpinned { maps }))
         }
     });
@@ -134,7 +134,7 @@ fn describe(store: &MapStore, names: &dyn FieldNames) {
         Ok(types) => store.describe(types),
         Err(error) => tracing::info!(
             error = &*error as &(dyn Error + 'static),
-            "maps are made without names of fields"
+            "Creating maps without BTF"
         ),
     }
 }

@@ -7,11 +7,10 @@ use std::path::PathBuf;
 /// Settings of the monitor.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Serve events of programs and of the agent on a unix socket.
+    /// Enable the monitor: events of programs and of the agent on a unix socket.
     #[config(default = true, flag = "enable-monitor")]
     pub enabled: bool,
-    /// Events that wait for a listener of the monitor; those that it is too slow for are lost. 0 means 1024 a CPU, at most
-    /// 16384.
+    /// Size of a listener's event queue; further events are lost. 0: 1024 per CPU, at most 16384.
     #[config(default = 0, flag = "monitor-queue-size")]
     pub queue_size: u32,
     /// Path of the monitor's socket.

@@ -8,13 +8,13 @@ use skep_base_metrics::{Counter, CounterVec, Gauge, Metrics};
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "monitor")]
 pub(crate) struct MonitorMetrics {
-    /// Events that the monitor sent to its listeners.
+    /// Events sent to monitor listeners.
     #[metric(name = "events_total")]
     pub(crate) events: Counter,
-    /// Events that were lost: since a ring was full (ring), or for a listener that was too slow (listener).
+    /// Lost monitor events: ring buffer full (ring) or queue of a listener full (listener).
     #[metric(name = "lost_events_total", labels = ["source"])]
     pub(crate) lost: CounterVec,
-    /// Listeners of the monitor.
+    /// Monitor listeners.
     #[metric(name = "listeners")]
     pub(crate) listeners: Gauge,
 }

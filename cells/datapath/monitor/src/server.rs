@@ -61,7 +61,7 @@ pub(crate) async fn serve(
                 () = connection.stop.cancelled() => Ok(()),
             };
             if let Err(error) = ended {
-                tracing::debug!(listener = connection.number, error = %error, "listener of the monitor left");
+                tracing::debug!(listener = connection.number, error = %error, "Monitor listener disconnected");
             }
         }
     };

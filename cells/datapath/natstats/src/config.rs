@@ -10,10 +10,10 @@ use hive::config::Faults;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Rows of table `nat-stats` for each address family; 0: the NAT maps are not walked.
+    /// Rows of table `nat-stats` per address family; 0: disabled.
     #[config(default = 32, flag = "nat-map-stats-entries")]
     pub entries: u32,
-    /// Time between two walks of the NAT maps.
+    /// Interval of NAT statistics.
     #[config(default = "30s", flag = "nat-map-stats-interval")]
     pub interval: Duration,
 }

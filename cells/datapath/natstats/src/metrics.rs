@@ -8,7 +8,7 @@ use skep_base_metrics::{GaugeVec, Metrics};
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "nat")]
 pub(crate) struct NatMetrics {
-    /// Percentage of the source ports for one destination that flows there have, of the destination with most.
+    /// Used SNAT source ports of the most used destination, in percent.
     #[metric(name = "endpoint_max_connection", labels = ["family"])]
     fullest: GaugeVec,
 }

@@ -219,7 +219,7 @@ impl SocketDatapath {
                 cgroup = %cgroup.display(),
                 programs = done.len(),
                 updated,
-                "socket load balancing attached"
+                "Attached socket load balancing"
             );
             status.cgroup_root = Some(cgroup);
             status.tick = self.tick();
@@ -228,7 +228,7 @@ impl SocketDatapath {
                 ids.extend(running(&directory, program.name)?.map(|id| (program.name, id)));
             }
         } else if SocketLb::detach_all(&directory)? > 0 {
-            tracing::info!("socket load balancing detached");
+            tracing::info!("Detached socket load balancing");
         }
         *self.status.lock() = status.clone();
         *self.attached.lock() = ids;
@@ -243,13 +243,13 @@ impl SocketDatapath {
         let range = self.settings.node_ports.range;
         let kernel = &self.settings.kernel;
         if !kernel.is_mounted() {
-            tracing::warn!(procfs = %kernel.procfs.display(), "no settings of the kernel are mounted there, using /proc");
+            tracing::warn!(procfs = %kernel.procfs.display(), "No sysctls mounted at `procfs`, using /proc");
         }
         let directory = kernel.sysctl().join(ports::DIRECTORY);
         if self.settings.replacement.enabled
             && ports::protect(&directory, range, self.settings.node_ports.reserve)?
         {
-            tracing::info!(ports = %range, "node ports are reserved, the kernel would have given them away");
+            tracing::info!(ports = %range, "Added node port range to reserved ports");
         }
         Ok(())
     }
@@ -373,7 +373,7 @@ impl SocketDatapath {
             let kept = wanted.keep(&self.store).unwrap_or_else(|error| {
                 tracing::warn!(
                     error = &error as &(dyn std::error::Error + 'static),
-                    "the clock of the maps is unknown, it is taken to be as configured"
+                    "Cannot read the clock of the maps, assuming the configured one"
                 );
                 wanted
             });
@@ -381,8 +381,8 @@ impl SocketDatapath {
                 tracing::warn!(
                     clock = ?kept,
                     configured = ?wanted,
-                    "maps hold times on another clock than enable-bpf-clock-probe selects: the clock stays until they are \
-                     empty at a start, or the node restarts"
+                    "Maps have timestamps of another clock than `enable-bpf-clock-probe` selects, keeping that clock until \
+                     they are empty at start"
                 );
             }
             kept.ticks()
@@ -398,7 +398,7 @@ impl SocketDatapath {
             Err(error) => {
                 tracing::warn!(
                     error = &error as &(dyn std::error::Error + 'static),
-                    "the kernel's tick rate is unknown, its clock is used"
+                    "Unknown tick rate of the kernel, using the monotonic clock"
                 );
                 MapClock::Seconds
             }
@@ -478,7 +478,7 @@ pub(crate) fn watch(
                     .await
                     .is_err()
                 {
-                    tracing::warn!("services are not written yet, switching to the new maps regardless");
+                    tracing::warn!("Timed out waiting for services, switching to the new maps");
                 }
             }
             let message = apply(datapath).await?;

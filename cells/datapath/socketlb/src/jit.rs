@@ -11,11 +11,11 @@ pub(crate) const SWITCH: &str = "net/core/bpf_jit_enable";
 pub(crate) fn enable(switch: &Path) {
     match switched_on(switch) {
         Ok(false) => {}
-        Ok(true) => tracing::info!("switched the kernel's compiler for programs on"),
+        Ok(true) => tracing::info!("Enabled the BPF JIT compiler"),
         Err(error) => tracing::warn!(
             switch = %switch.display(),
             %error,
-            "programs are interpreted: the kernel's compiler is off, and was not switched on"
+            "Cannot enable the BPF JIT compiler, programs are interpreted"
         ),
     }
 }

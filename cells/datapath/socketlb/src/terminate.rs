@@ -11,12 +11,10 @@ use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
 use hive::{Cfg, Job, JobCtx, Jobs, SpawnError, Trigger};
 use parking_lot::Mutex;
+use skep_base_net::netns::{self, NetnsError};
 use skep_base_settings::SocketLbConfig;
 use skep_bpf_programs::{DeadBackend, IterTerminator, LoadError, TerminateError};
-use skep_bpf_sys::{
-    MapError, MapStore,
-    netns::{self, NetnsError},
-};
+use skep_bpf_sys::{MapError, MapStore};
 use skep_datapath_hooks::{PodNetworks, SocketTermination};
 
 use crate::{DiagError, DiagTerminator, SocketDatapath, SocketSettings};
@@ -127,7 +125,7 @@ impl Method {
             Ok(terminator) => Ok(Self::Iterator(terminator)),
             Err(LoadError::Map { source, .. }) => Err(source),
             Err(error) => {
-                tracing::info!(%error, "destroying sockets by netlink: this kernel has no iterator for it");
+                tracing::info!(%error, "Kernel without socket iterators, destroying sockets by netlink");
                 DiagTerminator::open(store, sizes, families.ipv4, families.ipv6).map(Self::Netlink)
             }
         }
@@ -187,7 +185,7 @@ impl Terminator {
             tracing::info!(
                 backends = backends.len(),
                 sockets = destroyed,
-                "destroyed sockets of dead backends"
+                "Destroyed sockets of deleted backends"
             );
         }
         if missed.is_empty() {

@@ -125,7 +125,7 @@ impl IntoResponse for ApiError {
         match self {
             // Clients of this status read a number.
             Self::Incomplete { failed, .. } => {
-                tracing::warn!(error = %self, "endpoints were not deleted");
+                tracing::warn!(error = %self, "Cannot delete endpoints");
                 (self.status(), Json(failed)).into_response()
             }
             _ => (self.status(), Json(self.to_string())).into_response(),
@@ -196,7 +196,7 @@ impl Api {
             endpoint = row.id,
             interface = row.spec.interface,
             pod = row.spec.pod_name().unwrap_or_default(),
-            "endpoint created"
+            "Created endpoint"
         );
         if !is_awaited {
             return Ok(row);
@@ -253,7 +253,7 @@ async fn limited<T>(
 /// Lists endpoints.
 #[utoipa::path(get, path = "/endpoint", responses(
     (status = 200, description = "The endpoints", body = [Model]),
-    (status = 429, description = "There are too many such requests", body = String)))]
+    (status = 429, description = "Rate limit exceeded", body = String)))]
 async fn list(State(api): State<Api>) -> Result<Response, ApiError> {
     limited(&api.limiters.list, async {
         let snapshot = api.endpoints.db().read();
@@ -267,11 +267,11 @@ async fn list(State(api): State<Api>) -> Result<Response, ApiError> {
 
 /// Deletes the endpoints of a container.
 #[utoipa::path(delete, path = "/endpoint", request_body = EndpointBatchDeleteRequest, responses(
-    (status = 200, description = "They are gone"),
-    (status = 206, description = "Some were not deleted: how many", body = usize),
-    (status = 400, description = "No container is named", body = String),
+    (status = 200, description = "All endpoints are deleted"),
+    (status = 206, description = "Number of endpoints that could not be deleted", body = usize),
+    (status = 400, description = "The container id is missing", body = String),
     (status = 404, description = "The container has no endpoint", body = String),
-    (status = 429, description = "There are too many such requests", body = String),
+    (status = 429, description = "Rate limit exceeded", body = String),
     (status = 503, description = "The agent is starting", body = String)))]
 async fn delete_container(State(api): State<Api>, body: Bytes) -> Result<(), ApiError> {
     let body: EndpointBatchDeleteRequest = request::parse_body(&body)?;
@@ -285,11 +285,11 @@ async fn delete_container(State(api): State<Api>, body: Bytes) -> Result<(), Api
 
 /// Returns an endpoint.
 #[utoipa::path(get, path = "/endpoint/{id}", params(
-    ("id" = String, Path, description = "Its id, or another name such as pod-name:<namespace>/<name>")), responses(
+    ("id" = String, Path, description = "Id of the endpoint, or a prefixed name such as pod-name:<namespace>/<name>")), responses(
     (status = 200, description = "The endpoint", body = Model),
     (status = 400, description = "The name is invalid", body = String),
     (status = 404, description = "No such endpoint", body = String),
-    (status = 429, description = "There are too many such requests", body = String)))]
+    (status = 429, description = "Rate limit exceeded", body = String)))]
 async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<Model>, ApiError> {
     limited(&api.limiters.get, async {
         Ok(Json(model::endpoint(&*api.find_one(&id)?)))
@@ -299,12 +299,12 @@ async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<Mode
 
 /// Creates an endpoint.
 #[utoipa::path(put, path = "/endpoint/{id}", params(
-    ("id" = String, Path, description = "Its id; 0: the agent chooses")),
+    ("id" = String, Path, description = "Id of the endpoint; 0: allocated by the agent")),
     request_body = EndpointChangeRequest, responses(
     (status = 201, description = "The endpoint", body = Model),
-    (status = 400, description = "The endpoint is invalid, or another one has what it needs", body = String),
-    (status = 429, description = "There are too many such requests", body = String),
-    (status = 500, description = "The endpoint was not made ready, and is deleted", body = String),
+    (status = 400, description = "The endpoint is invalid or in conflict with another one", body = String),
+    (status = 429, description = "Rate limit exceeded", body = String),
+    (status = 500, description = "The endpoint did not become ready and is deleted", body = String),
     (status = 503, description = "The agent is starting", body = String)))]
 async fn create(
     State(api): State<Api>,
@@ -318,12 +318,12 @@ async fn create(
 
 /// Deletes an endpoint.
 #[utoipa::path(delete, path = "/endpoint/{id}", params(
-    ("id" = String, Path, description = "Its id, or another name such as container-id:<id>")), responses(
-    (status = 200, description = "It is gone"),
-    (status = 206, description = "Some were not deleted: how many", body = usize),
+    ("id" = String, Path, description = "Id of the endpoint, or a prefixed name such as container-id:<id>")), responses(
+    (status = 200, description = "The endpoint is deleted"),
+    (status = 206, description = "Number of endpoints that could not be deleted", body = usize),
     (status = 400, description = "The name is invalid", body = String),
     (status = 404, description = "No such endpoint", body = String),
-    (status = 429, description = "There are too many such requests", body = String),
+    (status = 429, description = "Rate limit exceeded", body = String),
     (status = 503, description = "The agent is starting", body = String)))]
 async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<(), ApiError> {
     api.restored().await?;
@@ -333,11 +333,11 @@ async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<(), Ap
 
 /// Returns the health of an endpoint.
 #[utoipa::path(get, path = "/endpoint/{id}/healthz", params(
-    ("id" = String, Path, description = "Its id, or another name")), responses(
-    (status = 200, description = "Its health", body = EndpointHealth),
+    ("id" = String, Path, description = "Id of the endpoint, or a prefixed name")), responses(
+    (status = 200, description = "Health of the endpoint", body = EndpointHealth),
     (status = 400, description = "The name is invalid", body = String),
     (status = 404, description = "No such endpoint", body = String),
-    (status = 429, description = "There are too many such requests", body = String)))]
+    (status = 429, description = "Rate limit exceeded", body = String)))]
 async fn health(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<EndpointHealth>, ApiError> {
     limited(&api.limiters.get, async {
         Ok(Json(model::health(&*api.find_one(&id)?)))
@@ -347,11 +347,11 @@ async fn health(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<E
 
 /// Returns the labels of an endpoint.
 #[utoipa::path(get, path = "/endpoint/{id}/labels", params(
-    ("id" = String, Path, description = "Its id, or another name")), responses(
-    (status = 200, description = "Its labels", body = LabelConfiguration),
+    ("id" = String, Path, description = "Id of the endpoint, or a prefixed name")), responses(
+    (status = 200, description = "Labels of the endpoint", body = LabelConfiguration),
     (status = 400, description = "The name is invalid", body = String),
     (status = 404, description = "No such endpoint", body = String),
-    (status = 429, description = "There are too many such requests", body = String)))]
+    (status = 429, description = "Rate limit exceeded", body = String)))]
 async fn labels(
     State(api): State<Api>,
     Path(id): Path<String>,
@@ -365,7 +365,7 @@ async fn labels(
     .await
 }
 
-/// Lists the identities of endpoints, with how many endpoints have each.
+/// Lists the identities of local endpoints with reference counts.
 #[utoipa::path(get, path = "/identity/endpoints", responses(
     (status = 200, description = "The identities", body = [IdentityEndpoints])))]
 async fn identities(State(api): State<Api>) -> Json<Vec<IdentityEndpoints>> {

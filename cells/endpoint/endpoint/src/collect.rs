@@ -9,7 +9,7 @@ use std::{
 
 use hive::JobCtx;
 use parking_lot::Mutex;
-use skep_bpf_sys::route::RouteError;
+use skep_base_net::NetError;
 use skep_datapath_hooks::{EndpointFlows, ForgetError};
 use statedb::{Change, Obj};
 
@@ -93,7 +93,7 @@ enum ReleaseError {
     #[error(transparent)]
     Flows(#[from] ForgetError),
     #[error(transparent)]
-    Route(#[from] RouteError),
+    Route(#[from] NetError),
 }
 
 /// Finds endpoints whose interface is gone.
@@ -151,10 +151,7 @@ impl Collector {
         }
         let before = std::mem::replace(&mut *self.missed.lock(), missed.clone());
         for id in missed.intersection(&before) {
-            tracing::info!(
-                endpoint = id,
-                "the interface of an endpoint is gone: the endpoint is deleted"
-            );
+            tracing::info!(endpoint = id, "Interface of endpoint is gone, deleting endpoint");
             self.endpoints.disconnect(*id)?;
         }
         Ok(())

@@ -7,10 +7,11 @@ use std::{path::PathBuf, time::Duration};
 /// Endpoints of the node.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Folder for what survives a restart of the agent; endpoints are in its folder `state`.
+    /// Directory of the agent's state; endpoints are restored from its directory `state`.
     #[config(default = "/var/run/cilium")]
     pub state_dir: PathBuf,
-    /// Time between two looks for endpoints whose interface is gone: they are deleted when two looks in a row miss it. 0: never.
+    /// Interval of endpoint garbage collection; 0: never. An endpoint is deleted if its interface is missing
+    /// in two passes.
     #[config(default = "5m")]
     pub endpoint_gc_interval: Duration,
 }

@@ -12,7 +12,7 @@ use crate::EndpointState;
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "endpoint")]
 pub struct EndpointMetrics {
-    /// Number of endpoints by their state.
+    /// Number of endpoints by state.
     #[metric(name = "state", labels = ["endpoint_state"])]
     state: GaugeVec,
 }

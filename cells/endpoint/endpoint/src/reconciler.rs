@@ -10,8 +10,9 @@
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
+use skep_base_net::NetError;
 use skep_bpf_maps::endpoint::{self as family, endpoint_flags, lxc_flags};
-use skep_bpf_sys::{MapError, route::RouteError};
+use skep_bpf_sys::MapError;
 use skep_datapath_hooks::{EndpointHooks, HookError};
 use skep_datapath_maps::transaction::WriteError;
 use statedb::{
@@ -38,7 +39,7 @@ pub(crate) enum EndpointError {
     #[error(transparent)]
     Hook(#[from] HookError),
     #[error(transparent)]
-    Route(#[from] RouteError),
+    Route(#[from] NetError),
 }
 
 /// Writes endpoints to files, maps and hooks.
@@ -247,7 +248,7 @@ impl Ops<Endpoint> for EndpointOps {
         known.extend(self.files.ids()?);
         let removed = self.remove_others(|id| known.contains(&id))?;
         if removed > 0 {
-            tracing::info!(removed, "entries of endpoints that are gone were removed");
+            tracing::info!(removed, "Pruned entries of deleted endpoints");
         }
         Ok(())
     }

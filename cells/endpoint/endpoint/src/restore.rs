@@ -68,7 +68,7 @@ impl Restore {
                 tracing::info!(
                     endpoint = saved.id,
                     interface = saved.spec.interface,
-                    "the interface of an endpoint is gone: the endpoint is deleted"
+                    "Interface of endpoint is gone, deleting endpoint"
                 );
             }
             found.push((saved, is_there));
@@ -76,7 +76,7 @@ impl Restore {
         let total = found.iter().filter(|(_, is_there)| *is_there).count();
         let refused = self.endpoints.restore(&self.guard, found)?;
         for (endpoint, error) in &refused {
-            tracing::warn!(endpoint, %error, "an endpoint of the state directory is not restored, its file is kept");
+            tracing::warn!(endpoint, %error, "Cannot restore endpoint, keeping its state file");
         }
         Ok((total.saturating_sub(refused.len()), errors))
     }

@@ -9,7 +9,7 @@
 use std::{future, net::IpAddr, sync::Arc};
 
 use hive::JobCtx;
-use skep_bpf_sys::route::RouteError;
+use skep_base_net::NetError;
 use skep_node_local::LocalNode;
 use statedb::{Db, Obj, ReadTxn, Table};
 
@@ -36,7 +36,7 @@ impl UnreachableRoutes {
     }
 
     /// Adds routes to the addresses of endpoints of which nothing else is left, except those that another IPAM allocated.
-    pub(crate) fn add(&self, gone: &[Obj<Endpoint>]) -> Result<(), RouteError> {
+    pub(crate) fn add(&self, gone: &[Obj<Endpoint>]) -> Result<(), NetError> {
         if !self.is_on {
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl UnreachableRoutes {
 
     /// Removes routes to addresses that are not allocated here any more, as the node changes, until cancelled; without the
     /// setting all of them, once.
-    pub(crate) async fn follow(&self, cx: &JobCtx) -> Result<(), RouteError> {
+    pub(crate) async fn follow(&self, cx: &JobCtx) -> Result<(), NetError> {
         loop {
             let snapshot = self.db.read();
             let changed = self.node.as_ref().map(|node| node.table_watch(&snapshot));
@@ -68,10 +68,7 @@ impl UnreachableRoutes {
             }
             drop(snapshot);
             if removed > 0 {
-                tracing::info!(
-                    removed,
-                    "unreachable routes to addresses that are not allocated here were removed"
-                );
+                tracing::info!(removed, "Removed stale unreachable routes");
             }
             cx.health.ok(format!("{kept} unreachable addresses"));
             match changed {

@@ -5,10 +5,10 @@
 /// Which objects endpoints are read from.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Do without CiliumEndpoints.
+    /// Disable CiliumEndpoints.
     #[config(default = false)]
     pub disable_endpoint_crd: bool,
-    /// Read CiliumEndpointSlices in place of CiliumEndpoints.
+    /// Watch CiliumEndpointSlices instead of CiliumEndpoints.
     #[config(default = false)]
     pub enable_cilium_endpoint_slice: bool,
 }

@@ -44,7 +44,7 @@ pub(crate) struct Identities {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    /// The body is no list of labels, `source:key=value` each: fix the request.
+    /// The body is not a list of labels, `source:key=value` each: fix the request.
     #[error("the body is no list of labels: {0}")]
     Body(String),
     /// The text is no number of an identity.
@@ -119,12 +119,12 @@ impl Identities {
     }
 }
 
-/// Lists identities: all, or those that have exactly the labels in the body, a list of texts.
+/// Lists all identities, or those with exactly the labels in the body.
 #[utoipa::path(get, path = "/identity", responses(
     (status = 200, description = "The identities", body = [Identity]),
-    (status = 400, description = "The body is no list of labels", body = String),
+    (status = 400, description = "The body is not a list of labels", body = String),
     (status = 404, description = "No identity has these labels", body = String),
-    (status = 520, description = "No identity with these labels is known, and not all were listed", body = String)))]
+    (status = 520, description = "No identity with these labels, before the initial list is complete", body = String)))]
 async fn list(State(identities): State<Identities>, body: Bytes) -> Response {
     let rows = match body.iter().all(u8::is_ascii_whitespace) {
         true => Ok(identities.all()),
@@ -139,11 +139,11 @@ async fn list(State(identities): State<Identities>, body: Bytes) -> Response {
 }
 
 /// Returns an identity.
-#[utoipa::path(get, path = "/identity/{id}", params(("id" = String, Path, description = "Number of the identity")), responses(
+#[utoipa::path(get, path = "/identity/{id}", params(("id" = String, Path, description = "Id of the identity")), responses(
     (status = 200, description = "The identity", body = Identity),
-    (status = 400, description = "The text is not an identity", body = String),
+    (status = 400, description = "The id is invalid", body = String),
     (status = 404, description = "No such identity", body = String),
-    (status = 520, description = "No such identity is known, and not all were listed", body = String)))]
+    (status = 520, description = "No such identity, before the initial list is complete", body = String)))]
 async fn get(State(identities): State<Identities>, Path(id): Path<String>) -> Response {
     match identities.by_id(&id) {
         Ok(identity) => Json(identity).into_response(),

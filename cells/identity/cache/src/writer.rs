@@ -40,7 +40,7 @@ impl Writer {
         } else {
             tracing::warn!(
                 id = %row.id, source = %row.source, cluster = %row.cluster,
-                "Ignored an identity whose number is reserved or in use by another source"
+                "Ignoring identity with a reserved id or an id of another source"
             );
         }
         Ok(is_free)

@@ -37,9 +37,9 @@ struct Filter {
     cidr: Option<String>,
 }
 
-/// Lists addresses and networks with their identities.
+/// Lists the entries of the ipcache.
 #[utoipa::path(get, path = "/ip", params(
-    ("cidr" = Option<String>, Query, description = "Only this address or network")), responses(
+    ("cidr" = Option<String>, Query, description = "Filter by address or network")), responses(
     (status = 200, description = "The entries", body = [IpListEntry]),
     (status = 400, description = "The network is invalid", body = String),
     (status = 404, description = "No such entry", body = String)))]

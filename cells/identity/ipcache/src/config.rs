@@ -7,8 +7,8 @@ use std::time::Duration;
 /// How long sources may take.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// How long a source of addresses or nodes may take for its first list. Then entries that it had before a restart are
-    /// deleted.
+    /// Timeout of the initial lists of all sources of the ipcache. Stale entries of the previous run are
+    /// deleted afterwards.
     #[config(default = "1m", flag = "ipcache-sync-timeout")]
     pub sync_timeout: Duration,
 }

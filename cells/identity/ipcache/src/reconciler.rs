@@ -180,7 +180,7 @@ impl BatchOps<IpcacheEntry> for MapOps {
         tracing::info!(
             stale,
             repaired = differences.len() - stale,
-            "the map is not as the table says"
+            "Repaired differences between map and table"
         );
         for (key, desired) in differences {
             let owner = self.txn.add_owner();

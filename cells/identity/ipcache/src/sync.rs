@@ -157,7 +157,7 @@ impl<T: Send + Sync + 'static> SourceSync<T> {
 
     fn give_up_late(&self, late: Vec<(Instant, Arc<InitGuard>)>) -> Result<(), statedb::Error> {
         let error = self.late_sources(late.iter().map(|(_, guard)| guard.name()));
-        tracing::warn!(%error, "sources are not awaited any longer");
+        tracing::warn!(%error, "Timed out waiting for sources");
         let mut txn = self.db.write(&[&self.table]);
         for (_, guard) in late {
             txn.initialized(&guard)?;

@@ -267,10 +267,20 @@ impl IdentityAllocator {
                     if failures == ATTEMPTS || !error.is_transient() {
                         return Err(error);
                     }
-                    tracing::info!(attempt = failures, error = %chain(&error), "Unable to allocate an identity: retrying");
+                    tracing::info!(attempt = failures, error = %chain(&error), "Unable to allocate identity, retrying");
                     tokio::time::sleep(backoff(failures, PAUSES)).await;
                 }
             }
+        }
+    }
+
+    /// Uses an id that was allocated elsewhere: its keys are written soon.
+    pub fn adopt(&self, labels: &IdentityLabels, id: NumericIdentity) {
+        let local = &self.inner.local;
+        let mut uses = local.uses.lock();
+        if uses.again(labels).is_none() && uses.claim(id, labels) {
+            uses.first(labels, id);
+            local.queue.push(labels.clone());
         }
     }
 
@@ -351,7 +361,7 @@ impl IdentityAllocator {
         let result = self.allocate_locked(labels, &lock).await;
         if let Err(error) = lock.unlock().await {
             // The driver of the client releases it.
-            tracing::debug!(error = %chain(&error), "Unable to release a lock");
+            tracing::debug!(error = %chain(&error), "Unable to release lock");
         }
         result
     }
@@ -439,7 +449,7 @@ impl IdentityAllocator {
                 continue;
             }
             let Some(id) = id_of(&slave) else {
-                tracing::warn!(key = %slave.key, "The value of a key of identities is not an id");
+                tracing::warn!(key = %slave.key, "Ignoring invalid identity id");
                 continue;
             };
             match self.candidate(id, labels, locked).await? {
@@ -541,7 +551,7 @@ impl IdentityAllocator {
         match result {
             Ok(()) => queue.done(),
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "Unable to keep the keys of an identity: retrying");
+                tracing::warn!(error = %chain(&error), "Unable to restore keys of identity, retrying");
                 queue.failed(Failure::from(&error));
             }
         }
@@ -556,7 +566,7 @@ impl IdentityAllocator {
             Some(present) if present.value == labels.as_str().as_bytes() => {}
             Some(present) => {
                 let found = IdentityLabels::from(&*String::from_utf8_lossy(&present.value));
-                tracing::error!(identity = %id, %labels, %found, "A used identity has been allocated for other labels");
+                tracing::error!(identity = %id, %labels, %found, "Identity in use is allocated to other labels");
                 inner.conflicts.lock().insert(id, found);
                 return Ok(());
             }

@@ -36,7 +36,7 @@ impl Local {
         if let Some(labels) = labels {
             tracing::warn!(
                 identity = name,
-                "The master key of a used identity was deleted: writing it again"
+                "Master key of identity in use was deleted, restoring it"
             );
             self.queue.push(labels);
         }

@@ -149,7 +149,7 @@ impl IdentityGc {
                 }
                 Err(error) => {
                     round.failed += 1;
-                    tracing::warn!(identity = %candidate.id, error = %chain(&error), "Unable to collect an identity");
+                    tracing::warn!(identity = %candidate.id, error = %chain(&error), "Unable to garbage-collect identity");
                     // It keeps its mark.
                     unused.insert(candidate.item.key.clone(), candidate.item.mod_revision);
                 }
@@ -210,7 +210,7 @@ impl IdentityGc {
         }
         for error in join_all(unlocks).await.into_iter().filter_map(Result::err) {
             // The driver of the client releases it.
-            tracing::debug!(error = %chain(&error), "Unable to release a lock");
+            tracing::debug!(error = %chain(&error), "Unable to release lock");
         }
         collected
     }

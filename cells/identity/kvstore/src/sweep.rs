@@ -67,7 +67,7 @@ impl LockSweep {
                 continue;
             }
             if self.client.delete_if_unchanged(item).await? {
-                tracing::warn!(key = %item.key, "Deleted a lock that was held for too long");
+                tracing::warn!(key = %item.key, "Deleted stale lock");
                 deleted += 1;
             }
         }

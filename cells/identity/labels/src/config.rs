@@ -12,10 +12,10 @@ use crate::filter::{FilterError, LabelFilter};
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = LabelConfig::check)]
 pub struct LabelConfig {
-    /// Patterns of the labels that identities have, `[source:][!]expression`, in addition to the default ones or those of
+    /// Label patterns of identities, `[source:][!]expression`, in addition to the default ones or those of
     /// `label-prefix-file`.
     pub labels: Vec<String>,
-    /// JSON file with patterns of the labels that identities have, instead of the default ones.
+    /// JSON file with label patterns of identities, instead of the default ones.
     pub label_prefix_file: PathBuf,
 }
 

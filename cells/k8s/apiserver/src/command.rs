@@ -87,7 +87,7 @@ fn spec(verb: Verb) -> Spec {
         Verb::List => print(Spec::new("k8s/list", "List Kubernetes objects").args("resource namespace"))
             .detail("An empty namespace ('') lists all namespaces."),
         Verb::Summary => Spec::new("k8s/summary", "Count the Kubernetes objects").args("[file]"),
-        Verb::Resources => Spec::new("k8s/resources", "List the resources that were used so far"),
+        Verb::Resources => Spec::new("k8s/resources", "List the resources in use"),
         Verb::Resync => Spec::new(
             "k8s/resync",
             "Replace all objects of a resource and end its watches",

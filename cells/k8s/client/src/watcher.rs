@@ -134,7 +134,7 @@ pub fn watcher_in_pages<T: Resource>(
                 }
                 Err(error) => {
                     // The complete list, which follows, reports the error again.
-                    tracing::debug!(%error, "A page of the first list failed");
+                    tracing::debug!(%error, "Cannot read page of the initial list");
                     break;
                 }
             }

@@ -8,46 +8,46 @@ use crate::definitions;
 /// Which definitions are registered. Turning a feature off never deletes a definition.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Register no custom resource definitions: another program does.
+    /// Skip the registration of CRDs.
     #[config(default = false)]
     pub skip_crd_creation: bool,
-    /// Do without CiliumEndpoints.
+    /// Disable CiliumEndpoints.
     #[config(default = false)]
     pub disable_endpoint_crd: bool,
-    /// Gather CiliumEndpoints in CiliumEndpointSlices.
+    /// Enable CiliumEndpointSlices.
     #[config(default = false)]
     pub enable_cilium_endpoint_slice: bool,
-    /// Use CiliumNodes.
+    /// Enable CiliumNodes.
     #[config(default = true)]
     pub enable_ciliumnode_crd: bool,
-    /// Use CiliumNetworkPolicies.
+    /// Enable CiliumNetworkPolicies.
     #[config(default = true)]
     pub enable_cilium_network_policy: bool,
-    /// Use CiliumClusterwideNetworkPolicies.
+    /// Enable CiliumClusterwideNetworkPolicies.
     #[config(default = true)]
     pub enable_cilium_clusterwide_network_policy: bool,
-    /// Use CiliumEgressGatewayPolicies.
+    /// Enable CiliumEgressGatewayPolicies.
     #[config(default = false)]
     pub enable_egress_gateway: bool,
-    /// Use CiliumLocalRedirectPolicies.
+    /// Enable CiliumLocalRedirectPolicies.
     #[config(default = false)]
     pub enable_local_redirect_policy: bool,
-    /// Use CiliumEnvoyConfigs and CiliumClusterwideEnvoyConfigs.
+    /// Enable CiliumEnvoyConfigs and CiliumClusterwideEnvoyConfigs.
     #[config(default = false)]
     pub enable_envoy_config: bool,
-    /// Use the kinds of the BGP control plane.
+    /// Enable the CRDs of the BGP control plane.
     #[config(default = false)]
     pub enable_bgp_control_plane: bool,
-    /// Use CiliumDatapathPlugins.
+    /// Enable CiliumDatapathPlugins.
     #[config(default = false)]
     pub enable_datapath_plugins: bool,
-    /// Use CiliumGatewayClassConfigs.
+    /// Enable CiliumGatewayClassConfigs.
     #[config(default = false)]
     pub enable_gateway_api: bool,
-    /// Use the Multi-Cluster Services API.
+    /// Enable the Multi-Cluster Services API.
     #[config(default = false)]
     pub clustermesh_enable_mcs_api: bool,
-    /// Register the definitions of the Multi-Cluster Services API as well.
+    /// Install the CRDs of the Multi-Cluster Services API.
     #[config(default = true)]
     pub clustermesh_mcs_api_install_crds: bool,
 }

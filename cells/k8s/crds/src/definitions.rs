@@ -148,7 +148,7 @@ pub fn cilium_endpoint() -> Definition {
         .subresources(Subresources::Empty)
         .columns(&[
             Column::new("Security Identity", ColumnType::Integer, ".status.identity.id")
-                .described("Number of the identity"),
+                .described("Id of the identity"),
             Column::new(
                 "Ingress Enforcement",
                 ColumnType::Text,

@@ -9,17 +9,17 @@ use serde::Deserialize;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Show the configuration in the cluster as table `cilium-configs`.
+    /// Reflect the configuration in the cluster to table `cilium-configs`.
     #[config(default = true)]
     pub enable_dynamic_config: bool,
-    /// Namespace of the agents; empty for kube-system.
+    /// Namespace of the agents. Default: kube-system.
     pub k8s_namespace: String,
-    /// Where the configuration is: a JSON list of `kind` (config-map, cilium-node-config or node), `namespace` and `name`.
-    /// Of a key that several have, the value of the last one counts. Empty for ConfigMap `cilium-config` of the namespace of
-    /// the agents.
+    /// Sources of the configuration: a JSON list of `kind` (config-map, cilium-node-config or node),
+    /// `namespace` and `name`. Later sources take precedence. Default: ConfigMap `cilium-config` in the
+    /// namespace of the agents.
     pub config_sources: String,
-    /// Keys that only the first source may set: JSON with the lists `allowConfigKeys`, keys that the others may set too, and
-    /// `denyConfigKeys`, keys that they may not set. The second one counts if the first one is empty.
+    /// Restriction of overrides by later sources: JSON with the lists `allowConfigKeys` and `denyConfigKeys`.
+    /// `denyConfigKeys` applies if `allowConfigKeys` is empty.
     pub config_sources_overrides: String,
 }
 

@@ -110,7 +110,7 @@ pub(crate) fn node_document(node: &Node) -> Result<Document, SelectorError> {
         if is_key(key) {
             entries.insert(key.to_owned(), value.to_owned());
         } else {
-            tracing::warn!(node = %node.metadata.name, name, "Not a key of a ConfigMap");
+            tracing::warn!(node = %node.metadata.name, name, "Ignoring invalid key");
         }
     }
     Ok(Document {

@@ -46,7 +46,7 @@ async fn beat(client: &Client) {
         let pause = match &error {
             None => client.options().heartbeat_interval,
             Some(error) => {
-                tracing::warn!(%error, "Unable to write the heartbeat of the kvstore");
+                tracing::warn!(%error, "Unable to write kvstore heartbeat");
                 RETRY
             }
         };

@@ -45,13 +45,13 @@ impl MetricSet for KvstoreMetrics {
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "kvstore")]
 struct ClientMetrics {
-    /// Durations of operations on the store.
+    /// Duration of key-value store operations.
     #[metric(name = "operations_duration_seconds", labels = ["scope", "kind", "action", "outcome"])]
     operations: HistogramVec,
-    /// Time that events of watches waited for their consumer.
+    /// Queueing time of watch events.
     #[metric(name = "events_queue_seconds", labels = ["scope", "action"], buckets = [0.002, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0])]
     events: HistogramVec,
-    /// Quorum checks that failed.
+    /// Quorum errors.
     #[metric(name = "quorum_errors_total", labels = ["error"])]
     quorum_errors: CounterVec,
 }

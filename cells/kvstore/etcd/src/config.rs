@@ -17,14 +17,14 @@ const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = KvstoreConfig::check)]
 pub struct KvstoreConfig {
-    /// Key-value store to use: `etcd`, or empty for none.
+    /// Key-value store backend: `etcd`; empty: none.
     pub kvstore: String,
     /// Options of the key-value store, such as `etcd.config=/var/lib/etcd-config/etcd.config`.
     pub kvstore_opt: BTreeMap<String, String>,
-    /// How long keys that this program wrote stay after it is gone.
+    /// TTL of the lease of written keys.
     #[config(default = "15m")]
     pub kvstore_lease_ttl: Duration,
-    /// How many quorum checks may fail in a row before the store counts as failed.
+    /// Maximum number of consecutive quorum errors before the store counts as failed.
     #[config(default = 2)]
     pub kvstore_max_consecutive_quorum_errors: u32,
     /// Has no effect: keys that vanish are written again at once.

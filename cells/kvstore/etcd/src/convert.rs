@@ -93,7 +93,7 @@ fn key_value(pair: etcd::KeyValue) -> Option<KeyValue> {
 fn text(key: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(key).ok();
     if text.is_none() {
-        tracing::warn!(key = %String::from_utf8_lossy(key), "Ignored a key of etcd that is no UTF-8");
+        tracing::warn!(key = %String::from_utf8_lossy(key), "Ignoring etcd key that is not UTF-8");
     }
     text
 }

@@ -92,7 +92,7 @@ impl<'a> WatchStoreManager<'a> {
             };
             let name = item.key.strip_prefix(prefix.as_str()).unwrap_or_default();
             for (prefix, reader) in self.waiting.extract_if(.., |(prefix, _)| prefix == name) {
-                tracing::info!(cluster, prefix, "Starting to read a prefix of the cluster");
+                tracing::info!(cluster, prefix, "Watching prefix of remote cluster");
                 running.push(reader);
             }
         }

@@ -22,17 +22,16 @@ pub fn metrics() -> Cell {
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "kvstore")]
 pub struct StoreMetrics {
-    /// Keys that wait to be written or deleted.
+    /// Pending writes and deletions of keys.
     #[metric(name = "sync_queue_size", labels = ["scope", "source_cluster"])]
     queue: GaugeVec,
-    /// Attempts to write or delete a key that failed.
+    /// Failed writes and deletions of keys.
     #[metric(name = "sync_errors_total", labels = ["scope", "source_cluster"])]
     errors: CounterVec,
-    /// Whether the first list of a prefix has been read or written: 1 or 0.
+    /// Initial synchronization of a prefix: 1 if completed.
     #[metric(name = "initial_sync_completed", labels = ["scope", "source_cluster", "action"])]
     initial_sync: GaugeVec,
-    /// Seconds from the change of an object to when its key is written or deleted; for several changes in between from the
-    /// first.
+    /// Time from the first unsynced change of an object to the write or deletion of its key.
     #[metric(name = "sync_lag_seconds", labels = ["scope", "source_cluster"])]
     lag: HistogramVec,
 }

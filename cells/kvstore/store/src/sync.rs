@@ -414,12 +414,7 @@ impl SyncStore {
         if count > 0 {
             let SyncStoreOptions { cluster, .. } = &self.inner.options;
             let prefix = &self.inner.prefix;
-            tracing::info!(
-                cluster,
-                prefix,
-                count,
-                "A lease has ended: writing its keys again"
-            );
+            tracing::info!(cluster, prefix, count, "Lease expired, rewriting its keys");
         }
     }
 

@@ -316,7 +316,7 @@ impl<D: Decoder, O: Observer<D::Key, D::Value, D::Kept>> WatchStore<D, O> {
                 };
                 tracing::warn!(
                     cluster = self.options.cluster, key = %item.key, error = %chain(&*invalid.cause),
-                    "Unable to unmarshal a value of the kvstore"
+                    "Unable to unmarshal kvstore value"
                 );
                 self.observer.invalid(&invalid);
             }
@@ -326,11 +326,7 @@ impl<D: Decoder, O: Observer<D::Key, D::Value, D::Kept>> WatchStore<D, O> {
     fn deleted(&mut self, prefix: &str, key: &str) {
         let name = name_of(prefix, key);
         if !self.entries.contains_key(name) {
-            tracing::debug!(
-                cluster = self.options.cluster,
-                key,
-                "Deletion of an unknown key of the kvstore"
-            );
+            tracing::debug!(cluster = self.options.cluster, key, "Unknown kvstore key deleted");
             self.is_reclaimed(name);
             return;
         }

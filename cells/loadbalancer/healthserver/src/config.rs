@@ -7,10 +7,10 @@ use std::net::IpAddr;
 /// Settings of health-check node ports.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Answer health checks on the `healthCheckNodePort` of services.
+    /// Serve health checks on the `healthCheckNodePort` of services.
     #[config(default = true, flag = "enable-health-check-nodeport")]
     pub enabled: bool,
-    /// Answer health checks on the virtual addresses of these services, too.
+    /// Serve health checks on load balancer IPs.
     #[config(default = false, flag = "enable-health-check-loadbalancer-ip")]
     pub serve_virtual: bool,
 }

@@ -155,7 +155,7 @@ impl Control {
         }
         let mut txn = self.writer.write();
         if let Err(error) = txn.initialized(initializer) {
-            tracing::error!(%error, "Cannot report that health servers have their frontends");
+            tracing::error!(%error, "Cannot mark health servers as initialized");
         }
         txn.commit();
         true
@@ -202,7 +202,7 @@ impl Control {
             if owner != name {
                 let refusal = (name.clone(), *port);
                 if !refused.contains(&refusal) {
-                    tracing::warn!(service = %name, port, %owner, "Not answering health checks: another service has the port");
+                    tracing::warn!(service = %name, port, %owner, "Not serving health checks: port in use by another service");
                 }
                 still_refused.insert(refusal);
             }
@@ -250,7 +250,7 @@ impl Control {
         match self.jobs.spawn(job) {
             Ok(()) => true,
             Err(error) => {
-                tracing::debug!(port, %error, "Cannot start a health-check server yet");
+                tracing::debug!(port, %error, "Cannot start health-check server yet");
                 false
             }
         }
@@ -281,7 +281,7 @@ impl Control {
         let note = |name: &ServiceName, result: Result<(), skep_loadbalancer_model::WriterError>| {
             if let Err(error) = result {
                 tracing::warn!(service = %name, error = &error as &dyn std::error::Error,
-                    "Cannot lead a virtual address to the health-check port");
+                    "Cannot redirect virtual address to the health-check port");
             }
         };
         for name in exposed.keys().filter(|name| !wanted.contains_key(*name)) {

@@ -32,7 +32,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(10);
 /// Settings of the answers for kube-proxy's health.
 #[derive(Debug, Clone, hive::Config)]
 pub struct HealthzConfig {
-    /// Address and port to answer `/healthz` on, as kube-proxy does, such as `0.0.0.0:10256`; empty for none.
+    /// Address and port of kube-proxy's `/healthz`, such as `0.0.0.0:10256`; empty: disabled.
     #[config(flag = "kube-proxy-replacement-healthz-bind-address")]
     pub bind_address: Option<SocketAddr>,
 }

@@ -11,16 +11,16 @@ use hive::config::Faults;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Let traffic from outside the cluster use cluster IPs.
+    /// Allow access to cluster IPs from outside the cluster.
     #[config(default = false, flag = "bpf-lb-external-clusterip")]
     pub external_cluster_ip: bool,
-    /// Check source ranges of services on all their addresses, not only those for outside.
+    /// Apply source ranges of services to all their frontends, not only external ones.
     #[config(default = false, flag = "bpf-lb-source-range-all-types")]
     pub source_range_all_types: bool,
-    /// Prefer backends by zone or node when services ask for it.
+    /// Enable topology-aware hints of services.
     #[config(default = false, flag = "enable-service-topology")]
     pub topology: bool,
-    /// Numbers of zones for the maps: `zone=number,...`, 1 to 255.
+    /// Zone ids in maps: `zone=id,...`, 1 to 255.
     #[config(flag = "fixed-zone-mapping")]
     pub zones: BTreeMap<String, u8>,
     /// Longest wait for all sources before the maps of an earlier run are changed.

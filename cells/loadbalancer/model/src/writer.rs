@@ -290,7 +290,7 @@ fn log_error<T, E: std::error::Error + 'static>(result: Result<T, E>) {
     if let Err(error) = result {
         tracing::error!(
             error = &error as &dyn std::error::Error,
-            "Cannot write a load-balancing table"
+            "Cannot write load-balancing table"
         );
     }
 }

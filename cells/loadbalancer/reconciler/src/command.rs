@@ -18,7 +18,7 @@ pub(crate) fn commands(maps: Arc<LoadBalancerMaps>, reconciled: InitWait) -> Mem
         .detail("Every entry of the maps as a line, sorted. Without a file the lines go to stdout.");
     let prune = Spec::new(
         "lb/prune",
-        "Remove what no frontend needs from the load-balancing BPF maps",
+        "Prune unreferenced entries of the load-balancing BPF maps",
     );
     Members(vec![
         Arc::new(Dump { spec: dump, maps }),

@@ -237,11 +237,11 @@ impl FrontendReconciler {
         match restored {
             Err(error) => tracing::error!(
                 error = &error as &dyn std::error::Error,
-                "Cannot take over the load-balancing maps, service ids will change"
+                "Cannot restore load-balancing maps, service ids will change"
             ),
             Ok(0) => {}
             Ok(services) => {
-                tracing::info!(services, "Took over load-balancing maps, waiting for all sources");
+                tracing::info!(services, "Restored load-balancing maps, waiting for all sources");
                 let (db, frontends) = (self.writer.db().clone(), self.writer.frontends());
                 let complete = frontends.wait_initialized(&db);
                 if let Ok(snapshot) = tokio::time::timeout(self.init_wait_timeout, complete).await {
@@ -249,10 +249,7 @@ impl FrontendReconciler {
                     self.ops.lock().forget_moved(all);
                 } else {
                     let pending = frontends.pending_initializers(&db.read()).join(", ");
-                    tracing::warn!(
-                        pending,
-                        "Not all sources delivered in time, reconciling what is known"
-                    );
+                    tracing::warn!(pending, "Timed out waiting for sources, reconciling without them");
                 }
             }
         }

@@ -92,7 +92,7 @@ fn bearers(
         Err(error) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "Cannot read which ids entries of maps bear"
+                "Cannot restore service ids from maps"
             );
             None
         }

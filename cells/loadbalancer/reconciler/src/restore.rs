@@ -388,7 +388,7 @@ pub(super) fn backends_of_table(maps: &LoadBalancerMaps, id: u16, ipv6: bool) ->
         tracing::warn!(
             id,
             error = &error as &dyn std::error::Error,
-            "Cannot read a lookup table"
+            "Cannot read Maglev table"
         );
     }
     backends

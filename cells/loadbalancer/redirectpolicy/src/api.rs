@@ -57,7 +57,7 @@ fn api(
     ))
 }
 
-/// Lists local redirect policies, with the frontends they redirect and the pods these lead to.
+/// Lists local redirect policies with their frontends and backends.
 #[utoipa::path(get, path = "/lrp", responses((status = 200, description = "The policies", body = [LrpSpec])))]
 async fn all(State(tables): State<Option<Tables>>) -> Response {
     let models = tables.map(|tables| models(&tables)).unwrap_or_default();

@@ -48,7 +48,7 @@ struct CanSkip(bool);
 
 fn can_skip() -> CanSkip {
     // Needs Linux 5.14.
-    CanSkip(skep_bpf_sys::netns::cookie().is_ok())
+    CanSkip(skep_base_net::netns::cookie().is_ok())
 }
 
 fn readers(
@@ -164,7 +164,7 @@ fn reflect(
                     tracing::warn!(
                         policy = name,
                         error = &error as &dyn std::error::Error,
-                        "Ignoring a local redirect policy"
+                        "Ignoring local redirect policy"
                     );
                     rejected.set(name, &error);
                 }

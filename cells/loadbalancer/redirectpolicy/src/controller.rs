@@ -210,7 +210,7 @@ impl Controller {
         } = round;
         state.complete = true;
         if let Err(error) = txn.initialized(&self.initializer) {
-            tracing::error!(%error, "Cannot report that redirect policies are in force");
+            tracing::error!(%error, "Cannot mark redirect policies as initialized");
         }
         txn.commit();
         let without_cookie = self.write_skips(skips);
@@ -301,7 +301,7 @@ impl Controller {
         }
         match result {
             Ok(()) => drop(txn.commit()),
-            Err(error) => tracing::error!(%error, "Cannot write what pods should reach untranslated"),
+            Err(error) => tracing::error!(%error, "Cannot write skip-redirect entries"),
         }
         without_cookie
     }
@@ -386,7 +386,7 @@ impl Round<'_> {
             }
             Some(owner) => {
                 if self.state.conflicts.insert(conflict) {
-                    tracing::error!(%address, %owner, policy = %pseudo, "Not redirecting an address that belongs to a service");
+                    tracing::error!(%address, %owner, policy = %pseudo, "Not redirecting address of a service");
                 }
                 true
             }
@@ -480,6 +480,6 @@ impl Round<'_> {
 /// Says that an operation was refused. It is tried again with the next change.
 fn note(policy: &ServiceName, result: Result<(), WriterError>) {
     if let Err(error) = result {
-        tracing::error!(%policy, error = &error as &dyn std::error::Error, "Cannot bring a redirect policy into force");
+        tracing::error!(%policy, error = &error as &dyn std::error::Error, "Cannot apply redirect policy");
     }
 }

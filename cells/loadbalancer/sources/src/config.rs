@@ -14,17 +14,17 @@ use crate::document::Format;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = KubernetesConfig::check)]
 pub struct KubernetesConfig {
-    /// Serve only services with this value of label `service.kubernetes.io/service-proxy-name`; empty: only those without the
-    /// label.
+    /// Value of label `service.kubernetes.io/service-proxy-name` of handled services; empty: services without
+    /// the label.
     #[config(flag = "k8s-service-proxy-name")]
     pub service_proxy_name: String,
     /// Longest time events are gathered for one transaction while more keep arriving.
     #[config(default = "500ms", flag = "lb-reflector-wait-time", hidden)]
     pub wait_time: Duration,
-    /// Gateway API is served: headless services are of interest.
+    /// Enable the Gateway API: headless services are reflected.
     #[config(default = false, flag = "enable-gateway-api")]
     pub gateway_api: bool,
-    /// Ingress objects are served: headless services are of interest.
+    /// Enable Ingresses: headless services are reflected.
     #[config(default = false, flag = "enable-ingress-controller")]
     pub ingress_controller: bool,
 }
@@ -71,7 +71,7 @@ impl KubernetesConfig {
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = FileConfig::check)]
 pub struct FileConfig {
-    /// File with all services and endpoint slices, for nodes without Kubernetes; `.yaml`, `.yml` or `.json`.
+    /// File with services and endpoint slices, for nodes without Kubernetes: `.yaml`, `.yml` or `.json`.
     #[config(flag = "lb-state-file")]
     pub state_file: PathBuf,
     /// How long the file must be quiet before it is read again.

@@ -260,12 +260,12 @@ impl FileSource {
         let services = document.services.len();
         let unknown_keys = std::mem::take(&mut document.unknown_keys);
         for key in unknown_keys.difference(&state.unknown_keys) {
-            tracing::warn!(path = %self.path.display(), key, "Ignoring an unknown key of the state file");
+            tracing::warn!(path = %self.path.display(), key, "Ignoring unknown key of the state file");
         }
         state.unknown_keys = unknown_keys;
         let mut skipped = std::mem::take(&mut document.skipped).into_iter();
         for error in skipped.as_slice() {
-            tracing::warn!(path = %self.path.display(), %error, "Skipping an object of the state file");
+            tracing::warn!(path = %self.path.display(), %error, "Skipping object of the state file");
         }
         self.deliver(&mut state, Some(document))?;
         if let Some(cause) = skipped.next() {
@@ -288,7 +288,7 @@ impl FileSource {
         if !std::mem::replace(&mut state.initialized, true)
             && let Err(error) = txn.initialized(&self.initializer)
         {
-            tracing::error!(%error, "Cannot report that the state file was read");
+            tracing::error!(%error, "Cannot mark the state file as initialized");
         }
         txn.commit();
         result

@@ -11,19 +11,19 @@ use skep_base_settings::{BalancingConfig, ForwardingConfig, KubeProxyReplacement
 /// What arrived from Kubernetes, and how the load balancer is set up.
 #[derive(Debug, Metrics)]
 pub struct SourceMetrics {
-    /// Terminating endpoints in events of endpoint slices.
+    /// Terminating endpoints in EndpointSlice events.
     #[metric(name = "k8s_terminating_endpoints_events_total")]
     terminating: Counter,
-    /// Services with internal traffic policy Local that came and went.
+    /// Added and deleted services with internal traffic policy Local.
     #[metric(
         name = "feature_network_policies_internal_traffic_policy_services_total",
         labels = ["action"]
     )]
     internal_policy: CounterVec,
-    /// Whether kube-proxy is replaced.
+    /// Kube-proxy replacement: 1 or 0.
     #[metric(name = "feature_adv_connect_and_lb_kube_proxy_replacement_enabled")]
     replacement: Gauge,
-    /// How node ports are served.
+    /// Node port configuration.
     #[metric(
         name = "feature_adv_connect_and_lb_node_port_configuration",
         labels = ["mode", "algorithm", "acceleration"]

@@ -167,7 +167,7 @@ impl NodeWatcher {
         if let Err(error) = txn.initialized(guard) {
             tracing::error!(
                 error = &error as &dyn std::error::Error,
-                "Cannot complete the node's addresses"
+                "Cannot mark node addresses as initialized"
             );
         }
         txn.commit();

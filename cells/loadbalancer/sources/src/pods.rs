@@ -98,7 +98,7 @@ impl HostPorts {
             if let Err(error) = self.upsert(&mut txn, &service) {
                 let name = service.service.name.clone();
                 if !known.contains_key(&name) {
-                    tracing::warn!(service = %name, error = &error as &dyn std::error::Error, "Cannot serve a host port");
+                    tracing::warn!(service = %name, error = &error as &dyn std::error::Error, "Cannot serve host port");
                 }
                 self.refusals.0.insert(name.clone(), error);
                 self.waiting.insert(name, service);
@@ -107,7 +107,7 @@ impl HostPorts {
         if let Some(guard) = done
             && let Err(error) = txn.initialized(guard)
         {
-            tracing::error!(%error, "Cannot report that host ports are complete");
+            tracing::error!(%error, "Cannot mark host ports as initialized");
         }
         txn.commit();
     }

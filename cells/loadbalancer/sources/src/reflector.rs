@@ -38,7 +38,7 @@ impl InvalidObjects {
     }
 
     fn set(&mut self, kind: &'static str, object: impl ToString, fault: String) {
-        tracing::warn!(%fault, "Cannot use a Kubernetes object, what is known of it stays");
+        tracing::warn!(%fault, "Invalid Kubernetes object, keeping its previous version");
         self.0.insert((kind, object.to_string()), fault);
     }
 
@@ -252,7 +252,7 @@ impl ServiceReflector {
         if let Some(guard) = done
             && let Err(error) = txn.initialized(guard)
         {
-            tracing::error!(%error, "Cannot report that a source is complete");
+            tracing::error!(%error, "Cannot mark source as initialized");
         }
         txn.commit();
         drop(spent);

@@ -8,8 +8,8 @@ use ipnet::IpNet;
 /// Which devices carry traffic of the cluster.
 #[derive(Debug, Clone, hive::Config)]
 pub struct DeviceConfig {
-    /// Devices that face the cluster and the outside: names, prefixes ending in `+`, exclusions beginning with `!`.
-    /// Detected if no name is given.
+    /// Native devices: names, prefixes ending in `+`, exclusions beginning with `!`. Detected if no name is
+    /// given.
     pub devices: Vec<String>,
     /// Detect devices besides those that are named.
     #[config(hidden)]
@@ -20,9 +20,9 @@ pub struct DeviceConfig {
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = AddressConfig::check)]
 pub struct AddressConfig {
-    /// Networks whose addresses have node ports. Default: one address of each family on each device.
+    /// Networks of node port addresses. Default: one address of each family per device.
     pub nodeport_addresses: Vec<String>,
-    /// Networks whose addresses are never the node's own, whatever interface has them.
+    /// Networks whose addresses are never addresses of the node.
     pub exclude_local_address: Vec<String>,
 }
 

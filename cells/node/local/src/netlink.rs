@@ -38,7 +38,7 @@ impl DeviceSource for Netlink {
             let (mut connection, handle, mut news) = rtnetlink::new_connection()?;
             let socket = connection.socket_mut().socket_mut();
             if let Err(error) = socket.set_rx_buf_sz(i32::try_from(BUFFER).unwrap_or(i32::MAX)) {
-                tracing::debug!(%error, "Netlink buffer stays at its default size");
+                tracing::debug!(%error, "Cannot set netlink buffer size, using the default");
             }
             // Groups are joined before the first list, so that no change is missed.
             socket.bind(&SocketAddr::new(0, GROUPS))?;

@@ -32,9 +32,9 @@ impl LocalNodeStore {
             name: Str::new(name.as_str()),
         };
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        let cookie = skep_bpf_sys::netns::cookie();
+        let cookie = skep_base_net::netns::cookie();
         if let Err(error) = &cookie {
-            tracing::info!(%error, "The kernel does not report the cookie of a network namespace");
+            tracing::info!(%error, "Kernel does not support network namespace cookies");
         }
         let node = LocalNode {
             name: store.name.clone(),

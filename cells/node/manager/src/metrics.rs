@@ -9,10 +9,10 @@ use skep_ipcache::Source;
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "nodes_all")]
 pub struct NodeMetrics {
-    /// Number of nodes of all clusters.
+    /// Number of nodes in all clusters.
     #[metric(name = "num")]
     nodes: Gauge,
-    /// Events of nodes that sources reported.
+    /// Node events received.
     #[metric(name = "events_received_total", labels = ["event", "source"])]
     events: CounterVec,
 }

@@ -74,7 +74,7 @@ impl Listening {
         }
         match failed {
             Some(error) if bound.is_empty() => return Err(error.into()),
-            Some(error) => tracing::info!(%error, "The API listens on one family only"),
+            Some(error) => tracing::info!(%error, "Listening on one address family only"),
             None => {}
         }
         *self.0.lock() = bound;

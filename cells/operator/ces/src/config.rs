@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Endpoints in a CiliumEndpointSlice at most.
+    /// Maximum number of endpoints in a CiliumEndpointSlice.
     #[config(default = 100)]
     pub ces_max_ciliumendpoints_per_ces: u32,
-    /// Writes of CiliumEndpointSlices per second and in a burst, by number of nodes: a list in JSON. The entry with the most
-    /// nodes that the cluster has counts.
+    /// Rate limits of CiliumEndpointSlice writes by number of nodes, a JSON list. The entry with the most
+    /// nodes up to the size of the cluster applies.
     #[config(default = "[{\"nodes\":0,\"limit\":10,\"burst\":20}]")]
     pub ces_rate_limits: RateLimits,
     /// What endpoints are made of: `default` of CiliumEndpoints, `slim` of pods, identities and nodes.

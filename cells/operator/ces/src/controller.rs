@@ -435,7 +435,7 @@ impl Controller {
         let is_transient = self.queue.retry(name.clone());
         let failure = if is_transient { "transient" } else { "fatal" };
         self.metrics.syncs.with(["fail", failure]).inc();
-        tracing::warn!(slice = %name, error = %hive::error_chain(&error), "Cannot write a CiliumEndpointSlice");
+        tracing::warn!(slice = %name, error = %hive::error_chain(&error), "Cannot write CiliumEndpointSlice");
         self.last_error = Some((name, error));
     }
 

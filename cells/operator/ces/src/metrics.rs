@@ -12,16 +12,16 @@ pub(crate) const REMOVED: &str = "cepremoved";
 /// Writes of CiliumEndpointSlices.
 #[derive(Debug, Metrics)]
 pub(crate) struct SliceMetrics {
-    /// Endpoints in a slice when it is written.
+    /// Endpoints per CiliumEndpointSlice write.
     #[metric(name = "number_of_ceps_per_ces", buckets = [1.0, 10.0, 25.0, 50.0, 100.0, 200.0, 500.0, 1000.0])]
     pub(crate) endpoints: Histogram,
-    /// Changes of endpoints in a slice when it is written.
+    /// Endpoint changes per CiliumEndpointSlice write.
     #[metric(name = "number_of_cep_changes_per_ces", labels = ["opcode"], buckets = [1.0, 10.0, 25.0, 50.0, 100.0, 200.0, 500.0, 1000.0])]
     pub(crate) changes: HistogramVec,
-    /// Writes of slices.
+    /// CiliumEndpointSlice writes.
     #[metric(name = "ces_sync_total", labels = ["outcome", "failure_type"])]
     pub(crate) syncs: CounterVec,
-    /// Time from a change of a slice to its write.
+    /// Queueing delay of CiliumEndpointSlices.
     #[metric(name = "ces_queueing_delay_seconds", labels = ["queue"], buckets = [0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0])]
     pub(crate) delay: HistogramVec,
 }

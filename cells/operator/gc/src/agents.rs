@@ -20,10 +20,10 @@ use crate::tables::full_name;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Labels of the agents' pods.
+    /// Labels of agent pods.
     #[config(default = "k8s-app=cilium")]
     pub cilium_pod_labels: String,
-    /// Namespace of the agents' pods. Empty means that of the operator, or all if it does not know its own.
+    /// Namespace of agent pods. Default: that of the operator, or all if unknown.
     pub cilium_pod_namespace: String,
 }
 

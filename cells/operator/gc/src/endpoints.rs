@@ -20,8 +20,8 @@ use crate::tables::{EndpointRow, Owner, PodRow};
 /// When CiliumEndpoints are judged.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Time between two passes over CiliumEndpoints, and the age at which one is judged. 0 deletes all of them once: for
-    /// clusters that have stopped using them.
+    /// Interval of CiliumEndpoint garbage collection, and minimum age of deleted objects. 0: delete all once,
+    /// for clusters without CiliumEndpoints.
     #[config(default = "5m")]
     pub cilium_endpoint_gc_interval: Duration,
 }
@@ -30,7 +30,7 @@ pub struct Config {
 #[derive(Debug, Metrics)]
 #[metrics(labels = ["outcome"])]
 pub(crate) struct EndpointMetrics {
-    /// CiliumEndpoints that were removed, or could not be.
+    /// CiliumEndpoint deletions by outcome.
     #[metric(name = "endpoint_gc_objects")]
     objects: CounterVec,
 }
@@ -97,7 +97,7 @@ pub(crate) fn delete_once<T: skep_k8s_types::Resource>(
         let client = client.clone();
         async move {
             let deleted = delete_all::<T>(&client).await?;
-            tracing::info!(kind = %T::kind().kind, deleted, "Deleted all objects, which are not in use");
+            tracing::info!(kind = %T::kind().kind, deleted, "Deleted all unused objects");
             Ok::<_, GcError>(())
         }
     });
@@ -131,7 +131,7 @@ impl Collector {
             let any = Str::default();
             match delete(&api, &endpoint.name, &endpoint.uid, &any, "Background").await {
                 Ok(true) => {
-                    tracing::info!(namespace = %endpoint.namespace, name = %endpoint.name, "Deleted a CiliumEndpoint without a pod");
+                    tracing::info!(namespace = %endpoint.namespace, name = %endpoint.name, "Deleted CiliumEndpoint without a pod");
                     self.metrics.objects.with(["success"]).inc();
                 }
                 Ok(false) => {}

@@ -65,7 +65,7 @@ impl Rejected {
         if !error.is_of_object() {
             return Err(error);
         }
-        tracing::debug!(error = %hive::error_chain(&error), "An object is skipped");
+        tracing::debug!(error = %hive::error_chain(&error), "Skipping object");
         match self.first {
             None => self.first = Some(error),
             Some(_) => self.more += 1,
@@ -75,7 +75,7 @@ impl Rejected {
 
     pub(crate) fn finish(self) -> Result<(), GcError> {
         if self.more > 0 {
-            tracing::warn!(more = self.more, "Further objects were rejected");
+            tracing::warn!(more = self.more, "Rejected further objects");
         }
         self.first.map_or(Ok(()), Err)
     }

@@ -34,16 +34,16 @@ use crate::tables::{EndpointRow, IdentityRow, Reference, SliceRow};
 /// When identities are judged: CiliumIdentities, and those in the key-value store.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Time between two passes over identities; 0 for none.
+    /// Interval of identity garbage collection; 0: never.
     #[config(default = "15m")]
     pub identity_gc_interval: Duration,
-    /// How long an identity may show no life before it is marked, and then before it is deleted.
+    /// Time without use after which an identity is marked for deletion, and then deleted.
     #[config(default = "30m")]
     pub identity_heartbeat_timeout: Duration,
-    /// Identities that are deleted in a rate interval at most.
+    /// Maximum number of identities deleted per `identity-gc-rate-interval`.
     #[config(default = 2500)]
     pub identity_gc_rate_limit: u32,
-    /// Time over which deletions of identities are counted.
+    /// Interval of `identity-gc-rate-limit`.
     #[config(default = "1m")]
     pub identity_gc_rate_interval: Duration,
 }
@@ -52,13 +52,13 @@ pub struct Config {
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "identity_gc")]
 pub struct IdentityMetrics {
-    /// Identities at the end of the last pass.
+    /// Identities after the last garbage collection, alive and deleted.
     #[metric(labels = ["status", "identity_type"])]
     entries: GaugeVec,
-    /// Passes.
+    /// Garbage collection runs.
     #[metric(labels = ["outcome", "identity_type"])]
     runs: CounterVec,
-    /// Duration of the last pass, in seconds.
+    /// Duration of the last garbage collection.
     #[metric(labels = ["outcome", "identity_type"])]
     latency: GaugeVec,
 }
@@ -332,7 +332,7 @@ impl Collector {
             cause: cause.into(),
         })?;
         if deleted {
-            tracing::info!(identity = %identity.name, "Deleted an unused identity");
+            tracing::info!(identity = %identity.name, "Deleted unused identity");
         }
         Ok(deleted)
     }

@@ -23,7 +23,8 @@ use crate::tables::{CiliumNodeRow, NodeRow};
 /// When CiliumNodes are judged.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Time between two passes over CiliumNodes; 0 for none. One without a node is deleted in the next pass.
+    /// Interval of CiliumNode garbage collection; 0: never. A CiliumNode without a node is deleted in the
+    /// second pass.
     #[config(default = "5m")]
     pub nodes_gc_interval: Duration,
 }
@@ -113,7 +114,7 @@ impl Collector {
         for node in due {
             match delete(&self.api, &node.name, &node.uid, &Str::default(), "").await {
                 Ok(true) => {
-                    tracing::info!(name = %node.name, "Deleted a CiliumNode without a node");
+                    tracing::info!(name = %node.name, "Deleted CiliumNode without a node");
                 }
                 Ok(false) => {}
                 Err(cause) => {

@@ -32,10 +32,10 @@ const PAUSE: Duration = Duration::from_secs(300);
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Time between two searches for pods that run without an endpoint; 0 for none. Each search restarts one.
+    /// Interval of searching for pods without an endpoint; 0: never. Each pass restarts one pod.
     #[config(default = "15s")]
     pub unmanaged_pod_watcher_interval: Duration,
-    /// Labels of pods that are restarted if they run without an endpoint.
+    /// Selector of pods that are restarted if they run without an endpoint.
     #[config(default = "k8s-app=kube-dns")]
     pub pod_restart_selector: String,
 }
@@ -51,7 +51,7 @@ impl Config {
 /// What searches found.
 #[derive(Debug, Metrics)]
 pub(crate) struct PodMetrics {
-    /// Pods that run without an endpoint.
+    /// Running pods without an endpoint.
     unmanaged_pods: Gauge,
 }
 
@@ -167,7 +167,7 @@ impl Watcher {
             cause: cause.into(),
         })?;
         if deleted {
-            tracing::info!(pod = %name(pod), "Restarted a pod without an endpoint");
+            tracing::info!(pod = %name(pod), "Restarted pod without an endpoint");
             self.restarted.lock().insert(name(pod), Instant::now());
         }
         Ok(())

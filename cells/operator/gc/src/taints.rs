@@ -30,19 +30,19 @@ const LONGEST: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Remove the taint of nodes whose agent is ready.
+    /// Remove the taint of nodes with a ready agent.
     #[config(default = true)]
     pub remove_cilium_node_taints: bool,
-    /// Taint nodes whose agent is not ready.
+    /// Set the taint on nodes without a ready agent.
     #[config(default = false)]
     pub set_cilium_node_taints: bool,
-    /// Report the network of nodes whose agent is ready as available.
+    /// Set the NetworkUnavailable condition of nodes with a ready agent to false.
     #[config(default = true)]
     pub set_cilium_is_up_condition: bool,
-    /// Key of the taint.
+    /// Key of the taint of nodes without a ready agent.
     #[config(default = "node.cilium.io/agent-not-ready")]
     pub agent_not_ready_taint_key: String,
-    /// Nodes that are written at the same time.
+    /// Number of nodes that are updated concurrently.
     #[config(default = 10)]
     pub taint_sync_workers: usize,
 }

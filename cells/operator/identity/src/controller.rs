@@ -331,7 +331,7 @@ impl Controller {
             Ok(labels) => self.world.set_identity(id, &labels),
             Err(error) => {
                 self.world.set_unreadable(id);
-                tracing::warn!(id, %error, "An identity has a label that is none");
+                tracing::warn!(id, %error, "Identity with invalid label");
             }
         }
     }
@@ -429,7 +429,7 @@ impl Controller {
         };
         let pause = old.map_or(RETRY.0, |failed| failed.pause * 2).min(RETRY.1);
         let cause = hive::error_chain(&error).to_string();
-        tracing::warn!(%set, error = %cause, "Cannot create an identity");
+        tracing::warn!(%set, error = %cause, "Cannot create identity");
         let failed = Failed {
             until: Instant::now() + pause,
             pause,
@@ -516,7 +516,7 @@ fn unmarked(id: u32, result: Result<(), CreateError>) {
         // Another writer was faster.
         Err(CreateError::Api(error)) if error.is_conflict() || error.is_not_found() => {}
         Err(error) => {
-            tracing::warn!(id, error = %hive::error_chain(&error), "Cannot remove the mark of an identity");
+            tracing::warn!(id, error = %hive::error_chain(&error), "Cannot remove deletion mark of identity");
         }
     }
 }

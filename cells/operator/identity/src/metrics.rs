@@ -12,13 +12,13 @@ const IDENTITIES: &str = "cilium_identity";
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "cid_controller")]
 pub(crate) struct IdentityMetrics {
-    /// Requests to create identities.
+    /// CiliumIdentity creations.
     #[metric(name = "work_queue_event_count", labels = ["resource", "outcome"])]
     pub(crate) events: CounterVec,
-    /// Seconds that label sets wait for their request, `enqueued`, and that the request takes, `processing`.
+    /// Latency of CiliumIdentity creation: queueing (`enqueued`) and processing.
     #[metric(name = "work_queue_latency", labels = ["resource", "phase"], buckets = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0])]
     pub(crate) latency: HistogramVec,
-    /// Ids of the cluster that no CiliumIdentity has.
+    /// Free identity ids of the cluster.
     pub(crate) free_ids: Gauge,
 }
 

@@ -20,28 +20,28 @@ const MULTI_POOL: &str = "multi-pool";
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Mode of address management: cluster-pool, multi-pool, or one in which the operator allocates nothing: kubernetes,
-    /// crd, delegated-plugin.
+    /// IPAM mode: cluster-pool, multi-pool, or a mode without allocation by the operator: kubernetes, crd,
+    /// delegated-plugin.
     #[config(default = "cluster-pool")]
     pub ipam: String,
-    /// IPv4 networks of which nodes get pod CIDRs, in this order.
+    /// IPv4 networks for pod CIDRs of nodes, in order.
     pub cluster_pool_ipv4_cidr: Vec<String>,
     /// Prefix length of IPv4 pod CIDRs.
     #[config(default = 24)]
     pub cluster_pool_ipv4_mask_size: u8,
-    /// IPv6 networks of which nodes get pod CIDRs, in this order.
+    /// IPv6 networks for pod CIDRs of nodes, in order.
     pub cluster_pool_ipv6_cidr: Vec<String>,
     /// Prefix length of IPv6 pod CIDRs.
     #[config(default = 112)]
     pub cluster_pool_ipv6_mask_size: u8,
-    /// CiliumPodIPPools to create at the start, in mode multi-pool, such as
-    /// `default=ipv4-cidrs:10.10.0.0/16;ipv4-mask-size:24`. Those that exist are not changed.
+    /// CiliumPodIPPools to create at start in mode multi-pool, such as
+    /// `default=ipv4-cidrs:10.10.0.0/16;ipv4-mask-size:24`. Existing pools are not changed.
     #[config(default = "")]
     pub auto_create_cilium_pod_ip_pools: AutoPools,
-    /// Pool that gets the pod CIDRs of mode cluster-pool.
+    /// Default pool of the migration from mode cluster-pool.
     #[config(default = "default")]
     pub ipam_default_ip_pool: String,
-    /// Turn pod CIDRs of mode cluster-pool into networks of the default pool, in mode multi-pool.
+    /// Migrate pod CIDRs of mode cluster-pool to the default pool of mode multi-pool.
     pub enable_cluster_pool_to_multi_pool_migration: bool,
     /// Has no effect: nodes are migrated one after another.
     #[config(default = 16, hidden, deprecated = "it has no effect")]

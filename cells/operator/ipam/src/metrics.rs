@@ -24,22 +24,22 @@ pub fn cell() -> Cell {
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "ipam")]
 struct IpamMetrics {
-    /// Nodes by category: all of them are `total`, those without all of their networks `in-deficit`.
+    /// Nodes by category: `total`, and `in-deficit` with missing pod CIDRs.
     #[metric(labels = ["category"])]
     nodes: GaugeVec,
-    /// Networks of a pool that can be allocated to nodes.
+    /// Available pod CIDRs of a pool.
     #[metric(labels = ["pool", "family"])]
     pool_cidrs_available: GaugeVec,
-    /// Networks of a pool that nodes have.
+    /// Allocated pod CIDRs of a pool.
     #[metric(labels = ["pool", "family"])]
     pool_cidrs_used: GaugeVec,
-    /// How often a node was queued for a round of writes to CiliumNodes.
+    /// Nodes queued for CiliumNode sync.
     k8s_sync_queued_total: Counter,
-    /// Nodes that the last round of writes looked at.
+    /// Nodes handled by the last CiliumNode sync round.
     k8s_sync_folds: Gauge,
-    /// Time from when the first node of a round was due to the begin of the round.
+    /// Queueing latency of CiliumNode sync rounds.
     k8s_sync_latency_seconds: Histogram,
-    /// Durations of rounds of writes.
+    /// Duration of CiliumNode sync rounds.
     k8s_sync_duration_seconds: Histogram,
 }
 

@@ -19,8 +19,7 @@ use skep_operator_gc::identities::ObjectIdentities;
 /// How often identities are compared.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Time between two comparisons of CiliumIdentities with the identities in the key-value store, in the modes that write
-    /// both.
+    /// Interval of comparing CiliumIdentities with the key-value store in doublewrite modes.
     #[config(default = "1m")]
     pub double_write_metric_reporter_interval: Duration,
 }
@@ -35,10 +34,10 @@ pub(crate) struct DoubleWriteMetrics {
     /// Identities in the key-value store.
     #[metric(name = "kvstore_identities")]
     keys: Gauge,
-    /// CiliumIdentities that are not in the key-value store.
+    /// CiliumIdentities missing in the key-value store.
     #[metric(name = "crd_only_identities")]
     only_objects: Gauge,
-    /// Identities in the key-value store that are no CiliumIdentities.
+    /// Identities in the key-value store without a CiliumIdentity.
     #[metric(name = "kvstore_only_identities")]
     only_keys: Gauge,
 }

@@ -22,7 +22,7 @@ const FEW: usize = 20;
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "identity")]
 pub(crate) struct IdMetrics {
-    /// Ids of the cluster that no identity in the key-value store has, by the last pass.
+    /// Free identity ids of the cluster at the last garbage collection.
     #[metric(name = "free_ids")]
     free: Gauge,
 }

@@ -34,7 +34,7 @@ use self::schedule::Schedule;
 /// Whether keys of nodes are deleted.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Delete the keys of nodes that left the cluster from the key-value store.
+    /// Delete keys of removed nodes from the key-value store.
     #[config(default = true)]
     pub synchronize_k8s_nodes: bool,
 }
@@ -259,7 +259,7 @@ impl Collector {
         if !self.client.delete_if_unchanged(&item).await? {
             return Ok(Verdict::Later);
         }
-        tracing::info!(%node, "Deleted the key of a node that left the cluster");
+        tracing::info!(%node, "Deleted key of removed node");
         Ok(Verdict::Done)
     }
 }

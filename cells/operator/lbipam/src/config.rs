@@ -7,7 +7,7 @@ use crate::address::Family;
 /// Settings of LB-IPAM.
 #[derive(Debug, Clone, hive::Config)]
 pub struct Config {
-    /// Allocate addresses of CiliumLoadBalancerIPPools to Services of type LoadBalancer.
+    /// Enable LB-IPAM: addresses of CiliumLoadBalancerIPPools for Services of type LoadBalancer.
     #[config(default = true)]
     pub enable_lb_ipam: bool,
 }

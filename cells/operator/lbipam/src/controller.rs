@@ -288,10 +288,10 @@ impl Controller {
                     is_fine = false;
                     match target {
                         Target::Service(key) => {
-                            tracing::warn!(service = %key, %error, "Cannot write the status of a Service");
+                            tracing::warn!(service = %key, %error, "Cannot write status of Service");
                         }
                         Target::Pool(name) => {
-                            tracing::warn!(pool = %name, %error, "Cannot write the status of a pool");
+                            tracing::warn!(pool = %name, %error, "Cannot write status of pool");
                         }
                     }
                 }

@@ -180,7 +180,7 @@ impl Engine {
             Err(error) => {
                 let error = error.to_string();
                 if entry.error.as_ref() != Some(&error) {
-                    tracing::error!(pool = %object.metadata().name, %error, "Invalid pool; its last valid specification stays in use");
+                    tracing::error!(pool = %object.metadata().name, %error, "Invalid pool, keeping its last valid specification");
                 }
                 entry.error = Some(error);
             }
@@ -237,9 +237,11 @@ impl Engine {
         let request = request::is_responsible(&object.spec, self.default).then(|| {
             let created = object.metadata.creation_timestamp;
             let (request, invalid) = Request::new(metadata, created, &object.spec, self.families);
-            let is_new = known.as_ref().is_none_or(|known| known.request.as_ref() != Some(&request));
+            let is_new = known
+                .as_ref()
+                .is_none_or(|known| known.request.as_ref() != Some(&request));
             if is_new && !invalid.is_empty() {
-                tracing::warn!(service = %key, requested = ?invalid, "Ignoring requested addresses that are none");
+                tracing::warn!(service = %key, requested = ?invalid, "Ignoring invalid requested addresses");
             }
             request
         });

@@ -10,19 +10,19 @@ use crate::engine::Pass;
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "lbipam")]
 pub(crate) struct LbIpamMetrics {
-    /// Pools that overlap an older one.
+    /// Pools in conflict with an older one.
     conflicting_pools: Gauge,
-    /// Free addresses of a pool.
+    /// Available addresses of a pool.
     #[metric(labels = ["pool"])]
     ips_available: GaugeVec,
-    /// Addresses of a pool that are in use or held back.
+    /// Used and reserved addresses of a pool.
     #[metric(labels = ["pool"])]
     ips_used: GaugeVec,
-    /// Services that LB-IPAM is responsible for.
+    /// Services handled by LB-IPAM.
     services_matching: Gauge,
-    /// Services of these that do not have all addresses that they want.
+    /// Services without all requested addresses.
     services_unsatisfied: Gauge,
-    /// Time from an event to the end of the pass that handles it.
+    /// Processing time of events.
     #[metric(name = "event_processing_time_seconds", labels = ["action", "resource"])]
     pub(crate) event_processing_time: HistogramVec,
 }

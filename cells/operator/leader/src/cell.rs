@@ -89,7 +89,7 @@ impl Candidate {
             self.release(&mut election).await;
             return;
         }
-        tracing::info!(%identity, "This replica leads");
+        tracing::info!(%identity, "Acquired leadership");
         self.health.ok(format!("`{identity}` leads"));
         match self.lead(cx, &mut election, &identity).await {
             End::Lost(lost) => {
@@ -126,7 +126,7 @@ impl Candidate {
             biased;
             lost = &mut renewing => return End::Lost(lost),
             stopped = stopping => if let Err(error) = stopped {
-                tracing::warn!(error = %error_chain(&error), "The scope of the leader did not stop cleanly");
+                tracing::warn!(error = %error_chain(&error), "Leader scope did not stop cleanly");
             },
         }
         End::Stopping
@@ -143,7 +143,7 @@ impl Candidate {
         match news {
             Ok("") => {}
             Ok(leader) => {
-                tracing::info!(%leader, "Another replica leads");
+                tracing::info!(%leader, "Another replica is the leader");
                 self.health.ok(format!("`{leader}` leads"));
             }
             Err(error) => self.failing(error),
@@ -156,9 +156,9 @@ impl Candidate {
 
     async fn release(&self, election: &mut Election) {
         match election.release().await {
-            Ok(()) => tracing::debug!("Lease released"),
+            Ok(()) => tracing::debug!("Released lease"),
             Err(error) => {
-                tracing::warn!(error = %error_chain(&error), "The lease was not released: the others wait until it ends");
+                tracing::warn!(error = %error_chain(&error), "Cannot release lease: others wait until it expires");
             }
         }
     }

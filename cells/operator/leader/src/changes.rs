@@ -47,9 +47,9 @@ impl Changes {
                     Some(Ok(RawEvent::Object(Change::Deleted, _))) => return None,
                     Some(Ok(RawEvent::Object(_, object))) => match object.to_value() {
                         Ok(lease) => return Some((*lease).clone()),
-                        Err(error) => tracing::debug!(%error, "Malformed event of the lease"),
+                        Err(error) => tracing::debug!(%error, "Invalid lease event"),
                     },
-                    Some(Err(error)) => tracing::debug!(%error, "The watch of the lease failed"),
+                    Some(Err(error)) => tracing::debug!(%error, "Lease watch failed"),
                     None => {}
                 }
                 self.watch = None;
@@ -59,7 +59,7 @@ impl Changes {
             match self.open().await {
                 Ok(watch) => self.watch = Some(watch),
                 Err(error) => {
-                    tracing::debug!(%error, "The lease cannot be watched and is polled");
+                    tracing::debug!(%error, "Cannot watch lease, polling it");
                     self.not_before = Instant::now() + PAUSE;
                 }
             }

@@ -15,18 +15,18 @@ const LEASE: &str = "cilium-operator-resource-lock";
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Namespace that the program runs in. Empty means `default`.
+    /// Namespace of the program. Default: `default`.
     pub k8s_namespace: String,
-    /// How long a leader that is gone blocks the others.
+    /// Duration that non-leaders wait before acquiring an expired lease.
     #[config(default = "15s")]
     pub leader_election_lease_duration: Duration,
-    /// How long the leader tries to renew its lease before it stops leading.
+    /// Deadline for the leader to renew its lease before it stops leading.
     #[config(default = "10s")]
     pub leader_election_renew_deadline: Duration,
-    /// Time between two attempts to acquire or renew the lease.
+    /// Interval of attempts to acquire or renew the lease.
     #[config(default = "2s")]
     pub leader_election_retry_period: Duration,
-    /// How long a request about the lease may take; 0 means half of the renew deadline, at least a second.
+    /// Timeout of requests on the lease; 0: half of the renew deadline, at least one second.
     #[config(default = "0s")]
     pub leader_election_resource_lock_timeout: Duration,
 }

@@ -16,10 +16,10 @@ use crate::controller::controller;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Copy the Secrets that CiliumNetworkPolicies and CiliumClusterwideNetworkPolicies name into
+    /// Copy Secrets that CiliumNetworkPolicies and CiliumClusterwideNetworkPolicies reference to
     /// `policy-secrets-namespace`.
     pub enable_policy_secrets_sync: bool,
-    /// Namespace of the copies.
+    /// Namespace of copied Secrets.
     #[config(default = "cilium-secrets")]
     pub policy_secrets_namespace: String,
 }

@@ -114,7 +114,7 @@ impl Writer {
                 request(self.client.create(&kind, namespace, wanted, &options)).await?;
             }
         }
-        tracing::info!(original = %owner, copy = name, "Copied a Secret");
+        tracing::info!(original = %owner, copy = name, "Copied Secret");
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl Writer {
         let kind = Secret::kind();
         match request(self.client.delete(&kind, &self.namespace, name, &options)).await {
             Ok(_) => {
-                tracing::info!(copy = name, "Deleted the copy of a Secret");
+                tracing::info!(copy = name, "Deleted copied Secret");
                 Ok(())
             }
             Err(error) if error.is_not_found() => Ok(()),

@@ -215,8 +215,8 @@ async fn running_out_of_descriptors_is_logged_once_and_ends_nothing() {
     ends(serving).await;
     let text = String::from_utf8(log.lock().unwrap().clone()).unwrap();
     let lines = |part: &str| text.lines().filter(|line| line.contains(part)).count();
-    assert_eq!(lines("connections are not accepted, retrying"), 1, "{text}");
-    assert_eq!(lines("connections are accepted again"), 1, "{text}");
+    assert_eq!(lines("Cannot accept connections, retrying"), 1, "{text}");
+    assert_eq!(lines("Accepting connections again"), 1, "{text}");
 }
 
 /// Where the test's log goes.

@@ -16,7 +16,7 @@ pub(super) fn commands() -> [CommandHandle; 3] {
             .detail("By convention, file1 is the actual and file2 the expected text.")
             .detail("File1 may be 'stdout' or 'stderr', which takes that buffer.")
             .flag(Flag::bool("quiet", "Print no diff").short('q'))
-            .flag(Flag::bool("ignore-whitespace", "Take runs of blanks in a line for one").short('w'))
+            .flag(Flag::bool("ignore-whitespace", "Treat runs of whitespace as one").short('w'))
     };
     [
         function(compare("cmp", "Compare files"), |cx, inv| run_cmp(cx, inv, false)),

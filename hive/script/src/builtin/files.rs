@@ -48,9 +48,9 @@ pub(super) fn commands() -> [CommandHandle; 9] {
             run_mv,
         ),
         function(
-            Spec::new("rm", "Remove files and directories with all they hold")
+            Spec::new("rm", "Remove files and directories recursively")
                 .args("path...")
-                .detail("A path that does not exist is no failure."),
+                .detail("Missing paths are ignored."),
             run_rm,
         ),
         function(

@@ -18,7 +18,7 @@ pub(super) fn command() -> CommandHandle {
     Arc::new(Break {
         spec: Spec::new("break", "Open a prompt on the controlling terminal")
             .detail("Each line is run as a command of the script. The end of input goes on with the script.")
-            .detail("The script's time stands still.")
+            .detail("The clock of the script is paused.")
             .untimed(),
     })
 }
@@ -42,7 +42,7 @@ impl Command for Break {
     }
 }
 
-/// Reads commands from the controlling terminal until the end of input. The script's time stands still.
+/// Reads commands from the controlling terminal until the end of input. The clock of the script is paused.
 pub(crate) async fn break_prompt(cx: &mut Context<'_>) -> Result<(), CommandError> {
     let terminal = OpenOptions::new().read(true).write(true).open(TERMINAL);
     let terminal = terminal.map_err(|error| CommandError::io("open", TERMINAL, &error))?;

@@ -39,7 +39,7 @@ pub(super) async fn commands() -> Result<String, AssemblyError> {
         }
     }
     let mut out = String::from(
-        "# Script commands\n\nWhat scripts and the shell of the agent can call; [scripts](../scripts.md) describes the \
+        "# Script commands\n\nCommands of scripts and of the agent's shell; [scripts](../scripts.md) describes the \
          language.\n\n## In every suite\n",
     );
     for command in built_in.values() {

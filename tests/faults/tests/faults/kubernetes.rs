@@ -104,7 +104,7 @@ fn an_agent_that_restarts_without_api_server_leaves_services_as_they_are() {
             .wait(
                 "the API server is missed",
                 || Ok(agent.log()),
-                |log| log.contains("API server does not answer"),
+                |log| log.contains("API server does not "),
             )
             .await?;
         assert_eq!(world.maps()?, before);

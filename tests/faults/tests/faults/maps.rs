@@ -189,9 +189,7 @@ fn maps_of_another_size_are_replaced_without_a_failed_call() {
                 .await?;
             assert_eq!(found, max);
             assert!(
-                agent
-                    .log()
-                    .contains("replacing a pinned map, its entries are kept"),
+                agent.log().contains("Replacing pinned map, keeping its entries"),
                 "{}",
                 agent.log()
             );

@@ -11,13 +11,15 @@ use hive::config::Faults;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = ClusterSettings::check)]
 pub struct ClusterSettings {
-    /// Name of the cluster: at most 32 lower-case letters, digits and dashes. A cluster with an id needs one of its own.
+    /// Name of the cluster: at most 32 lower-case letters, digits and dashes. Must not be `default` if the
+    /// cluster has an id.
     #[config(default = "default")]
     pub cluster_name: String,
-    /// Id of the cluster, which no other cluster of the mesh has: 1 to `max-connected-clusters`, or 0 outside of a mesh.
+    /// Id of the cluster, unique in the mesh: 1 to `max-connected-clusters`, or 0 outside of a mesh.
     #[config(default = 0)]
     pub cluster_id: u32,
-    /// How many clusters the mesh may have: 255 or 511. All clusters have the same value, and it never changes.
+    /// Maximum number of clusters in the mesh: 255 or 511. Must be the same in all clusters and must not
+    /// change.
     #[config(default = 255)]
     pub max_connected_clusters: u32,
 }

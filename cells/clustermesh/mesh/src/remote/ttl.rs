@@ -56,7 +56,7 @@ impl Ttl {
                 () = tokio::time::sleep_until(due) => {}
             }
             self.due = None;
-            tracing::warn!(cluster = %state.name, after = ?self.after, "Withdrawing services of a remote cluster");
+            tracing::warn!(cluster = %state.name, after = ?self.after, "Removing services of remote cluster");
             for slot in &mut *slots {
                 if matches!(
                     slot.kind,

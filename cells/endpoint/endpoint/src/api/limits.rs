@@ -14,8 +14,9 @@ const SETTING: &str = "api-rate-limit";
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Parameters of the limiters of requests on endpoints, over their defaults: `endpoint-create=rate-limit:2/s,rate-burst:4`,
-    /// or a JSON object. Limiters are endpoint-create, endpoint-delete, endpoint-get, endpoint-list and endpoint-patch.
+    /// Parameters of the API rate limiters, over their defaults:
+    /// `endpoint-create=rate-limit:2/s,rate-burst:4`, or a JSON object. The limiters are endpoint-create,
+    /// endpoint-delete, endpoint-get, endpoint-list and endpoint-patch.
     pub api_rate_limit: BTreeMap<String, String>,
 }
 

@@ -209,7 +209,7 @@ impl Collector {
             tracing::warn!(
                 kind = %kind.kind, name = object::name(dependent),
                 owner_kind = %owner_kind.kind, owner = text("name"),
-                "an object outside of namespaces names an owner inside of one; it is kept"
+                "Keeping cluster-scoped object with a namespaced owner"
             );
             return Owner::Unknown;
         }

@@ -200,13 +200,13 @@ async fn converse(upgraded: OnUpgrade, execution: Execution) {
     let connection = match upgraded.await {
         Ok(connection) => TokioIo::new(connection),
         Err(error) => {
-            tracing::debug!(error = %error, "connection not upgraded");
+            tracing::debug!(error = %error, "Cannot upgrade connection");
             return;
         }
     };
     let socket = WebSocketStream::from_raw_socket(connection, Role::Server, None).await;
     if let Err(error) = pass_on(socket, execution).await {
-        tracing::debug!(error = %error, "client of a program is gone");
+        tracing::debug!(error = %error, "Client disconnected");
     }
 }
 

@@ -99,7 +99,7 @@ impl Router {
             Some(token) => match reviews::authenticate(&self.api, &self.token, token, &[]) {
                 Ok((user, _)) => Ok(user),
                 Err(error) => {
-                    tracing::debug!(error = %error, "bearer token refused");
+                    tracing::debug!(error = %error, "Rejected bearer token");
                     Err(ApiError::unauthorized())
                 }
             },

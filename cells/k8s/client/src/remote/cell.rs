@@ -107,7 +107,7 @@ pub async fn heartbeat(client: &RemoteClient, health: &Health, cx: &JobCtx) {
                 lost = false;
                 client.inner.recoveries.send_modify(|count| *count += 1);
                 let server = client.server().unwrap_or_default();
-                tracing::info!(%server, "Connected to Kubernetes again");
+                tracing::info!(%server, "Reconnected to Kubernetes");
                 health.ok(format!("Connected to {server}"));
             }
             Ok(()) => {}

@@ -15,21 +15,20 @@ use super::target::Target;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Whether to use Kubernetes. Without it services come from a state file.
+    /// Enable Kubernetes. Otherwise services are read from a state file.
     #[config(default = true)]
     pub enable_k8s: bool,
-    /// Kubeconfig file to use instead of the pod's service account.
+    /// Path of a kubeconfig file, instead of the pod's service account.
     pub k8s_kubeconfig_path: String,
-    /// Addresses of API servers, tried in turn. The one that works is remembered over restarts.
+    /// URLs of API servers, tried in turn. The working one is restored after a restart.
     pub k8s_api_server_urls: Vec<String>,
-    /// How long connecting to the API server may take.
+    /// Timeout of connecting to the API server.
     #[config(default = "30s")]
     pub k8s_client_connection_timeout: Duration,
-    /// Time between keep-alive probes of idle connections to the API server; 0 for none.
+    /// Interval of keep-alive probes of idle connections to the API server; 0: none.
     #[config(default = "30s")]
     pub k8s_client_connection_keep_alive: Duration,
-    /// How long the API server may be silent before it is asked for its health. All connections are closed if it does
-    /// not answer. 0 turns this off.
+    /// Idle time before a health check of the API server; 0: never. Connections are closed if it fails.
     #[config(default = "30s")]
     pub k8s_heartbeat_timeout: Duration,
     /// File that remembers which API server works.
@@ -90,10 +89,10 @@ fn check_qps(flag: &'static str, qps: f64, faults: &mut Faults) {
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = LimitConfig::check)]
 pub struct LimitConfig {
-    /// Requests to the API server a second; 0 for no limit.
+    /// Maximum rate of requests to the API server per second; 0: unlimited.
     #[config(default = 10.0)]
     pub k8s_client_qps: f64,
-    /// Requests to the API server at once.
+    /// Maximum burst of requests to the API server.
     #[config(default = 20)]
     pub k8s_client_burst: u32,
 }
@@ -115,10 +114,10 @@ impl LimitConfig {
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = OperatorLimitConfig::check)]
 pub struct OperatorLimitConfig {
-    /// Requests of the operator to the API server a second; 0 for no limit.
+    /// Maximum rate of requests to the API server per second; 0: unlimited.
     #[config(default = 100.0)]
     pub operator_k8s_client_qps: f64,
-    /// Requests of the operator to the API server at once.
+    /// Maximum burst of requests to the API server.
     #[config(default = 200)]
     pub operator_k8s_client_burst: u32,
 }

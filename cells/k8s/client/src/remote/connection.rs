@@ -250,7 +250,7 @@ impl RemoteClient {
                         return Err(error);
                     }
                     Err(error) => {
-                        tracing::warn!(error = %hive::error_chain(&error), "API server does not answer");
+                        tracing::warn!(error = %hive::error_chain(&error), "API server does not respond");
                         last = Some(error);
                     }
                 }
@@ -498,7 +498,7 @@ impl RemoteClient {
         let written =
             std::fs::write(&beside, format!("{url}\n")).and_then(|()| std::fs::rename(&beside, path));
         if let Err(error) = written {
-            tracing::warn!(file = %path.display(), %error, "Cannot write the state file of the API server");
+            tracing::warn!(file = %path.display(), %error, "Cannot write state file of API server");
         }
     }
 

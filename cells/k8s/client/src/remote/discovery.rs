@@ -53,7 +53,7 @@ impl RemoteClient {
                     Ok(more) => kinds.extend(more),
                     // An aggregated API that is unavailable hides only its own kinds.
                     Err(error) if error.status().is_some() => {
-                        tracing::debug!(group = %group.name, version = %version.version, %error, "Kinds not available");
+                        tracing::debug!(group = %group.name, version = %version.version, %error, "API group not available");
                     }
                     Err(error) => return Err(error),
                 }

@@ -15,13 +15,13 @@ const NO_ANSWER: &str = "<error>";
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "k8s_client")]
 pub struct ClientMetrics {
-    /// Durations of requests to the API server, until the answer is complete; of watches until it begins.
+    /// Duration of requests to the API server; of watches, until the response begins.
     #[metric(name = "api_latency_time_seconds", labels = ["path", "method"])]
     latency: HistogramVec,
-    /// How long requests to the API server waited for the limit of their rate.
+    /// Rate limiter latency of requests to the API server.
     #[metric(name = "rate_limiter_duration_seconds", labels = ["path", "method"])]
     waited: HistogramVec,
-    /// Requests to the API server by status of the answer, `<error>` without one.
+    /// Requests to the API server by response status; `<error>` without a response.
     #[metric(name = "api_calls_total", labels = ["host", "method", "return_code"])]
     calls: CounterVec,
 }

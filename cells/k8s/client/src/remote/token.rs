@@ -46,7 +46,7 @@ impl TokenFile {
             match load(&self.path) {
                 Ok(header) => *read = (Instant::now(), header),
                 Err(error) => {
-                    tracing::warn!(file = %self.path.display(), %error, "Cannot read the token again");
+                    tracing::warn!(file = %self.path.display(), %error, "Cannot reload token");
                 }
             }
         }

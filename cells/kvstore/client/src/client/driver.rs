@@ -84,7 +84,7 @@ async fn remove(client: &Client, unlock: PendingUnlock) {
         match lock::remove(client, &unlock.key).await {
             Ok(()) => break,
             Err(error) => {
-                tracing::debug!(client = client.name(), lock = %unlock.path, error = %error, "Unable to release a lock");
+                tracing::debug!(client = client.name(), lock = %unlock.path, error = %error, "Unable to release lock");
                 tokio::time::sleep(UNLOCK_RETRY).await;
             }
         }
@@ -127,11 +127,11 @@ async fn renew(client: &Client, leases: &LeaseManager) {
                 match result {
                     Ok(ttl) => leases.renewed(lease, asked, ttl),
                     Err(BackendError::LeaseNotFound { .. }) => {
-                        tracing::warn!(client = client.name(), %lease, "A lease has ended before its time");
+                        tracing::warn!(client = client.name(), %lease, "Lease expired early");
                         leases.lost(lease, &[]);
                     }
                     Err(error) => {
-                        tracing::debug!(client = client.name(), %lease, error = %error, "Unable to renew a lease");
+                        tracing::debug!(client = client.name(), %lease, error = %error, "Unable to renew lease");
                         leases.not_renewed(lease, Instant::now());
                     }
                 }
@@ -144,7 +144,7 @@ async fn renew(client: &Client, leases: &LeaseManager) {
 async fn end_locks(client: &Client) {
     for lease in client.inner.lock_leases.all() {
         if let Err(error) = client.inner.backend.revoke_lease(lease).await {
-            tracing::debug!(client = client.name(), %lease, error = %error, "Unable to revoke the lease of locks");
+            tracing::debug!(client = client.name(), %lease, error = %error, "Unable to revoke lease of locks");
         }
         client.inner.lock_leases.lost(lease, &[]);
     }

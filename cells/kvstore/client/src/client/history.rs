@@ -179,7 +179,7 @@ impl History {
         if is_replaced {
             tracing::warn!(
                 cluster_id = format!("{:x}", header.cluster_id), revision = %header.revision, before = %latest.revision,
-                "The kvstore was set up anew or restored: writing all keys again"
+                "Kvstore was recreated or restored, rewriting all keys"
             );
             *latest = *header;
             self.witnesses.lock().clear();

@@ -234,7 +234,7 @@ impl LeaseManager {
             (expired, due)
         };
         for lease in expired {
-            tracing::warn!(%lease, "A lease was not renewed in time");
+            tracing::warn!(%lease, "Lease was not renewed in time");
             self.lost(lease, &[]);
         }
         due

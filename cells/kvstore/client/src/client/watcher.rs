@@ -469,7 +469,7 @@ impl Machine {
             Some(error) if is_lost(&error) => {
                 tracing::info!(
                     client = name, prefix = self.prefix, error = %cause,
-                    "Watch of the kvstore is interrupted: listing again"
+                    "Kvstore watch interrupted, relisting"
                 );
                 self.client.check_store(&error);
                 tokio::time::sleep(backoff(self.failures, LIST_BACKOFF)).await;
@@ -478,7 +478,7 @@ impl Machine {
             _ => {
                 tracing::debug!(
                     client = name, prefix = self.prefix, attempt = self.failures, error = %cause,
-                    "Watch of the kvstore ended: resuming"
+                    "Kvstore watch ended, resuming"
                 );
                 tokio::time::sleep(backoff(self.failures, WATCH_BACKOFF)).await;
                 Phase::Watch {
@@ -494,9 +494,9 @@ impl Machine {
         let cause = error.backend().map(BackendError::chain).unwrap_or_default();
         let (client, prefix, attempt) = (self.client.name(), &self.prefix, self.failures);
         if attempt >= WARN_AFTER {
-            tracing::warn!(client, prefix, attempt, error = %cause, "Unable to list keys of the kvstore");
+            tracing::warn!(client, prefix, attempt, error = %cause, "Unable to list kvstore keys");
         } else {
-            tracing::info!(client, prefix, attempt, error = %cause, "Unable to list keys of the kvstore");
+            tracing::info!(client, prefix, attempt, error = %cause, "Unable to list kvstore keys");
         }
     }
 }

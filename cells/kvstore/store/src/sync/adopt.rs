@@ -71,14 +71,14 @@ impl SyncStore {
                         cluster,
                         prefix = inner.prefix,
                         count = keys.len(),
-                        "Former keys are adopted"
+                        "Adopted keys of the previous run"
                     );
                     self.adopted(keys);
                 }
                 Err(error) => {
                     failures += 1;
                     inner.options.recorder.sync_error(&inner.prefix, cluster);
-                    tracing::warn!(cluster, error = %chain(&error), "Unable to list former keys of the kvstore: retrying");
+                    tracing::warn!(cluster, error = %chain(&error), "Unable to list kvstore keys of the previous run, retrying");
                     tokio::time::sleep(backoff(failures, STORE_BACKOFF)).await;
                 }
             }

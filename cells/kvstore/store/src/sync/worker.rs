@@ -166,7 +166,7 @@ impl SyncStore {
             Err(error) => {
                 recorder.sync_error(&inner.prefix, cluster);
                 tracing::warn!(
-                    cluster, keys = items.len(), error = %chain(&error), "Unable to write keys of the kvstore: retrying"
+                    cluster, keys = items.len(), error = %chain(&error), "Unable to write kvstore keys, retrying"
                 );
                 inner.queue.failed_all(items, Failure::from(&error));
             }
@@ -194,7 +194,7 @@ impl SyncStore {
             tracing::info!(
                 cluster,
                 prefix = inner.prefix,
-                "Initial keys are written to the kvstore"
+                "Wrote initial keys to the kvstore"
             );
         }
         Ok(())

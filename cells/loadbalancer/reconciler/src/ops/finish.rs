@@ -68,7 +68,7 @@ impl Ops {
             Ok(()) => self.marks = marks,
             Err(error) => tracing::warn!(
                 error = &error as &dyn std::error::Error,
-                "Cannot write how far ids were allocated"
+                "Cannot write the last allocated ids"
             ),
         }
     }

@@ -55,14 +55,14 @@ pub(super) fn commands(
             Action::MapsSnapshot,
             Spec::new(
                 "lb/maps-snapshot",
-                "Remember the content of the load-balancing BPF maps",
+                "Take a snapshot of the load-balancing BPF maps",
             ),
         ),
         command(
             Action::MapsRestore,
             Spec::new(
                 "lb/maps-restore",
-                "Write the remembered content back to the load-balancing BPF maps",
+                "Restore the load-balancing BPF maps from the snapshot",
             )
             .flag(any_proto),
         ),
@@ -75,7 +75,7 @@ pub(super) fn commands(
             Action::Reset,
             Spec::new(
                 "test/bpfops-reset",
-                "Forget and restore the state of the reconciler, as a restart does",
+                "Restore the state of the reconciler from the maps, as after a restart",
             ),
         ),
         command(
@@ -86,13 +86,13 @@ pub(super) fn commands(
             Action::HealthChecked,
             Spec::new(
                 "test/set-is-service-healthchecked",
-                "Name the annotation of services that have a health checker",
+                "Set the annotation of health-checked services",
             )
             .args("annotation"),
         ),
         command(
             Action::InitWait,
-            Spec::new("test/init-wait", "Wait for the first state to be in the maps"),
+            Spec::new("test/init-wait", "Wait for the initial reconciliation"),
         ),
         command(
             Action::NodeLabels,

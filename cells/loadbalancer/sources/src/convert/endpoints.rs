@@ -112,7 +112,7 @@ fn weight(slice: &slim::EndpointSlice) -> u16 {
     text.parse().unwrap_or_else(|error| {
         let name = format_args!("{}/{}", slice.metadata.namespace, slice.metadata.name);
         tracing::warn!(endpointslice = %name, annotation = WEIGHT, value = text, %error,
-            "Cannot read a weight, the default is used");
+            "Invalid weight, using the default");
         DEFAULT_WEIGHT
     })
 }
@@ -168,7 +168,7 @@ fn add(
     let state = state(endpoint.conditions, weight);
     for text in &endpoint.addresses {
         let Some(ip) = address(text) else {
-            tracing::warn!(address = %text, "Skipping an endpoint whose address is malformed");
+            tracing::warn!(address = %text, "Skipping endpoint with invalid address");
             continue;
         };
         if !rules.allows(ip) {

@@ -25,7 +25,7 @@ pub fn is_exposed_on(service: &Service, node_labels: &Labels) -> bool {
             Err(error) => {
                 let name = format_args!("{}/{}", service.metadata.namespace, service.metadata.name);
                 tracing::warn!(service = %name, annotation = NODE_SELECTOR, %error,
-                    "Cannot read a node selector, the service is provisioned on every node");
+                    "Invalid node selector, provisioning service on every node");
                 true
             }
         };

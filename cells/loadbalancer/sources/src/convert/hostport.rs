@@ -50,7 +50,7 @@ pub fn host_port_services(pod: &Pod, rules: &Rules) -> Vec<HostPortService> {
                 }
                 Err(problem) => {
                     let name = format_args!("{}/{}", pod.metadata.namespace, pod.metadata.name);
-                    tracing::warn!(pod = %name, host_port = each.host_port, problem, "Skipping a host port");
+                    tracing::warn!(pod = %name, host_port = each.host_port, problem, "Skipping host port");
                 }
             }
         }
@@ -81,7 +81,7 @@ fn host_port_service(
     let meta = &pod.metadata;
     let warn = |problem: &str| {
         let name = format_args!("{}/{}", meta.namespace, meta.name);
-        tracing::warn!(pod = %name, host_port, problem, "Skipping a host port");
+        tracing::warn!(pod = %name, host_port, problem, "Skipping host port");
     };
     let mut frontends = Vec::new();
     let mut backends = Vec::new();

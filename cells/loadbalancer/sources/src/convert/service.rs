@@ -68,7 +68,7 @@ fn row(object: &slim::Service, rules: &Rules) -> Result<Service, Fault> {
     service.int_traffic_policy = traffic_policy(&spec.internal_traffic_policy);
     if let Some(text) = unknown_affinity(&service.annotations) {
         tracing::warn!(service = %service.name, annotation = AFFINITY, value = text,
-            "Unknown affinity, backends of all clusters are used alike");
+            "Unknown affinity, using backends of all clusters equally");
     }
     if rules.forwarding_mode_annotation {
         service.forwarding_mode = forwarding_mode(&service);
@@ -123,7 +123,7 @@ fn forwarding_mode(service: &Service) -> ForwardingMode {
         "snat" | "hybrid" => ForwardingMode::Snat,
         _ => {
             tracing::warn!(service = %service.name, annotation = FORWARDING_MODE, value = text,
-                "Unknown forwarding mode, the node's is used");
+                "Unknown forwarding mode, using that of the node");
             ForwardingMode::Unset
         }
     }
@@ -134,7 +134,7 @@ fn source_ranges(name: &ServiceName, texts: &[slim::Str]) -> Option<Arc<[IpNet]>
         // Kubernetes allows blanks around a range.
         let range = text.trim().parse::<IpNet>().ok();
         if range.is_none() {
-            tracing::debug!(service = %name, range = %text, "Skipping a source range that is no CIDR");
+            tracing::debug!(service = %name, range = %text, "Skipping invalid source range");
         }
         range.map(|range| range.trunc())
     };
@@ -305,7 +305,7 @@ fn restriction(service: &Service) -> Option<FrontendKind> {
         "LoadBalancer" => Some(FrontendKind::LoadBalancer),
         other => {
             tracing::warn!(service = %service.name, annotation = TYPE, value = other,
-                "Unknown service type, the annotation is ignored");
+                "Unknown service type, ignoring annotation");
             None
         }
     }
@@ -344,7 +344,7 @@ fn surrogates(spec: &slim::ServiceSpec, cluster_ips: &[IpAddr]) -> impl Iterator
 fn address_of(service: &Service, text: &str) -> Option<IpAddr> {
     let ip = address(text);
     if ip.is_none() && !text.is_empty() {
-        tracing::warn!(service = %service.name, address = text, "Skipping a frontend whose address is malformed");
+        tracing::warn!(service = %service.name, address = text, "Skipping frontend with invalid address");
     }
     ip
 }

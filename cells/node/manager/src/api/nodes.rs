@@ -41,11 +41,11 @@ pub(super) fn api(db: Db, manager: NodeManager) -> Member<Routes> {
     ))
 }
 
-/// Lists the nodes of all clusters; to a client with an id, what has changed since its last request.
+/// Lists the nodes of all clusters, or the changes since the last request of a client with an id.
 #[utoipa::path(get, path = "/cluster/nodes", params(
-    ("client-id" = Option<i64>, Header, description = "The id of the last answer, 0 to get one")), responses(
+    ("client-id" = Option<i64>, Header, description = "Client id of the last response; 0 to get one")), responses(
     (status = 200, description = "The nodes", body = ClusterNodeStatus),
-    (status = 422, description = "The id is no number")))]
+    (status = 422, description = "The id is not a number")))]
 async fn nodes(State(lister): State<Arc<Lister>>, headers: HeaderMap) -> Response {
     let sent = headers.get(CLIENT_ID);
     let sent = sent.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());

@@ -18,7 +18,7 @@ pub(crate) fn cell() -> Cell {
 }
 
 fn command(pools: Pools) -> Member<CommandHandle> {
-    let spec = Spec::new("allocator/allocated-pools", "Show what is allocated to a node").args("node");
+    let spec = Spec::new("allocator/allocated-pools", "Show the allocations of a node").args("node");
     Member(Arc::new(AllocatedPools { spec, pools }))
 }
 

@@ -12,19 +12,19 @@ use super::state::State;
 #[derive(Debug, Metrics)]
 #[metrics(prefix = "mcsapi")]
 pub(crate) struct McsApiMetrics {
-    /// A ServiceExport.
+    /// Information about a ServiceExport.
     #[metric(labels = ["namespace", "serviceexport"])]
     serviceexport_info: GaugeVec,
-    /// Conditions of a ServiceExport: 1 for the status that each has.
+    /// Conditions of a ServiceExport: 1 for the current status.
     #[metric(labels = ["namespace", "serviceexport", "condition", "status"])]
     serviceexport_status_condition: GaugeVec,
-    /// A ServiceImport.
+    /// Information about a ServiceImport.
     #[metric(labels = ["namespace", "serviceimport"])]
     serviceimport_info: GaugeVec,
-    /// Conditions of a ServiceImport: 1 for the status that each has.
+    /// Conditions of a ServiceImport: 1 for the current status.
     #[metric(labels = ["namespace", "serviceimport", "condition", "status"])]
     serviceimport_status_condition: GaugeVec,
-    /// Clusters that export the Service of a ServiceImport.
+    /// Exporting clusters of a ServiceImport.
     #[metric(labels = ["namespace", "serviceimport"])]
     serviceimport_status_clusters: GaugeVec,
 }

@@ -10,17 +10,17 @@ use hive::config::Faults;
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// Mirror backends of remote clusters as EndpointSlices: for headless services, and for those with the annotation
-    /// `service.cilium.io/global-sync-endpoint-slices`.
+    /// Sync backends of remote clusters as EndpointSlices: of headless services, and of those with the
+    /// annotation `service.cilium.io/global-sync-endpoint-slices`.
     #[config(default = false)]
     pub clustermesh_enable_endpoint_sync: bool,
-    /// Endpoints of a mirrored EndpointSlice, 1 to 1000.
+    /// Maximum number of endpoints of a synced EndpointSlice, 1 to 1000.
     #[config(default = 100)]
     pub clustermesh_endpoints_per_slice: u32,
-    /// How long changes of a service are gathered before its EndpointSlices are written.
+    /// Batch period of EndpointSlice updates of a service.
     #[config(default = "500ms")]
     pub clustermesh_endpoint_updates_batch_period: Duration,
-    /// Services whose EndpointSlices are written at the same time.
+    /// Number of services whose EndpointSlices are synced concurrently.
     #[config(default = 5)]
     pub clustermesh_concurrent_service_endpoint_syncs: u32,
 }
