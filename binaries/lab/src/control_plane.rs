@@ -17,14 +17,14 @@ use base64::{Engine, prelude::BASE64_STANDARD as BASE64};
 use hive::{Cell, Hive};
 use ipnet::IpNet;
 use skep_k8s_apiserver::{
-    ApiServer, Gvr, HttpOptions, HttpServer, Manner, Registry, Rows, SigningKey, SigningKeyError, Tracker,
-    WriteOptions, endpointslice_controller_cell, garbage_collector_cell, in_process_client,
+    HttpOptions, HttpServer, OpenApiSchemas, endpointslice_controller_cell, garbage_collector_cell,
     namespace_controller_cell,
 };
 use skep_k8s_client::{
     Client,
     remote::{RemoteClient, Settings, Target, TargetError},
 };
+use skep_k8s_memory::{ApiServer, Gvr, Manner, Registry, Rows, Tracker, WriteOptions, in_process_client};
 use skep_listen::{
     BindError, BoundTcp, Tcp,
     tls::{Tls, TlsError},
@@ -74,7 +74,7 @@ pub enum ControlPlaneError {
     #[error("defining Cilium's kinds")]
     Define {
         #[source]
-        cause: skep_k8s_apiserver::ApiError,
+        cause: skep_k8s_memory::ApiError,
     },
     /// The controllers do not fit together, or do not start.
     #[error("controllers: {reason}")]
@@ -87,9 +87,6 @@ pub enum ControlPlaneError {
     /// The embedded server has no certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The embedded server has no key for the tokens of service accounts.
-    #[error(transparent)]
-    SigningKey(#[from] SigningKeyError),
     /// A file for the clients cannot be written.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
@@ -245,11 +242,11 @@ fn kubeconfig_text(name: &str, server: &str, secrets: &credentials::Credentials)
 fn embedded(cluster: &Cluster, secrets: &credentials::Credentials) -> Result<ApiServer, ControlPlaneError> {
     let (v4, v4_bits) = cluster.service_range_v4();
     let (v6, v6_bits) = cluster.service_range_v6();
-    let settings = skep_k8s_apiserver::Settings {
+    let settings = skep_k8s_memory::Settings {
         service_networks: vec![IpNet::new(v4.into(), v4_bits)?, IpNet::new(v6.into(), v6_bits)?],
-        signing_key: Some(SigningKey::from_file(secrets.file("accounts.key").as_ref())?),
         root_ca: Some(secrets.authority.clone()),
-        ..skep_k8s_apiserver::Settings::default()
+        schemas: Some(Arc::new(OpenApiSchemas)),
+        ..skep_k8s_memory::Settings::default()
     };
     let tracker = Tracker::new(Rows::new(&Db::new())?, HISTORY, false);
     let api = ApiServer::new(tracker, Registry::with_extensions(), Manner::Real(settings));

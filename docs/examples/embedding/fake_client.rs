@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hive::{Cell, Hive, testing};
 use skep_base_settings::NodeName;
-use skep_k8s_apiserver::FakeClient;
+use skep_k8s_memory::FakeClient;
 use skep_loadbalancer_model::Frontend;
 use statedb::{Db, Table};
 
@@ -16,7 +16,7 @@ async fn services_become_frontends() {
         skep_base_settings::cell(),
         skep_loadbalancer_model::cell(),
         skep_loadbalancer_sources::cell(),
-        skep_k8s_apiserver::fake_client_cell(),
+        skep_k8s_memory::fake_client_cell(),
         skep_k8s_reflectors::tables::cell(),
         Cell::module("node-name", "Name of the node").provide(|| NodeName::new("here")),
     ]);

@@ -16,9 +16,8 @@ use serde_json::{Value, json};
 use skep_bpf_maps::lb::{Service4Key, ServiceValue};
 use skep_bpf_sys::Map;
 use skep_bpf_sys::testing::Node;
-use skep_k8s_apiserver::{
-    ApiServer, Domain, Gvr, HttpOptions, HttpServer, Kind, Manner, Registry, Rows, Settings, Tracker,
-};
+use skep_k8s_apiserver::{HttpOptions, HttpServer};
+use skep_k8s_memory::{ApiServer, Domain, Gvr, Kind, Manner, Registry, Rows, Settings, Tracker};
 use tokio_util::sync::CancellationToken;
 
 use crate::report::{Report, Row};

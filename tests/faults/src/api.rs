@@ -5,7 +5,8 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use serde_json::{Value, json};
-use skep_k8s_apiserver::{Domain, FakeClient, Gvr, HttpOptions, HttpServer, guess_plural};
+use skep_k8s_apiserver::{HttpOptions, HttpServer};
+use skep_k8s_memory::{Domain, FakeClient, Gvr, guess_plural};
 use statedb::Db;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

@@ -178,5 +178,4 @@ async fn an_api_server_that_is_gone_changes_nothing_until_it_is_back() {
     assert_eq!(get(&client, node).await.expect("it stays").mod_revision, before);
     let listed = exporter.shell("kvstore/list --keys-only cilium/state/");
     assert_eq!(listed, format!("# {node}\n# {till}\n"));
-    served.stop().await;
 }

@@ -11,8 +11,11 @@ pub(super) fn all() -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
-    use skep_k8s_apiserver::{
+    use skep_k8s_apiserver::OpenApiSchemas;
+    use skep_k8s_memory::{
         ApiServer, Gvr, Manner, Registry, Rows, Settings, Subresource, Tracker, WriteOptions,
     };
     use statedb::Db;
@@ -21,7 +24,11 @@ mod tests {
 
     fn server() -> ApiServer {
         let tracker = Tracker::new(Rows::new(&Db::new()).unwrap(), 100, false);
-        let api = ApiServer::new(tracker, Registry::builtin(), Manner::Real(Settings::default()));
+        let settings = Settings {
+            schemas: Some(Arc::new(OpenApiSchemas)),
+            ..Settings::default()
+        };
+        let api = ApiServer::new(tracker, Registry::builtin(), Manner::Real(settings));
         let kind = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
         for definition in all() {
             let name = definition["metadata"]["name"].clone();

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use skep_k8s_apiserver::testing::{ServedCluster, TestCluster};
+use skep_k8s_apiserver::testing::ServedCluster;
+use skep_k8s_memory::testing::TestCluster;
 use skep_k8s_types::Kind;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -41,7 +42,7 @@ impl World {
     }
 
     pub(crate) async fn stop(self) {
-        self.served.stop().await;
+        drop(self.served);
     }
 
     /// Starts an operator with short leases: two seconds.

@@ -24,6 +24,6 @@ fn assemble(setup: Setup) -> Assembling {
 
 fn hive() -> Hive {
     Hive::new(base_cells())
-        .with(skep_k8s_apiserver::fake_client_cell())
+        .with(skep_k8s_memory::fake_client_cell())
         .with(crate::cell::cell())
 }

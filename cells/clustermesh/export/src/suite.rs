@@ -24,7 +24,7 @@ fn assemble(setup: Setup) -> Assembling {
 
 fn hive() -> Hive {
     Hive::new(base_cells())
-        .with(skep_k8s_apiserver::fake_client_cell())
+        .with(skep_k8s_memory::fake_client_cell())
         .with(skep_kvstore_client::cell::memory())
         .with(skep_clustermesh_types::command::suite_commands())
         .with(skep_kvstore_client::table::cell("__local__"))

@@ -15,13 +15,13 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::Arc,
     time::Duration,
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
-use skep_k8s_apiserver::{
-    ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, SigningKey, Tracker,
-};
+use skep_k8s_apiserver::{HttpOptions, HttpServer, OpenApiSchemas};
+use skep_k8s_memory::{ApiServer, Manner, Registry, Rows, Settings, Tracker};
 use skep_listen::tls::Tls;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -208,10 +208,7 @@ async fn serve(flags: &Flags<'_>, token: String) -> Result<(), AnyError> {
             .or("disable-admission-plugins", "")
             .split(',')
             .any(|name| name == "ServiceAccount"),
-        service_account_issuer: flags.get("service-account-issuer")?.to_owned(),
-        signing_key: Some(SigningKey::from_file(
-            flags.get("service-account-signing-key-file")?.as_ref(),
-        )?),
+        schemas: Some(Arc::new(OpenApiSchemas)),
         ..Settings::default()
     };
     let (certificate, key) = certificate(flags)?;

@@ -7,9 +7,7 @@ mod rows;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-
-use crate::kinds::Kind;
-use crate::object;
+use skep_k8s_memory::{Kind, object};
 
 /// A column.
 #[derive(Clone, Debug)]
@@ -197,7 +195,7 @@ pub(crate) fn partial(object: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Registry;
+    use skep_k8s_memory::{Custom, Registry};
 
     #[track_caller]
     fn row(api_version: &str, kind: &str, object: Value) -> Vec<Value> {
@@ -249,12 +247,12 @@ mod tests {
     #[test]
     fn shows_custom_columns() {
         let mut kind = (*Registry::builtin().by_kind("v1", "ConfigMap").unwrap()).clone();
-        kind.custom = Some(std::sync::Arc::new(crate::Custom {
+        kind.custom = Some(std::sync::Arc::new(Custom {
             columns: vec![
                 json!({ "name": "Size", "type": "integer", "jsonPath": ".spec.size" }),
                 json!({ "name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status" }),
             ],
-            ..crate::Custom::default()
+            ..Custom::default()
         }));
         let object = json!({
             "metadata": { "name": "x" }, "spec": { "size": 3 },

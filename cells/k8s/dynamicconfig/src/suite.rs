@@ -29,7 +29,7 @@ fn assemble(setup: Setup) -> Assembling {
 fn hive() -> Hive {
     let node = Cell::module("test-node", "Name of the node").provide(|| NodeName::new("testnode"));
     Hive::new(base_cells())
-        .with(skep_k8s_apiserver::fake_client_cell())
+        .with(skep_k8s_memory::fake_client_cell())
         .with(node)
         .with(crate::cell())
         .root::<Table<ConfigEntry>>()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hive::{Cell, Hive, Level, Running, Settings};
 use serde_json::{Value, json};
 use skep_base_settings::NodeName;
-use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_memory::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
 use skep_k8s_client::testing::{Fault, FaultyClient};
 use skep_k8s_client::{Client, Patch, Subresource, WriteOptions};
 use skep_k8s_types::Resource;
@@ -17,7 +17,7 @@ use crate::object::{ConfigMap, NodeConfig};
 
 fn client() -> Arc<FaultyClient> {
     let tracker = Tracker::new(Rows::new(&Db::new()).unwrap(), 1000, false);
-    let manner = Manner::Real(skep_k8s_apiserver::Settings::default());
+    let manner = Manner::Real(skep_k8s_memory::Settings::default());
     let server = ApiServer::new(tracker, Registry::builtin(), manner);
     FaultyClient::new(Arc::new(in_process_client(&server)))
 }

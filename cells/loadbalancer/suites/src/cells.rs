@@ -45,7 +45,7 @@ pub fn load_balancer(choices: &Choices) -> Hive {
 
 fn kubernetes() -> Cell {
     Cell::group([
-        skep_k8s_apiserver::fake_client_cell(),
+        skep_k8s_memory::fake_client_cell(),
         skep_k8s_reflectors::tables::cell(),
     ])
 }

@@ -16,7 +16,7 @@ use skep_bpf_maps::node::{IPCACHE, NODE_IDS, NodeIdKey, NodeIdValue};
 use skep_bpf_maps::text::Text;
 use skep_datapath_maps::Maps;
 use skep_ipcache::Source;
-use skep_k8s_apiserver::FakeClient;
+use skep_k8s_memory::FakeClient;
 use skep_k8s_types::slim::NodeAddressType;
 use skep_node_local::{AddressConfig, LocalNodeStore, NodeAddress};
 use statedb::{Db, RwTable, Table};
@@ -46,7 +46,7 @@ fn addresses(db: Db) -> Result<(RwTable<NodeAddress>, Table<NodeAddress>), state
 fn hive() -> Hive {
     Hive::new([
         statedb::cell(),
-        skep_k8s_apiserver::fake_client_cell(),
+        skep_k8s_memory::fake_client_cell(),
         skep_base_settings::cell(),
         skep_datapath_maps::in_memory_cell(),
         skep_ipcache::cell(),

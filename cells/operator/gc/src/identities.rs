@@ -376,7 +376,7 @@ impl Collector {
 
 #[cfg(test)]
 mod tests {
-    use skep_k8s_apiserver::testing::TestCluster;
+    use skep_k8s_memory::testing::TestCluster;
     use statedb::RwTable;
 
     use super::*;

@@ -22,7 +22,7 @@ fn assemble(setup: Setup) -> Assembling {
 
 fn hive() -> Hive {
     Hive::new(base_cells())
-        .with(skep_k8s_apiserver::fake_client_cell())
+        .with(skep_k8s_memory::fake_client_cell())
         .with(crate::cell())
         .with(crate::multipool::command::cell())
 }

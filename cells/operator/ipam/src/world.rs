@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_client::testing::FaultyClient;
 use skep_k8s_client::{Subresource, WriteOptions};
 use skep_k8s_crds::node::CiliumNode;
 use skep_k8s_crds::pools::CiliumPodIPPool;
 use skep_k8s_crds::{definitions, register_all};
+use skep_k8s_memory::testing::TestCluster;
 use skep_k8s_types::Resource;
 use tokio::time::Instant;
 

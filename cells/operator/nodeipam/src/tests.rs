@@ -9,9 +9,9 @@ use hive::{Cell, Hive, Running, Settings};
 use serde_json::{Value, json};
 use skep_base_metrics::workqueue::WorkqueueMetrics;
 use skep_base_metrics::{MetricSet, Registry, exposition};
-use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_client::Client;
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
+use skep_k8s_memory::testing::TestCluster;
 use skep_k8s_types::slim::{EndpointSlice, Node, Service};
 use skep_k8s_types::{Kind, Resource};
 

@@ -10,7 +10,7 @@ use hive::{Cell, Hive, Level, MemoryHealth, Running, Settings};
 use serde_json::{Value, json};
 use skep_base_settings::NodeName;
 use skep_faults::put_malformed;
-use skep_k8s_apiserver::FakeClient;
+use skep_k8s_memory::FakeClient;
 use skep_loadbalancer_model::Writer;
 
 struct Fixture {
@@ -32,7 +32,7 @@ impl Fixture {
             skep_loadbalancer_sources::cell(),
             skep_datapath_maps::in_memory_cell(),
             skep_loadbalancer_reconciler::cell(),
-            skep_k8s_apiserver::fake_client_cell(),
+            skep_k8s_memory::fake_client_cell(),
             skep_k8s_reflectors::tables::cell(),
             skep_loadbalancer_redirectpolicy::cell(),
             Cell::module("node-name", "Name of the node").provide(|| NodeName::new("here")),

@@ -8,11 +8,11 @@ use async_trait::async_trait;
 use hive::{Cell, Hive, Settings};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use skep_k8s_apiserver::{ApiServer, Gvr, Manner, Registry, Rows, Tracker, in_process_client};
 use skep_k8s_client::{
     ApiError, Client, DisabledClient, ListOptions, Patch, RawPage, RawWatch, Status, Subresource,
     WatchOptions, WriteOptions,
 };
+use skep_k8s_memory::{ApiServer, Gvr, Manner, Registry, Rows, Tracker, in_process_client};
 use skep_k8s_types::{Kind, RawObject};
 
 use crate::{CoreDns, Outcome};
@@ -89,7 +89,7 @@ impl Cluster {
     fn new() -> Self {
         let rows = Rows::new(&statedb::Db::new()).unwrap();
         let tracker = Tracker::new(rows, 1000, false);
-        let manner = Manner::Real(skep_k8s_apiserver::Settings::default());
+        let manner = Manner::Real(skep_k8s_memory::Settings::default());
         Self {
             api: ApiServer::new(tracker, Registry::builtin(), manner),
             interloper: Arc::default(),
@@ -188,8 +188,8 @@ async fn a_change_of_another_writer_is_kept() {
     cluster.intercept(move |plural, _| {
         if plural == "configmaps" && !std::mem::replace(&mut done, true) {
             let text = COREFILE.replace("    }", "        ttl 7\n    }");
-            let patch = skep_k8s_apiserver::Patch::Merge(json!({ "data": { "Corefile": text } }));
-            let part = skep_k8s_apiserver::Subresource::None;
+            let patch = skep_k8s_memory::Patch::Merge(json!({ "data": { "Corefile": text } }));
+            let part = skep_k8s_memory::Subresource::None;
             api.patch(
                 &config_maps(),
                 "kube-system",
@@ -233,8 +233,8 @@ async fn nothing_is_changed_if_coredns_cannot_be_restarted() {
 async fn nothing_is_changed_while_the_deployment_is_paused() {
     let cluster = Cluster::with_coredns(COREFILE, "coredns:latest");
     let pause = |is_paused: bool| {
-        let patch = skep_k8s_apiserver::Patch::Merge(json!({ "spec": { "paused": is_paused } }));
-        let (part, options) = (skep_k8s_apiserver::Subresource::None, Default::default());
+        let patch = skep_k8s_memory::Patch::Merge(json!({ "spec": { "paused": is_paused } }));
+        let (part, options) = (skep_k8s_memory::Subresource::None, Default::default());
         let api = &cluster.api;
         api.patch(&deployments(), "kube-system", "coredns", part, &patch, &options)
             .unwrap();

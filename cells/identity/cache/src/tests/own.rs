@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hive::{Cell, Hive, Level, Running, Settings, testing};
 use serde_json::{Value, json};
-use skep_k8s_apiserver::testing::TestCluster;
+use skep_k8s_memory::testing::TestCluster;
 use skep_k8s_client::Client as KubernetesClient;
 use skep_k8s_types::Resource;
 use skep_k8s_types::slim::CiliumIdentity;

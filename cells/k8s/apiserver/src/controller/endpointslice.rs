@@ -13,12 +13,12 @@ use hive::{Backoff, Cell, Job, JobCtx, Jobs, Retry};
 use parking_lot::Mutex;
 use serde_json::Value;
 use skep_k8s_client::{ApiError, Client, DeleteOptions, Preconditions, Subresource, WriteOptions};
+use skep_k8s_memory::object;
 use skep_k8s_types::slim::{EndpointSlice, Node, Pod, Service};
 use skep_k8s_types::{Kind, Resource};
 use tokio::sync::Notify;
 
 use super::follow::follow;
-use crate::object;
 use place::Change;
 use world::{Source, World};
 

@@ -8,9 +8,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use serde_json::Value;
 use skep_k8s_client::{ApiError, Change, Client, ListOptions, RawEvent, WatchOptions};
+use skep_k8s_memory::object;
 use skep_k8s_types::Kind;
-
-use crate::object;
 
 /// News of a kind.
 pub(super) enum News {

@@ -14,13 +14,10 @@ use std::time::Duration;
 
 use hive::{Cell, Job, JobCtx, Jobs};
 use serde_json::{Value, json};
+use skep_k8s_memory::{
+    ApiError, ApiServer, Changed, DeleteOptions, Kind, Patch, Propagation, Subresource, WriteOptions, object,
+};
 
-use crate::error::ApiError;
-use crate::kinds::Kind;
-use crate::object;
-use crate::patch::Patch;
-use crate::server::{ApiServer, DeleteOptions, Propagation, Subresource, WriteOptions};
-use crate::tracker::Changed;
 use graph::{Graph, Key, owners};
 
 /// Pause before something that failed is tried again.
@@ -218,9 +215,8 @@ impl Collector {
         } else {
             ""
         };
-        let (domain, stored) = (api.domain(&owner_kind), owner_kind.stored());
-        match api.tracker().get(domain, &stored, namespace, text("name")) {
-            Some(owner) if object::uid(&owner) == uid => {
+        match api.get(&owner_kind.gvr, namespace, text("name")) {
+            Ok(owner) if object::uid(&owner) == uid => {
                 if blocks_owner(reference) && waits(&owner, Propagation::Foreground) {
                     Owner::Waiting
                 } else {
@@ -244,9 +240,7 @@ enum Owner {
 
 fn find(api: &ApiServer, key: &Key) -> Option<(Arc<Kind>, Arc<Value>)> {
     let kind = api.registry().stored_kind(&key.group, &key.kind)?;
-    let object = api
-        .tracker()
-        .get(api.domain(&kind), &kind.stored(), &key.namespace, &key.name)?;
+    let object = api.get(&kind.gvr, &key.namespace, &key.name).ok()?;
     Some((kind, object))
 }
 

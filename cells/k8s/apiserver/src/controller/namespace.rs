@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use hive::{Cell, Job, JobCtx, Jobs};
 use serde_json::{Value, json};
-
-use crate::error::ApiError;
-use crate::gvr::Gvr;
-use crate::object;
-use crate::server::{ApiServer, DeleteOptions, ListOptions, Subresource, WatchKind, WriteOptions};
+use skep_k8s_memory::{
+    ApiError, ApiServer, DeleteOptions, Gvr, ListOptions, Subresource, WatchKind, WriteOptions, object,
+};
 
 /// Time between two looks at namespaces whose content takes its time.
 const AGAIN: Duration = Duration::from_millis(200);

@@ -6,8 +6,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-
-use crate::kinds::{Kind, Registry};
+use skep_k8s_memory::{Kind, Registry};
 
 /// Groups in the order of a real server; others follow by name.
 const ORDER: &[&str] = &[
@@ -220,7 +219,7 @@ pub(super) fn resource_list(registry: &Registry, group: &str, version: &str) -> 
     Some(json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": crate::gvr::api_version(&group.name, version),
+        "groupVersion": skep_k8s_memory::api_version(&group.name, version),
         "resources": resources,
     }))
 }

@@ -3,8 +3,7 @@
 //! Content negotiation: what the client accepts, what it sent.
 
 use serde_json::Value;
-
-use crate::error::ApiError;
+use skep_k8s_memory::ApiError;
 
 /// The form of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,21 +5,16 @@
 //! Strategic merge patch is not listed among the patches: kubectl then computes such patches from the merge keys
 //! that it has built in.
 
-pub(super) mod proto;
-
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use skep_k8s_memory::schema::{Merge, Object, Scalar, Shape};
+use skep_k8s_memory::{Kind, Registry, VERSION, api_version};
 
-use crate::gvr::api_version;
-use crate::kinds::{Kind, Registry};
-use crate::schema::{Merge, Object, Scalar, Shape};
-
-/// Where references lead in documents of version 2, and of version 3.
-const V2: &str = "#/definitions/";
-const V3: &str = "#/components/schemas/";
+/// Where references lead.
+const SCHEMAS: &str = "#/components/schemas/";
 
 fn root_path(group: &str, version: &str) -> String {
     if group.is_empty() {
@@ -64,44 +59,15 @@ pub(super) fn document(registry: &Registry, group: &str, version: &str) -> Optio
     let mut schemas = BTreeMap::new();
     let mut paths = Map::new();
     for kind in &kinds {
-        add_schema(kind, &mut schemas, V3);
+        add_schema(kind, &mut schemas);
         add_paths(kind, &mut paths);
     }
     Some(json!({
         "openapi": "3.0.0",
-        "info": { "title": "Kubernetes", "version": super::VERSION },
+        "info": { "title": "Kubernetes", "version": VERSION },
         "paths": paths,
         "components": { "schemas": schemas },
     }))
-}
-
-/// `/openapi/v2`: everything in one document.
-pub(super) fn swagger(registry: &Registry) -> Value {
-    let mut definitions = BTreeMap::new();
-    let mut paths = Map::new();
-    for kind in registry.all() {
-        add_schema(&kind, &mut definitions, V2);
-        if !super::discovery::is_review(&kind) {
-            // What older clients look for before they ask for a dry run.
-            let dry_run = json!({ "name": "dryRun", "in": "query", "type": "string" });
-            let patch = json!({
-                "parameters": [dry_run],
-                "responses": { "200": { "description": "OK" } },
-                "x-kubernetes-action": "patch",
-                "x-kubernetes-group-version-kind": gvk(&kind),
-            });
-            paths.insert(
-                format!("{}/{{name}}", collection(&kind)),
-                json!({ "patch": patch }),
-            );
-        }
-    }
-    json!({
-        "swagger": "2.0",
-        "info": { "title": "Kubernetes", "version": super::VERSION },
-        "paths": paths,
-        "definitions": definitions,
-    })
 }
 
 fn gvk(kind: &Kind) -> Value {
@@ -131,25 +97,20 @@ fn kind_name(kind: &Kind) -> String {
     }
 }
 
-fn add_schema(kind: &Kind, schemas: &mut BTreeMap<String, Value>, prefix: &str) {
+fn add_schema(kind: &Kind, schemas: &mut BTreeMap<String, Value>) {
     let name = kind_name(kind);
     match (&kind.shape, &kind.custom) {
         (_, Some(custom)) => {
             let mut schema = custom.schema.clone();
             let meta = Shape::Named("meta.v1.ObjectMeta");
             if let Some(metadata) = schema.pointer_mut("/properties/metadata") {
-                let target = reference(&meta, schemas, prefix);
-                *metadata = if prefix == V2 {
-                    target
-                } else {
-                    json!({ "allOf": [target] })
-                };
+                *metadata = json!({ "allOf": [reference(&meta, schemas)] });
             }
             schema["x-kubernetes-group-version-kind"] = json!([gvk(kind)]);
             schemas.insert(name, schema);
         }
         (shape @ Shape::Named(_), None) => {
-            reference(shape, schemas, prefix);
+            reference(shape, schemas);
             if let Some(schema) = schemas.get_mut(&name) {
                 schema["x-kubernetes-group-version-kind"] = json!([gvk(kind)]);
             }
@@ -162,7 +123,7 @@ fn add_schema(kind: &Kind, schemas: &mut BTreeMap<String, Value>, prefix: &str) 
 }
 
 /// The schema of a shape; named types are added to `schemas` and referred to.
-fn reference(shape: &Shape, schemas: &mut BTreeMap<String, Value>, prefix: &str) -> Value {
+fn reference(shape: &Shape, schemas: &mut BTreeMap<String, Value>) -> Value {
     match shape {
         Shape::Any => json!({ "type": "object" }),
         Shape::Scalar(scalar) => match scalar {
@@ -177,7 +138,7 @@ fn reference(shape: &Shape, schemas: &mut BTreeMap<String, Value>, prefix: &str)
             Scalar::IntOrText => json!({ "type": "string", "format": "int-or-string" }),
         },
         Shape::Map(item, atomic) => {
-            let item = reference(item, schemas, prefix);
+            let item = reference(item, schemas);
             let mut schema = json!({ "type": "object", "additionalProperties": item });
             if *atomic {
                 schema["x-kubernetes-map-type"] = "atomic".into();
@@ -185,7 +146,7 @@ fn reference(shape: &Shape, schemas: &mut BTreeMap<String, Value>, prefix: &str)
             schema
         }
         Shape::List(list) => {
-            let mut schema = json!({ "type": "array", "items": reference(&list.item, schemas, prefix) });
+            let mut schema = json!({ "type": "array", "items": reference(&list.item, schemas) });
             match &list.merge {
                 Merge::Atomic => schema["x-kubernetes-list-type"] = "atomic".into(),
                 Merge::Set => schema["x-kubernetes-list-type"] = "set".into(),
@@ -198,7 +159,7 @@ fn reference(shape: &Shape, schemas: &mut BTreeMap<String, Value>, prefix: &str)
             }
             schema
         }
-        Shape::Object(object) => object_schema(object, schemas, prefix),
+        Shape::Object(object) => object_schema(object, schemas),
         Shape::Named(name) => {
             let full = type_name(name);
             if !schemas.contains_key(&full)
@@ -206,21 +167,21 @@ fn reference(shape: &Shape, schemas: &mut BTreeMap<String, Value>, prefix: &str)
             {
                 // Types may contain themselves.
                 schemas.insert(full.clone(), Value::Null);
-                let schema = object_schema(&object, schemas, prefix);
+                let schema = object_schema(&object, schemas);
                 schemas.insert(full.clone(), schema);
             }
-            json!({ "$ref": format!("{prefix}{full}") })
+            json!({ "$ref": format!("{SCHEMAS}{full}") })
         }
     }
 }
 
-fn object_schema(object: &Object, schemas: &mut BTreeMap<String, Value>, prefix: &str) -> Value {
+fn object_schema(object: &Object, schemas: &mut BTreeMap<String, Value>) -> Value {
     let mut properties = Map::new();
     let mut required = Vec::new();
     for field in &object.fields {
-        let mut schema = reference(&field.shape, schemas, prefix);
-        if let Some(target) = schema.get("$ref").filter(|_| prefix != V2).cloned() {
-            // Neighbours of a reference are ignored, hence the wrapper. Readers of version 2 do not look into it.
+        let mut schema = reference(&field.shape, schemas);
+        if let Some(target) = schema.get("$ref").cloned() {
+            // Neighbours of a reference are ignored, hence the wrapper.
             schema = json!({ "allOf": [{ "$ref": target }], "default": {} });
         }
         schema["description"] = field.description.as_str().into();
@@ -252,7 +213,7 @@ fn collection(kind: &Kind) -> String {
 fn add_paths(kind: &Kind, paths: &mut Map<String, Value>) {
     let collection = collection(kind);
     let parameter = |name: &str| json!({ "name": name, "in": "query", "schema": { "type": "string" } });
-    let schema = json!({ "$ref": format!("#/components/schemas/{}", kind_name(kind)) });
+    let schema = json!({ "$ref": format!("{SCHEMAS}{}", kind_name(kind)) });
     let operation = |action: &str, writes: bool| {
         let mut parameters = vec![parameter("pretty")];
         if writes {
@@ -303,7 +264,7 @@ mod tests {
             match value {
                 Value::Object(map) => {
                     if let Some(target) = map.get("$ref").and_then(Value::as_str) {
-                        let name = target.strip_prefix("#/components/schemas/").unwrap();
+                        let name = target.strip_prefix(SCHEMAS).unwrap();
                         assert!(schemas.get(name).is_some_and(Value::is_object), "{name}");
                     }
                     map.values().for_each(|v| check(v, schemas));

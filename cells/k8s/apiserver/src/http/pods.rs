@@ -18,6 +18,7 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use skep_k8s_memory::{ApiError, object};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
@@ -29,8 +30,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::request::Query;
 use super::respond::{self, Body};
-use crate::error::ApiError;
-use crate::object;
 use crate::pods::{ExecOptions, Execution, LogOptions, PodRuntime, PodRuntimeError, TerminalSize};
 
 /// Protocols that are spoken, the best first.

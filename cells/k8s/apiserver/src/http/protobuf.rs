@@ -9,10 +9,11 @@
 //! reports and drops as it does an unknown field of JSON. A type that the schema does not have is an error.
 
 use serde_json::{Map, Value};
-
-use crate::error::ApiError;
-use crate::schema::{Object, Scalar, Shape};
-use crate::time::{self, Precision};
+use skep_k8s_memory::{
+    ApiError,
+    schema::{Object, Scalar, Shape},
+    time::{self, Precision},
+};
 
 /// The first bytes of a body.
 const MAGIC: &[u8] = b"k8s\0";

@@ -7,12 +7,10 @@ use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
-
-use crate::error::{ApiError, Fault};
-use crate::gvr::Gvr;
-use crate::object;
-use crate::selector::{FieldSelector, LabelSelector};
-use crate::server::{DeleteOptions, FieldValidation, ListOptions, Propagation, VersionMatch, WriteOptions};
+use skep_k8s_memory::{
+    ApiError, DeleteOptions, Fault, FieldSelector, FieldValidation, Gvr, LabelSelector, ListOptions,
+    Propagation, VersionMatch, WriteOptions, object,
+};
 
 /// A path below a group and version.
 #[derive(Debug, PartialEq, Eq)]

@@ -13,13 +13,11 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
 use serde_json::{Value, json};
+use skep_k8s_memory::{ApiError, Kind, List, Watch, WatchEvent, WatchKind};
 use tokio_util::sync::CancellationToken;
 
 use super::negotiate::{Accept, Form};
-use crate::error::ApiError;
-use crate::kinds::Kind;
 use crate::print::{Include, partial, table};
-use crate::server::{List, Watch, WatchEvent, WatchKind};
 
 pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -38,11 +36,6 @@ fn build(code: u16, content_type: &str, body: Body) -> Response<Body> {
 /// A line of text.
 pub(super) fn text(code: u16, text: &str) -> Response<Body> {
     build(code, "text/plain; charset=utf-8", full(text.to_owned()))
-}
-
-/// Bytes of another form.
-pub(super) fn bytes(content_type: &str, bytes: Vec<u8>) -> Response<Body> {
-    build(200, content_type, full(bytes))
 }
 
 /// Text that goes on.
@@ -107,7 +100,7 @@ pub(super) fn object(
 ) -> Response<Body> {
     match &accept.form {
         Form::Table(version) => {
-            let metadata = json!({ "resourceVersion": crate::object::resource_version(object) });
+            let metadata = json!({ "resourceVersion": skep_k8s_memory::object::resource_version(object) });
             value(
                 code,
                 &table(kind, &[object], metadata, include, version, true),
@@ -180,7 +173,7 @@ fn event_line(kind: &Kind, event: &WatchEvent, accept: &Accept, include: Include
     let shown: &Value = match (&accept.form, event.kind) {
         (_, WatchKind::Error) => object,
         (Form::Table(version), kind_of) => {
-            let metadata = json!({ "resourceVersion": crate::object::resource_version(object) });
+            let metadata = json!({ "resourceVersion": skep_k8s_memory::object::resource_version(object) });
             let objects: &[&Value] = if kind_of == WatchKind::Bookmark {
                 &[]
             } else {

@@ -3,12 +3,9 @@
 //! Reviews: objects that are answered, not stored. Everybody who is known may do everything here.
 
 use serde_json::{Value, json};
+use skep_k8s_memory::{ApiError, ApiServer, Kind, TokenError, object};
 
-use crate::accounts::{SigningKey, TokenError, User};
-use crate::error::ApiError;
-use crate::kinds::Kind;
-use crate::object;
-use crate::server::ApiServer;
+use super::user::User;
 
 /// Who a token stands for, and which of `audiences` it is for. `secret` is the static token of the server; empty if it
 /// has none.
@@ -21,7 +18,8 @@ pub(super) fn authenticate(
     if !secret.is_empty() && token == secret {
         return Ok((User::administrator(), audiences.to_vec()));
     }
-    api.authenticate(token, audiences)
+    let (token, audiences) = api.authenticate(token, audiences)?;
+    Ok((User::of_account(&token), audiences))
 }
 
 /// Answers a review.
@@ -68,17 +66,6 @@ fn token_review(review: &Value, api: &ApiServer, secret: &str) -> Result<Value, 
             }
             status
         }
-        Err(error) => json!({ "user": {}, "error": error.review() }),
-    })
-}
-
-/// Where others find the keys that verify tokens (OpenID Connect Discovery 1.0, section 3).
-pub(super) fn discovery(api: &ApiServer, address: &str) -> Value {
-    json!({
-        "issuer": api.issuer(),
-        "jwks_uri": format!("https://{address}/openid/v1/jwks"),
-        "response_types_supported": ["id_token"],
-        "subject_types_supported": ["public"],
-        "id_token_signing_alg_values_supported": [SigningKey::algorithm()],
+        Err(error) => json!({ "user": {}, "error": error.to_string() }),
     })
 }

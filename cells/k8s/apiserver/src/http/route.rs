@@ -10,23 +10,20 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use serde_json::{Value, json};
+use skep_k8s_memory::{
+    ApiError, ApiServer, DeleteOptions, Deleted, Fault, Gvr, Kind, Patch, Subresource, VERSION, object,
+    platform, read_scale, scale_patch, schema::Shape,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::negotiate::{Accept, Form, decode};
 use super::pods::{self, PodCall};
 use super::request::{Query, Target, decode_percent, target};
 use super::respond::{self, Body};
+use super::user::User;
 use super::{discovery, openapi, protobuf, reviews};
-use crate::accounts::User;
-use crate::error::{ApiError, deleted_status};
-use crate::gvr::Gvr;
-use crate::kinds::Kind;
-use crate::object;
-use crate::patch::Patch;
 use crate::pods::PodRuntime;
 use crate::print::Include;
-use crate::schema::Shape;
-use crate::server::{ApiServer, DeleteOptions, Deleted, Subresource, read_scale, scale_patch};
 
 /// Answers requests.
 pub(super) struct Router {
@@ -133,31 +130,11 @@ impl Router {
         };
         match names[..] {
             [] => plain(json!({ "paths": [
-                    "/.well-known/openid-configuration", "/api", "/apis", "/healthz", "/livez", "/openapi/v2",
-                    "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version",
+                    "/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version",
                 ] })),
             ["version"] => plain(version()),
-            [".well-known", "openid-configuration"] => {
-                let document = reviews::discovery(&self.api, &self.address);
-                Ok(respond::bytes(
-                    "application/json",
-                    document.to_string().into_bytes(),
-                ))
-            }
-            ["openid", "v1", "jwks"] => {
-                let keys = self.api.signing_key().key_set();
-                Ok(respond::bytes(
-                    "application/jwk-set+json",
-                    keys.to_string().into_bytes(),
-                ))
-            }
             ["api"] => aggregated(true, discovery::core_versions(&self.address)),
             ["apis"] => aggregated(false, discovery::group_list(registry)),
-            ["openapi", "v2"] if openapi::proto::is_wanted(accept_text) => {
-                let document = openapi::proto::encode(&openapi::swagger(registry));
-                Ok(respond::bytes(openapi::proto::MEDIA_TYPE, document))
-            }
-            ["openapi", "v2"] => plain(openapi::swagger(registry)),
             ["openapi", "v3"] => plain(openapi::index(registry)),
             ["openapi", "v3", "api", version] => found(openapi::document(registry, "", version)),
             ["openapi", "v3", "apis", group, version] => found(openapi::document(registry, group, version)),
@@ -257,7 +234,7 @@ fn probe(names: &[&str], uri: &http::Uri) -> String {
 }
 
 fn version() -> Value {
-    let (major, minor) = super::VERSION
+    let (major, minor) = VERSION
         .trim_start_matches('v')
         .split_once('.')
         .map_or(("1", "0"), |(major, rest)| {
@@ -266,14 +243,23 @@ fn version() -> Value {
     json!({
         "major": major,
         "minor": minor,
-        "gitVersion": format!("{}+skep", super::VERSION),
+        "gitVersion": format!("{}+skep", VERSION),
         "gitCommit": "",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "",
         "compiler": "rustc",
-        "platform": super::platform(),
+        "platform": platform(),
     })
+}
+
+/// The `Status` object that answers a deletion which left nothing behind.
+fn deleted_status(gvr: &Gvr, name: &str, uid: &str) -> Value {
+    let mut details = json!({ "name": name, "kind": gvr.resource.as_str(), "uid": uid });
+    if !gvr.group.is_empty() {
+        details["group"] = gvr.group.as_str().into();
+    }
+    json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details })
 }
 
 /// One call of the API.
@@ -405,7 +391,7 @@ impl Call<'_> {
         let patch = self.read_patch()?;
         let options = self.query.write_options(self.user_agent)?;
         if options.force && !matches!(patch, Patch::Apply(_)) {
-            let fault = crate::error::Fault::forbidden("force", "may not be specified for non-apply patch");
+            let fault = Fault::forbidden("force", "may not be specified for non-apply patch");
             return Err(ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[fault]));
         }
         let mut options = options;

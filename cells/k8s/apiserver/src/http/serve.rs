@@ -12,6 +12,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use parking_lot::Mutex;
+use skep_k8s_memory::{ApiError, ApiServer};
 use skep_listen::http::Http1;
 use skep_listen::tls::Tls;
 use skep_listen::{BindError, BoundTcp, Server, Tcp};
@@ -21,9 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::pods::Session;
 use super::respond::{self, Body};
 use super::route::Router;
-use crate::error::ApiError;
 use crate::pods::PodRuntime;
-use crate::server::ApiServer;
 
 /// Settings of the HTTP side.
 #[derive(Clone, Debug)]

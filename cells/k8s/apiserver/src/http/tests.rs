@@ -5,15 +5,15 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use skep_k8s_memory::testing::api_server;
 use tokio_util::sync::CancellationToken;
 
 use super::respond::Body;
 use super::route::Router;
-use crate::tests::server;
 
 pub(super) fn router(token: &str) -> Router {
     Router {
-        api: server(),
+        api: api_server(),
         token: token.to_owned(),
         address: "127.0.0.1:1".to_owned(),
         pods: None,
@@ -197,20 +197,6 @@ async fn probes_name_their_checks_on_request() {
     }
 }
 
-#[tokio::test]
-async fn describes_itself_to_older_clients_in_protobuf() {
-    let accept = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-    let response = ask(&router(""), "GET", "/openapi/v2", &[("accept", accept)], b"");
-
-    assert_eq!(
-        response.headers()["content-type"],
-        "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-    );
-    let body = response.into_body().collect().await.unwrap().to_bytes();
-    assert!(body.starts_with(b"\x0a\x032.0"));
-}
-
-/// Kubelets ask for tokens in protobuf.
 #[tokio::test]
 async fn reads_requests_for_tokens_in_protobuf() {
     let field = |number: u8, bytes: &[u8]| {

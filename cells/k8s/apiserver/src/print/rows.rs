@@ -4,11 +4,9 @@
 
 use jiff::Timestamp;
 use serde_json::Value;
+use skep_k8s_memory::{Kind, LabelSelector, object};
 
 use super::{age, since};
-use crate::kinds::Kind;
-use crate::object;
-use crate::selector::LabelSelector;
 
 type Names = &'static [&'static str];
 

@@ -15,24 +15,19 @@ mod real;
 use std::sync::Arc;
 
 use cases::Subject;
-use skep_k8s_apiserver::{
-    ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, Tracker, in_process_client,
-};
+use skep_k8s_apiserver::{HttpOptions, HttpServer, OpenApiSchemas};
 use skep_k8s_client::Client;
 use skep_k8s_client::remote::{RemoteClient, Settings as RemoteSettings, Target};
+use skep_k8s_memory::testing::api_server_with;
+use skep_k8s_memory::{ApiServer, Settings, in_process_client};
 use tokio_util::sync::CancellationToken;
 
 fn embedded() -> ApiServer {
-    let rows = Rows::new(&statedb::Db::new()).unwrap();
-    let settings = Settings {
+    api_server_with(Settings {
         bookmark_every: std::time::Duration::from_millis(50),
+        schemas: Some(Arc::new(OpenApiSchemas)),
         ..Settings::default()
-    };
-    ApiServer::new(
-        Tracker::new(rows, 10_000, false),
-        Registry::builtin(),
-        Manner::Real(settings),
-    )
+    })
 }
 
 fn remote(url: &str) -> Arc<dyn Client> {
@@ -86,16 +81,7 @@ async fn real_server() {
         return;
     };
 
-    of_its_own_processes(real::start(programs), true).await;
-}
-
-/// What `real_server` does, with a program that refuses the flags that a real server refuses.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stand_in_for_a_real_server() {
-    of_its_own_processes(real::start(real::stand_in()), false).await;
-}
-
-async fn of_its_own_processes(server: real::RealServer, is_real: bool) {
+    let server = real::start(programs);
     let settings = RemoteSettings {
         qps: 0.0,
         ..RemoteSettings::default()
@@ -113,47 +99,7 @@ async fn of_its_own_processes(server: real::RealServer, is_real: bool) {
     let subject = Subject {
         client,
         compact: None,
-        is_real,
+        is_real: true,
     };
     cases::all(&subject).await;
-}
-
-/// Mistakes that a real server ends at: the stand-in must, too, or tests with it show nothing.
-#[test]
-fn the_stand_in_refuses_what_a_real_server_refuses() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name).display().to_string();
-    let pair = rcgen::KeyPair::generate().unwrap();
-    std::fs::write(at("private"), pair.serialize_pem()).unwrap();
-    std::fs::write(at("public"), pair.public_key_pem()).unwrap();
-    let said = |verify: &str, sign: &str, more: &str| {
-        let (_, program) = real::stand_in();
-        let output = std::process::Command::new(program)
-            .args([
-                "--etcd-servers=http://127.0.0.1:1",
-                "--service-account-issuer=https://127.0.0.1",
-                &format!("--service-account-key-file={}", at(verify)),
-                &format!("--service-account-signing-key-file={}", at(sign)),
-                more,
-            ])
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    };
-
-    assert_eq!(
-        said("private", "private", "--secure-port=0"),
-        "Error: data does not contain any valid RSA or ECDSA public keys\n"
-    );
-    assert!(said("public", "public", "--secure-port=0").contains("a valid RSA or ECDSA private key"));
-    assert_eq!(
-        said("public", "private", "--bogus=1"),
-        "Error: unknown flag: --bogus\n"
-    );
-    assert_eq!(
-        said("public", "private", "--secure-port=0"),
-        "W AnonymousAuth is not allowed with the AlwaysAllow authorizer. Resetting AnonymousAuth to false. You should \
-         use a different authorizer\nError: --cert-dir must be specified\n"
-    );
 }

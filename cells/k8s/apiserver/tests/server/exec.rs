@@ -18,9 +18,10 @@ use futures::stream::{self, BoxStream};
 use futures::{SinkExt as _, StreamExt as _};
 use serde_json::{Value, json};
 use skep_k8s_apiserver::{
-    ApiServer, ExecOptions, Execution, Gvr, HttpOptions, HttpServer, LogOptions, Manner, PodRuntime,
-    PodRuntimeError, Registry, Rows, Settings, TerminalSize, Tracker, WriteOptions,
+    ExecOptions, Execution, HttpOptions, HttpServer, LogOptions, PodRuntime, PodRuntimeError, TerminalSize,
 };
+use skep_k8s_memory::testing::api_server;
+use skep_k8s_memory::{Gvr, WriteOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -75,8 +76,7 @@ impl PodRuntime for ThisMachine {
 
 /// A server with a pod of two containers; it stops with the guard.
 async fn serve(token: &str) -> (SocketAddr, Arc<ThisMachine>, DropGuard) {
-    let tracker = Tracker::new(Rows::new(&statedb::Db::new()).unwrap(), 100, false);
-    let api = ApiServer::new(tracker, Registry::builtin(), Manner::Real(Settings::default()));
+    let api = api_server();
     let containers = json!([{ "name": "web", "image": "i" }, { "name": "side", "image": "i" }]);
     let pod = json!({ "metadata": { "name": "p" }, "spec": { "containers": containers } });
     let options = WriteOptions::default();

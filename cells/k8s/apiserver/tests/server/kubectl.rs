@@ -11,7 +11,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Output, Stdio};
 
-use skep_k8s_apiserver::{ApiServer, HttpOptions, HttpServer, Manner, Registry, Rows, Settings, Tracker};
+use skep_k8s_apiserver::{HttpOptions, HttpServer, OpenApiSchemas};
+use skep_k8s_memory::Settings;
+use skep_k8s_memory::testing::api_server_with;
 use skep_listen::tls::Tls;
 use tokio_util::sync::CancellationToken;
 
@@ -73,9 +75,10 @@ impl Kubectl {
             eprintln!("skipped: kubectl is not installed");
             return None;
         }
-        let rows = Rows::new(&statedb::Db::new()).unwrap();
-        let tracker = Tracker::new(rows, 10_000, false);
-        let api = ApiServer::new(tracker, Registry::builtin(), Manner::Real(Settings::default()));
+        let api = api_server_with(Settings {
+            schemas: Some(std::sync::Arc::new(OpenApiSchemas)),
+            ..Settings::default()
+        });
         let scheme = if options.tls.is_some() { "https" } else { "http" };
         let server = HttpServer::bind("127.0.0.1:0".parse().unwrap(), api, options).unwrap();
         let url = format!("{scheme}://{}", server.address());

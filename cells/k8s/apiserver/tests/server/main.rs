@@ -2,8 +2,7 @@
 
 //! Tests of the API server as its clients see it. One program: linking each costs seconds.
 
-mod accounts;
 mod contract;
 mod exec;
 mod kubectl;
-mod ownership;
+mod tokens;

@@ -12,10 +12,11 @@ mod types;
 use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
-use skep_k8s_apiserver::{
+use skep_k8s_apiserver::OpenApiSchemas;
+use skep_k8s_crds::{Definition, definitions};
+use skep_k8s_memory::{
     ApiError, ApiServer, Gvr, Manner, Patch, Registry, Rows, Settings, Subresource, Tracker, WriteOptions,
 };
-use skep_k8s_crds::{Definition, definitions};
 
 /// An API server with all definitions.
 pub(crate) struct Cluster(pub(crate) ApiServer);
@@ -24,10 +25,14 @@ impl Cluster {
     pub(crate) fn new() -> Self {
         let rows = Rows::new(&statedb::Db::new()).unwrap();
         let tracker = Tracker::new(rows, 1000, false);
+        let settings = Settings {
+            schemas: Some(Arc::new(OpenApiSchemas)),
+            ..Settings::default()
+        };
         let cluster = Cluster(ApiServer::new(
             tracker,
             Registry::builtin(),
-            Manner::Real(Settings::default()),
+            Manner::Real(settings),
         ));
         for definition in all() {
             let written = cluster

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use hive::{Cell, Hive, Settings};
 use serde_json::{Value, json};
-use skep_k8s_apiserver::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_client::{Client, Status, WriteOptions};
 use skep_k8s_crds::{Outcome, RegisterError, cell, definitions, register, register_all};
+use skep_k8s_memory::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
 use skep_k8s_types::Kind;
 
 const DEFINITIONS: Kind = Kind::new(
@@ -28,7 +28,7 @@ fn server() -> ApiServer {
     ApiServer::new(
         tracker,
         Registry::builtin(),
-        Manner::Real(skep_k8s_apiserver::Settings::default()),
+        Manner::Real(skep_k8s_memory::Settings::default()),
     )
 }
 

@@ -12,7 +12,7 @@ use skep_bpf_maps::MapSizes;
 use skep_bpf_maps::lb::{SKIP4, SKIP6};
 use skep_bpf_sys::map::{FaultyMap, Plain};
 use skep_bpf_sys::{Map, MapSpec, MemoryMap};
-use skep_k8s_apiserver::FakeClient;
+use skep_k8s_memory::FakeClient;
 use skep_loadbalancer_model::{Frontend, Writer};
 use statedb::Table;
 
@@ -51,7 +51,7 @@ impl Fixture {
             skep_base_settings::cell(),
             skep_loadbalancer_model::cell(),
             skep_loadbalancer_sources::cell(),
-            skep_k8s_apiserver::fake_client_cell(),
+            skep_k8s_memory::fake_client_cell(),
             skep_k8s_reflectors::tables::cell(),
             Cell::module("node-name", "Name of the node").provide(|| NodeName::new("here")),
             skep_datapath_maps::in_memory_cell(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hive::{Cell, Hive, Level, MemoryHealth, Running, Settings};
 use serde_json::{Value, json};
 use skep_base_settings::NodeName;
-use skep_k8s_apiserver::FakeClient;
+use skep_k8s_memory::FakeClient;
 use skep_k8s_types::slim::Labels;
 use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_model::types::{FrontendKind, FrontendParams, Service, ServiceName, Source};
@@ -34,7 +34,7 @@ impl Fixture {
             skep_base_settings::cell(),
             skep_loadbalancer_model::cell(),
             crate::cell(),
-            skep_k8s_apiserver::fake_client_cell(),
+            skep_k8s_memory::fake_client_cell(),
             skep_k8s_reflectors::tables::cell(),
             skep_node_local::cells::local_node(),
             Cell::module("node-name", "Name of the node").provide(|| NodeName::new("here")),

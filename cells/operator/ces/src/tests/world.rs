@@ -10,9 +10,9 @@ use std::time::Duration;
 use hive::{Cell, Hive, Running, Settings, testing};
 use serde_json::{Value, json};
 use skep_base_metrics::workqueue::WorkqueueMetrics;
-use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_client::Client;
 use skep_k8s_client::testing::FaultyClient;
+use skep_k8s_memory::testing::TestCluster;
 use skep_k8s_types::Kind;
 use tokio::time::{Instant, sleep};
 

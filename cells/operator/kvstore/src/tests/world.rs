@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Level, Running, Settings, testing};
 use serde_json::json;
-use skep_k8s_apiserver::testing::TestCluster;
+use skep_k8s_memory::testing::TestCluster;
 use skep_k8s_types::Kind;
 use skep_kvstore_client::memory::Memory;
 use skep_kvstore_client::testing::{FaultyBackend, RunningClient, options};

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use hive::{Cell, Hive, Settings};
 use serde_json::{Value, json};
-use skep_k8s_apiserver::testing::api_server;
-use skep_k8s_apiserver::{ApiServer, Gvr, in_process_client};
 use skep_k8s_client::Client;
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_crds::definitions;
+use skep_k8s_memory::testing::api_server;
+use skep_k8s_memory::{ApiServer, Gvr, in_process_client};
 
 pub(super) struct Cluster {
     pub(super) api: ApiServer,
@@ -97,13 +97,13 @@ impl Cluster {
             &services(),
             "default",
             name,
-            skep_k8s_apiserver::Subresource::None,
+            skep_k8s_memory::Subresource::None,
             patch,
         );
     }
 
     pub(super) fn patch_pool(&self, name: &str, patch: Value) {
-        self.patch(&pools(), "", name, skep_k8s_apiserver::Subresource::None, patch);
+        self.patch(&pools(), "", name, skep_k8s_memory::Subresource::None, patch);
     }
 
     pub(super) fn patch(
@@ -111,10 +111,10 @@ impl Cluster {
         gvr: &Gvr,
         namespace: &str,
         name: &str,
-        part: skep_k8s_apiserver::Subresource,
+        part: skep_k8s_memory::Subresource,
         patch: Value,
     ) {
-        let patch = skep_k8s_apiserver::Patch::Merge(patch);
+        let patch = skep_k8s_memory::Patch::Merge(patch);
         self.api
             .patch(gvr, namespace, name, part, &patch, &Default::default())
             .unwrap();

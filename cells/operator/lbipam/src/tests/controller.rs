@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skep_k8s_apiserver::Subresource;
 use skep_k8s_client::testing::{Request, Verb};
+use skep_k8s_memory::Subresource;
 
 use super::cluster::{Cluster, pools, services, unavailable};
 
@@ -194,7 +194,7 @@ async fn keeps_what_others_write_meanwhile() {
                 "type": "other.io/Ready", "status": "True", "reason": "Up", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z",
             });
-            let patch = skep_k8s_apiserver::Patch::Merge(json!({ "status": { "conditions": [condition] } }));
+            let patch = skep_k8s_memory::Patch::Merge(json!({ "status": { "conditions": [condition] } }));
             api.patch(
                 &services(),
                 "default",

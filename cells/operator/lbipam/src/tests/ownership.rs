@@ -3,7 +3,7 @@
 //! What other controllers write, and the generations that conditions are about.
 
 use serde_json::{Value, json};
-use skep_k8s_apiserver::Subresource;
+use skep_k8s_memory::Subresource;
 
 use super::cluster::{Cluster, pools, services};
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_client::{Client, Subresource, WriteOptions};
+use skep_k8s_memory::testing::TestCluster;
 
 use crate::election::{Attempt, Election, Settings};
 use crate::lease::LEASES;

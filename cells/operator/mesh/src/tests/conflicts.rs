@@ -107,8 +107,8 @@ async fn changes_of_other_writers_are_undone_in_their_newest_version() {
             && left.fetch_sub(1, std::sync::atomic::Ordering::SeqCst) > 0
         {
             let patch = json!({ "metadata": { "labels": { "other": format!("{left:?}") } } });
-            let patch = skep_k8s_apiserver::Patch::Merge(patch);
-            let part = skep_k8s_apiserver::Subresource::None;
+            let patch = skep_k8s_memory::Patch::Merge(patch);
+            let part = skep_k8s_memory::Subresource::None;
             api.patch(&services(), "shop", name, part, &patch, &Default::default())
                 .unwrap();
         }

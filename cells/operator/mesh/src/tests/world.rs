@@ -14,13 +14,13 @@ use skep_base_metrics::workqueue::WorkqueueMetrics;
 use skep_clustermesh_mesh::Connector;
 use skep_clustermesh_mesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
 use skep_clustermesh_types::{Capabilities, Kind as Values, ServiceExport};
-use skep_k8s_apiserver::testing::api_server;
-use skep_k8s_apiserver::{ApiServer, Gvr, in_process_client};
 use skep_k8s_client::{
     ApiError, Client, DeleteOptions, ListOptions, Patch, RawPage, RawWatch, Status, Subresource,
     WatchOptions, WriteOptions,
 };
 use skep_k8s_crds::definitions;
+use skep_k8s_memory::testing::api_server;
+use skep_k8s_memory::{ApiServer, Gvr, in_process_client};
 use skep_k8s_types::{Kind, RawObject};
 use skep_kvstore_client::Backend;
 use tempfile::TempDir;
@@ -302,8 +302,8 @@ impl World {
     }
 
     pub(super) fn patch(&self, gvr: &Gvr, namespace: &str, name: &str, patch: Value) {
-        let patch = skep_k8s_apiserver::Patch::Merge(patch);
-        let part = skep_k8s_apiserver::Subresource::None;
+        let patch = skep_k8s_memory::Patch::Merge(patch);
+        let part = skep_k8s_memory::Subresource::None;
         self.api
             .patch(gvr, namespace, name, part, &patch, &Default::default())
             .unwrap();

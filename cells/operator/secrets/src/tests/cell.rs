@@ -9,10 +9,10 @@ use hive::{Cell, Hive, Running, Settings, testing};
 use serde_json::{Value, json};
 use skep_base_metrics::workqueue::WorkqueueMetrics;
 use skep_base_metrics::{MetricSet, Registry, exposition};
-use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_client::Client;
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_crds::definitions;
+use skep_k8s_memory::testing::TestCluster;
 use skep_k8s_types::Kind;
 
 use crate::{OWNER_NAME, OWNER_NAMESPACE};

@@ -7,8 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
-
-use crate::object;
+use skep_k8s_memory::object;
 
 /// Endpoints of one address family that share their ports.
 #[derive(Debug)]

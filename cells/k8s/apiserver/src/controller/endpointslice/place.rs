@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use skep_k8s_memory::object;
 
 use super::MANAGER;
 use super::desired::Group;
-use crate::object;
 
 /// Most endpoints in a slice.
 const FULL: usize = 100;

@@ -6,12 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use serde_json::Value;
+use skep_k8s_memory::{LabelSelector, object};
 
 use super::super::follow::News;
 use super::place::{Change, place};
 use super::{MANAGER, desired};
-use crate::object;
-use crate::selector::LabelSelector;
 
 /// Namespace and name.
 pub(super) type Key = (String, String);

@@ -6,9 +6,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use compact_str::CompactString;
 use serde_json::Value;
-
-use crate::gvr::split_api_version;
-use crate::object;
+use skep_k8s_memory::{object, split_api_version};
 
 /// Most uids of deleted objects that are remembered.
 const REMEMBERED: usize = 1000;

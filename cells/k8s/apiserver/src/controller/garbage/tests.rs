@@ -2,13 +2,10 @@
 
 use hive::Hive;
 use serde_json::{Value, json};
+use skep_k8s_memory::testing::api_server;
+use skep_k8s_memory::{Gvr, ListOptions};
 
 use super::*;
-use crate::gvr::Gvr;
-use crate::kinds::Registry;
-use crate::server::{self, ListOptions, Manner};
-use crate::table::Rows;
-use crate::tracker::Tracker;
 
 fn maps() -> Gvr {
     Gvr::new("", "v1", "configmaps")
@@ -21,9 +18,7 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> Self {
-        let tracker = Tracker::new(Rows::new(&statedb::Db::new()).unwrap(), 1000, false);
-        let manner = Manner::Real(server::Settings::default());
-        let api = Arc::new(ApiServer::new(tracker, Registry::builtin(), manner));
+        let api = Arc::new(api_server());
         let given = api.clone();
         let cells = [
             Cell::module("api", "Server").provide(move || given.clone()),

@@ -220,7 +220,8 @@ fn unknown_fields_keep_their_numbers_unless_they_say_nothing() {
         value,
         json!({ "name": "v", "#2.99": null, "#55": null, "#57": null })
     );
-    let decoded = crate::schema::decode(&Shape::Named("core.v1.Volume"), &mut value, "Volume").unwrap();
+    let decoded =
+        skep_k8s_memory::schema::decode(&Shape::Named("core.v1.Volume"), &mut value, "Volume").unwrap();
     assert_eq!(decoded.unknown, ["#2.99", "#55", "#57"]);
     assert_eq!(value, json!({ "name": "v" }));
 }
@@ -321,7 +322,7 @@ fn every_field_of_a_kind_that_is_served_has_a_number() {
         }
     }
     let (mut seen, mut missing) = (Vec::new(), Vec::new());
-    for kind in crate::kinds::Registry::builtin().all() {
+    for kind in skep_k8s_memory::Registry::builtin().all() {
         walk(&kind.shape, &mut seen, &mut missing);
     }
     assert_eq!(missing, Vec::<String>::new());

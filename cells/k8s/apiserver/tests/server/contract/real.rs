@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! An API server of its own processes with its etcd: a real one from the folder that `KUBEBUILDER_ASSETS` names, or the
-//! stand-in for it.
+//! An API server of its own processes with its etcd: a real one from the folder that `KUBEBUILDER_ASSETS` names.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -72,20 +71,6 @@ pub(crate) fn assets() -> Option<(PathBuf, PathBuf)> {
     let assets = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
     let (etcd, server) = (assets.join("etcd"), assets.join("kube-apiserver"));
     (etcd.exists() && server.exists()).then_some((etcd, server))
-}
-
-/// The stand-in of this package, which is as strict about its flags, and the etcd of this machine.
-pub(crate) fn stand_in() -> (PathBuf, PathBuf) {
-    let test = std::env::current_exe().unwrap();
-    // target/debug/deps/contract-… → target/debug/examples
-    let programs = test.parent().and_then(Path::parent).unwrap();
-    let server = programs.join("examples/kube-apiserver");
-    assert!(
-        server.is_file(),
-        "{} is not built; run `cargo build --examples`",
-        server.display()
-    );
-    (PathBuf::from("etcd"), server)
 }
 
 /// Starts `etcd` and `server`.

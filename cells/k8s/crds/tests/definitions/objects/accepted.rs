@@ -3,7 +3,7 @@
 //! What is accepted, and what becomes of it: defaults, unknown fields, versions.
 
 use serde_json::{Value, json};
-use skep_k8s_apiserver::{Gvr, Patch, Subresource, WriteOptions};
+use skep_k8s_memory::{Gvr, Patch, Subresource, WriteOptions};
 
 use super::{Cluster, all, crds};
 

@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use skep_k8s_apiserver::{Patch, Subresource};
+use skep_k8s_memory::{Patch, Subresource};
 
 use super::Cluster;
 

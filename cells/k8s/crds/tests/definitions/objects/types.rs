@@ -3,11 +3,11 @@
 //! The types read and write what is stored.
 
 use serde_json::{Value, json};
-use skep_k8s_apiserver::{FieldValidation, Gvr, WriteOptions};
 use skep_k8s_crds::endpoint::{CiliumEndpoint, EndpointState};
 use skep_k8s_crds::node::CiliumNode;
 use skep_k8s_crds::policy::{CiliumNetworkPolicy, Entity, IcmpType, Protocol};
 use skep_k8s_crds::shared::ConditionStatus;
+use skep_k8s_memory::{FieldValidation, Gvr, WriteOptions};
 use skep_k8s_types::Resource;
 
 use super::Cluster;

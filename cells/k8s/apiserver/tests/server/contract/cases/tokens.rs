@@ -32,11 +32,7 @@ pub(crate) async fn requests(space: &Space<'_>) {
         .unwrap();
 
     let made = space.create(&TOKEN, request(json!({}))).await.unwrap();
-    assert_eq!(
-        made["status"]["token"].as_str().unwrap().split('.').count(),
-        3,
-        "{made}"
-    );
+    assert_ne!(made["status"]["token"].as_str().unwrap(), "", "{made}");
     assert_eq!(made["spec"]["expirationSeconds"], 3600);
     // The issuer stands for the server.
     assert_eq!(made["spec"]["audiences"].as_array().unwrap().len(), 1);

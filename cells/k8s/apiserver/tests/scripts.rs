@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-
-//! The scripts of this crate's suites, each a test.
-
-use skep_k8s_apiserver as _;
-
-fn main() -> std::process::ExitCode {
-    hive_script::testing::run_tests(env!("CARGO_PKG_NAME"))
-}
