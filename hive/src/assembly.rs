@@ -77,15 +77,6 @@ impl Hive {
 
     /// Demands an object, which [`Built::get`](crate::Built::get) and [`Running::get`](crate::Running::get)
     /// then return.
-    ///
-    /// ```
-    /// # use std::sync::Arc; struct Clock; fn new_clock() -> Arc<Clock> { Arc::new(Clock) }
-    /// # use hive::{Cell, Hive, Settings};
-    /// let cell = Cell::module("clock", "Tells the time").provide(new_clock);
-    /// let built = Hive::new([cell]).root::<Arc<Clock>>().plan(Settings::new())?.build()?;
-    /// assert!(built.get::<Arc<Clock>>().is_some());
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
     #[track_caller]
     #[must_use]
     pub fn root<T: Inject>(mut self) -> Self {
@@ -145,12 +136,6 @@ impl Hive {
     }
 
     /// Leaves out a module, by its path. For tests; a path that does not exist is a finding.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings};
-    /// let agent = Cell::module("agent", "Agent").with(Cell::module("health", "Health"));
-    /// assert!(Hive::new([agent]).without("agent.health").plan(Settings::new()).is_ok());
-    /// ```
     #[track_caller]
     #[must_use]
     pub fn without(mut self, module: impl Into<String>) -> Self {

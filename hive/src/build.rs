@@ -28,15 +28,6 @@ use crate::supply::Results;
 use crate::watchdog::{Busy, Entered, Watchdog};
 
 /// A constructor that failed or panicked.
-///
-/// ```
-/// # use hive::{Cell, Hive, Settings};
-/// fn open() -> Result<(), std::io::Error> { Err(std::io::Error::other("disk full")) }
-/// let plan = Hive::new([Cell::module("store", "Store").run(open)]).plan(Settings::new())?;
-/// let error = plan.build().unwrap_err();
-/// assert_eq!((error.module.as_str(), error.error.to_string().as_str()), ("store", "disk full"));
-/// # Ok::<_, hive::Report>(())
-/// ```
 #[derive(Debug)]
 pub struct BuildError {
     /// The function.
@@ -94,9 +85,7 @@ pub(crate) fn build_watched(plan: Plan, watchdog: Arc<Watchdog>) -> Result<Built
     let options = plan.config::<HiveOptions>().cloned().unwrap_or_default();
     let limit = options.start_timeout();
     let watching = watchdog.watch();
-    let Plan {
-        graph, values, hive, ..
-    } = plan;
+    let Plan { graph, values, .. } = plan;
     let mut build = Build::new(&graph);
     let configs = build.place_configs(values);
     build.place_scopes();
@@ -133,7 +122,6 @@ pub(crate) fn build_watched(plan: Plan, watchdog: Arc<Watchdog>) -> Result<Built
         shared,
         memory,
         configs,
-        hive,
         watchdog,
         options,
     ));
@@ -190,17 +178,11 @@ impl<'a> Build<'a> {
         let mut configs = Vec::with_capacity(values.len());
         for (config, value) in self.graph.configs.iter().zip(values) {
             let Some(value) = value else { continue };
-            let crate::config::Shared {
-                handle,
-                value,
-                reloader,
-            } = value;
+            let crate::config::Shared { handle, value } = value;
             self.slots[config.slot as usize] = Some(handle);
             configs.push(LiveConfig {
                 slot: config.slot,
                 value,
-                reloaded: None,
-                reloader,
             });
         }
         configs
@@ -365,15 +347,6 @@ impl fmt::Debug for Built {
 }
 
 /// A hive that has started. Dropping it aborts its jobs; [stop](Self::stop) it to run the stop hooks.
-///
-/// ```
-/// # use hive::{Hive, Settings, State};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let running = Hive::new([]).plan(Settings::new())?.build()?.start().await?;
-/// assert_eq!(running.controller().state(), State::Running);
-/// running.stop().await?;
-/// # Ok(()) }
-/// ```
 #[must_use = "dropping a running hive aborts its jobs without running stop hooks"]
 pub struct Running {
     pub(crate) engine: Arc<Engine>,
@@ -385,15 +358,6 @@ impl Running {
     /// # Errors
     ///
     /// The hooks and jobs that failed or hung. All others have run.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings, State};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let running = Hive::new([]).plan(Settings::new())?.build()?.start().await?;
-    /// let built = running.stop().await?;
-    /// assert_eq!(built.controller().state(), State::Stopped);
-    /// # Ok(()) }
-    /// ```
     pub async fn stop(self) -> Result<Built, StopError> {
         self.engine.stop().await?;
         Ok(Built {
@@ -442,42 +406,18 @@ macro_rules! views {
     ($type:ty) => {
         impl $type {
             /// An object, if it is [demanded](crate::Hive::root) or constructed anyway; as seen from the root.
-            ///
-            /// ```
-            /// # use hive::{Cell, Hive, Settings};
-            /// # use std::sync::Arc;
-            /// let cell = Cell::module("size", "Size").provide(|| Arc::new(3_u8));
-            /// let built = Hive::new([cell]).root::<Arc<u8>>().plan(Settings::new())?.build()?;
-            /// assert_eq!(built.get::<Arc<u8>>().as_deref(), Some(&3));
-            /// # Ok::<_, Box<dyn std::error::Error>>(())
-            /// ```
             #[must_use]
             pub fn get<T: Inject>(&self) -> Option<T> {
                 self.engine.get()
             }
 
             /// A handle to start, stop and show the hive.
-            ///
-            /// ```
-            /// # use hive::{Hive, Settings, State};
-            /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-            /// assert_eq!(built.controller().state(), State::New);
-            /// # Ok::<_, Box<dyn std::error::Error>>(())
-            /// ```
             #[must_use]
             pub fn controller(&self) -> Controller {
                 Controller(self.engine.control.clone())
             }
 
             /// The health of all modules, unless a cell provides its own [`HealthSink`].
-            ///
-            /// ```
-            /// # use hive::{Cell, Health, Hive, Settings};
-            /// let cell = Cell::module("app", "App").run(|health: Health| health.starting("Wakes up"));
-            /// let built = Hive::new([cell]).plan(Settings::new())?.build()?;
-            /// assert_eq!(built.health().get("app").unwrap().message, "Wakes up");
-            /// # Ok::<_, Box<dyn std::error::Error>>(())
-            /// ```
             #[must_use]
             pub fn health(&self) -> Arc<MemoryHealth> {
                 self.engine.memory.clone()

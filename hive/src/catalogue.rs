@@ -2,22 +2,11 @@
 
 //! The cells that are linked into a program, whether it uses them or not.
 
-use std::fmt;
-
 use crate::cell::Cell;
 use crate::key::Key;
 use crate::supply::Gives;
 
 /// A cell that registered itself with [`catalogue!`](crate::catalogue!).
-///
-/// ```
-/// fn cell() -> hive::Cell { hive::Cell::module("greeter", "Greets") }
-/// hive::catalogue!(cell);
-/// # fn main() {
-/// let entry = hive::catalogue().find(|entry| entry.path.ends_with("::cell")).unwrap();
-/// assert_eq!(format!("{:?}", (entry.cell)()), "Cell::module(\"greeter\")");
-/// # }
-/// ```
 pub struct CatalogueEntry {
     /// How to name it in a cell list: `skep_base_health::cell`.
     pub path: &'static str,
@@ -46,72 +35,11 @@ macro_rules! catalogue {
 }
 
 /// The registered cells, sorted by path.
-///
-/// ```
-/// for entry in hive::catalogue() {
-///     println!("{}", entry.path);
-/// }
-/// ```
 pub fn catalogue() -> impl Iterator<Item = &'static CatalogueEntry> {
     let mut entries: Vec<_> = inventory::iter::<CatalogueEntry>.into_iter().collect();
     entries.sort_by_key(|entry| entry.path);
     entries.into_iter()
 }
-
-/// A cell of the catalogue by its path: for programs whose list of cells is text.
-///
-/// # Errors
-///
-/// If no cell of that path is linked in; names what comes close.
-///
-/// ```
-/// # mod greeter {
-/// pub fn cell() -> hive::Cell { hive::Cell::module("greeter", "Greets") }
-/// hive::catalogue!(cell);
-/// # }
-/// # fn main() {
-/// let path = hive::catalogue().find(|entry| entry.path.ends_with("greeter::cell")).unwrap().path;
-/// let hive = hive::Hive::new([hive::cell_named(path).unwrap()]);
-/// let error = hive::cell_named(&path.replace("greeter", "greter")).unwrap_err();
-/// assert!(error.to_string().ends_with(&format!("did you mean `{path}`?")));
-/// # let _ = hive;
-/// # }
-/// ```
-pub fn cell_named(path: &str) -> Result<Cell, UnknownCell> {
-    match catalogue().find(|entry| entry.path == path) {
-        Some(entry) => Ok((entry.cell)()),
-        None => Err(UnknownCell {
-            path: path.to_owned(),
-            similar: crate::similar::closest(path, catalogue().map(|entry| entry.path)),
-        }),
-    }
-}
-
-/// A path of which the catalogue has no cell.
-///
-/// ```
-/// let error = hive::cell_named("nobody::cell").unwrap_err();
-/// assert_eq!(error.path, "nobody::cell");
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownCell {
-    /// What was asked for.
-    pub path: String,
-    /// What comes close.
-    pub similar: Option<String>,
-}
-
-impl fmt::Display for UnknownCell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the catalogue has no cell `{}`", self.path)?;
-        match &self.similar {
-            Some(similar) => write!(f, "; did you mean `{similar}`?"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for UnknownCell {}
 
 /// Which cells would provide a key.
 pub(crate) fn suggestions(key: Key) -> Vec<String> {

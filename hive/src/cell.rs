@@ -120,7 +120,6 @@ pub(crate) enum Visibility {
 pub(crate) struct Provide {
     pub(crate) function: Declared,
     pub(crate) visibility: Visibility,
-    pub(crate) shadows: bool,
     pub(crate) library: bool,
 }
 
@@ -312,17 +311,6 @@ impl Cell {
     }
 
     /// Declares the settings of `C` and provides [`Cfg<C>`](crate::Cfg) to the whole hive.
-    ///
-    /// ```
-    /// #[derive(Clone, hive::Config)]
-    /// struct Config {
-    ///     /// Port to listen on.
-    ///     #[config(default = 80)]
-    ///     listen_port: u16,
-    /// }
-    /// let cell = hive::Cell::module("server", "Serves").config::<Config>();
-    /// # let _ = cell;
-    /// ```
     #[track_caller]
     #[must_use]
     pub fn config<C: Config>(self) -> Self {
@@ -335,13 +323,6 @@ impl Cell {
 
     /// Provides the results of a constructor to the whole hive. The constructor runs at most once, and only if
     /// something that runs needs it.
-    ///
-    /// ```
-    /// # use std::sync::Arc; struct Clock;
-    /// fn system_clock() -> Arc<Clock> { Arc::new(Clock) }
-    /// let cell = hive::Cell::module("clock", "Tells the time").provide(system_clock);
-    /// # let _ = cell;
-    /// ```
     #[track_caller]
     #[must_use]
     pub fn provide<A, F>(self, constructor: F) -> Self
@@ -399,31 +380,8 @@ impl Cell {
         self.item(Item::Provide(Provide {
             function,
             visibility,
-            shadows: false,
             library: false,
         }))
-    }
-
-    /// Lets the private constructor added last take the place of one that is visible from further out. Without
-    /// this the plan refuses a private value that hides another. Directly after
-    /// [`provide_private`](Self::provide_private); elsewhere the plan refuses it.
-    ///
-    /// ```
-    /// # use std::sync::Arc; struct Clock;
-    /// fn slow_clock() -> Arc<Clock> { Arc::new(Clock) }
-    /// let cell = hive::Cell::module("replay", "Replays").provide_private(slow_clock).shadowing();
-    /// # let _ = cell;
-    /// ```
-    #[track_caller]
-    #[must_use]
-    pub fn shadowing(mut self) -> Self {
-        match self.node_mut().items.last_mut() {
-            Some(Item::Provide(provide)) if provide.visibility == Visibility::Private => {
-                provide.shadows = true;
-                self
-            }
-            _ => self.misplaced("shadowing()".to_owned(), "`.provide_private(...)`"),
-        }
     }
 
     #[track_caller]
@@ -435,13 +393,6 @@ impl Cell {
 
     /// Runs a function when the hive is built. This demands its parameters: without such a demand nothing is
     /// constructed. Prefer this for what a program is for, not in cells that only offer something.
-    ///
-    /// ```
-    /// # use std::sync::Arc; struct Server;
-    /// fn serve(_server: Arc<Server>) {}
-    /// let cell = hive::Cell::module("app", "The application").run(serve);
-    /// # let _ = cell;
-    /// ```
     #[track_caller]
     #[must_use]
     pub fn run<A, F>(self, function: F) -> Self

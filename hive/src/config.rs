@@ -17,8 +17,6 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
 pub use decode::{Decoder, Faults};
 pub use field::Field;
 pub use regular::open_regular;
@@ -72,20 +70,9 @@ pub trait Config: Clone + Send + Sync + 'static {
     /// The values as users would write them, in the order of [`FIELDS`](Self::FIELDS).
     fn render(&self) -> Vec<String>;
 
-    /// Takes over the reloadable fields of a newer value.
-    fn reload(&mut self, newer: &Self);
-
     /// Checks the values together and notes all faults.
     fn validate(&self, faults: &mut Faults) {
         let _ = faults;
-    }
-
-    /// How a newer value reaches those who hold this one. Derived for structs with reloadable fields, by
-    /// [`reloadable`]; the others are spared the code.
-    #[doc(hidden)]
-    fn updates(value: &Arc<Self>) -> Option<Updates<Self>> {
-        let _ = value;
-        None
     }
 
     /// The struct with all fields at their defaults.
@@ -115,62 +102,19 @@ pub trait Config: Clone + Send + Sync + 'static {
 /// # let _ =
 /// Cell::module("greeting", "Prints a greeting").config::<Greeting>().run(greet);
 /// ```
-pub struct Cfg<C> {
-    value: Arc<C>,
-    updates: Option<watch::Receiver<Arc<C>>>,
-}
+pub struct Cfg<C>(Arc<C>);
 
 impl<C: Config> Cfg<C> {
     /// A configuration outside of a hive, for tests of constructors.
-    ///
-    /// ```
-    /// # #[derive(Clone, hive::Config)] struct C { /// Number.
-    /// # n: u8 }
-    /// let config = hive::Cfg::fixed(C { n: 3 });
-    /// assert_eq!(config.n, 3);
-    /// ```
     #[must_use]
     pub fn fixed(value: C) -> Self {
-        Self {
-            value: Arc::new(value),
-            updates: None,
-        }
-    }
-
-    /// The newest value: as at start, with the reloadable fields of the last reload.
-    ///
-    /// ```
-    /// # #[derive(Clone, hive::Config)] struct C { /// Number.
-    /// # n: u8 }
-    /// assert_eq!(hive::Cfg::fixed(C { n: 3 }).current().n, 3);
-    /// ```
-    #[must_use]
-    pub fn current(&self) -> Arc<C> {
-        match &self.updates {
-            Some(updates) => updates.borrow().clone(),
-            None => self.value.clone(),
-        }
-    }
-
-    /// Watches reloads. `None` if no field of `C` is marked `reloadable`.
-    ///
-    /// ```
-    /// # #[derive(Clone, hive::Config)] struct C { /// Number.
-    /// # n: u8 }
-    /// assert!(hive::Cfg::fixed(C { n: 3 }).watch().is_none());
-    /// ```
-    #[must_use]
-    pub fn watch(&self) -> Option<watch::Receiver<Arc<C>>> {
-        self.updates.clone()
+        Self(Arc::new(value))
     }
 }
 
 impl<C> Clone for Cfg<C> {
     fn clone(&self) -> Self {
-        Self {
-            value: self.value.clone(),
-            updates: self.updates.clone(),
-        }
+        Self(self.0.clone())
     }
 }
 
@@ -178,13 +122,13 @@ impl<C> Deref for Cfg<C> {
     type Target = C;
 
     fn deref(&self) -> &C {
-        &self.value
+        &self.0
     }
 }
 
 impl<C: fmt::Debug> fmt::Debug for Cfg<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.value.fmt(f)
+        self.0.fmt(f)
     }
 }
 
@@ -210,33 +154,22 @@ pub(crate) trait Decoded: Any + Send + Sync {
     fn changed(&self, change: &mut dyn FnMut(&mut dyn Any)) -> Shared;
 }
 
-/// What becomes of a decoded `C`: the `Cfg<C>` for the graph, the value to be shown, and how to reload it.
+/// What becomes of a decoded `C`: the `Cfg<C>` for the graph, and the value to be shown.
 pub(crate) struct Shared {
     pub(crate) handle: Box<dyn Any + Send + Sync>,
     pub(crate) value: Arc<dyn Decoded>,
-    pub(crate) reloader: Option<Reloader>,
 }
 
 impl Shared {
     #[inline]
     pub(crate) fn of<C: Config>(value: C) -> Self {
         let value = Arc::new(value);
-        let (updates, reloader) = C::updates(&value)
-            .map(|updates| (updates.receiver, updates.reloader))
-            .unzip();
         Self {
-            handle: Box::new(Cfg {
-                value: value.clone(),
-                updates,
-            }),
+            handle: Box::new(Cfg(value.clone())),
             value,
-            reloader,
         }
     }
 }
-
-/// Takes a newer `C` and publishes its reloadable fields.
-pub(crate) type Reloader = Box<dyn Fn(&dyn Any) + Send + Sync>;
 
 impl<C: Config> Decoded for C {
     fn render(&self) -> Vec<String> {
@@ -256,25 +189,6 @@ impl<C: Config> Decoded for C {
         change(&mut value);
         Shared::of(value)
     }
-}
-
-/// The way of newer values of a configuration.
-#[doc(hidden)]
-pub struct Updates<C> {
-    receiver: watch::Receiver<Arc<C>>,
-    reloader: Reloader,
-}
-
-/// Lets reloadable fields of a newer value through.
-#[doc(hidden)]
-pub fn reloadable<C: Config>(value: &Arc<C>) -> Updates<C> {
-    let (sender, receiver) = watch::channel(value.clone());
-    let reloader: Reloader = Box::new(move |newer: &dyn Any| {
-        if let Some(newer) = newer.downcast_ref::<C>() {
-            sender.send_modify(|current| Arc::make_mut(current).reload(newer));
-        }
-    });
-    Updates { receiver, reloader }
 }
 
 impl ConfigType {

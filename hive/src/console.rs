@@ -10,19 +10,11 @@ use std::fmt::Display;
 use std::io::{Write, stderr, stdout};
 
 /// Writes a line to standard error.
-///
-/// ```
-/// hive::console::error_line("error: cannot read `/etc/skep/config.yaml`");
-/// ```
 pub fn error_line(line: impl Display) {
     let _ = stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 /// Writes a text to standard output, and no line end that it does not have.
-///
-/// ```
-/// hive::console::print("cluster-a: ready\ncluster-b: ready\n");
-/// ```
 pub fn print(text: impl Display) {
     let mut stdout = stdout().lock();
     let _ = stdout.write_all(text.to_string().as_bytes());

@@ -31,12 +31,6 @@ pub trait Constructor<A>: Send + Sync + 'static {
 }
 
 /// The result of a function added with [`Cell::run`](crate::Cell::run): nothing, or an error.
-///
-/// ```
-/// # fn check<T: hive::RunOutput>() {}
-/// check::<()>();
-/// check::<Result<(), std::io::Error>>();
-/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the result of a function that is run",
     label = "a function added with `run` gives nothing, or a `Result<(), E>`",
@@ -86,11 +80,6 @@ macro_rules! constructors {
 for_each_arity!(constructors);
 
 /// Parameters of a constructor: a tuple of [`Inject`].
-///
-/// ```
-/// # fn check<T: hive::ParameterList>() {}
-/// check::<(hive::Health, hive::Jobs)>();
-/// ```
 pub trait ParameterList: Inject {}
 
 macro_rules! lists {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::control::Control;
-use crate::engine::{Engine, HookInfo, Reload, State};
+use crate::engine::{Engine, HookInfo, State};
 use crate::hook_error::{StartError, StopError};
 use crate::inject::{Arguments, Builtin, Inject, NeedKind, Needs};
 use crate::jobs::JobInfo;
@@ -61,16 +61,6 @@ impl Controller {
     /// # Errors
     ///
     /// If a hook fails; what had started is stopped.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings, State};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// let controller = built.controller();
-    /// controller.start().await?;
-    /// assert_eq!(controller.state(), State::Running);
-    /// # Ok(()) }
-    /// ```
     pub async fn start(&self) -> Result<(), StartError> {
         self.engine().ok_or(StartError::Gone)?.start().await
     }
@@ -80,17 +70,6 @@ impl Controller {
     /// # Errors
     ///
     /// If hooks failed or hung; all others have run.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings, State};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// let controller = built.controller();
-    /// controller.start().await?;
-    /// controller.stop().await?;
-    /// assert_eq!(controller.state(), State::Stopped);
-    /// # Ok(()) }
-    /// ```
     pub async fn stop(&self) -> Result<(), StopError> {
         match self.engine() {
             Some(engine) => engine.stop().await,
@@ -99,57 +78,24 @@ impl Controller {
     }
 
     /// Where the hive is in its life.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings, State};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// assert_eq!(built.controller().state(), State::New);
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn state(&self) -> State {
         self.engine().map_or(State::Stopped, |engine| engine.state())
     }
 
     /// The cells as a tree, with the values of their settings; then the hooks.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings, State};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// assert!(built.controller().tree().starts_with("Cells:"));
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn tree(&self) -> String {
         self.engine().map(|engine| engine.tree()).unwrap_or_default()
     }
 
     /// The hooks in the order in which they start, with states and durations.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings, State};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// for hook in built.controller().hooks() {
-    ///     println!("{} of {}: {:?}", hook.name, hook.module, hook.state);
-    /// }
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn hooks(&self) -> Vec<HookInfo> {
         self.engine().map(|engine| engine.hooks()).unwrap_or_default()
     }
 
     /// State, readiness, hooks with durations, jobs, scopes and settings as JSON: what a debug endpoint serves.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings};
-    /// let built = Hive::new([Cell::module("hello", "Greets").run(|| ())]).plan(Settings::new())?.build()?;
-    /// assert!(built.controller().to_json().contains("\"state\": \"new\""));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub fn to_json(&self) -> String {
         self.engine()
@@ -161,13 +107,6 @@ impl Controller {
     /// # Errors
     ///
     /// If the view asks for a module or function that is not there.
-    ///
-    /// ```
-    /// # use hive::{Cell, GraphView, Hive, Settings};
-    /// let built = Hive::new([Cell::module("hello", "Greets").run(|| ())]).plan(Settings::new())?.build()?;
-    /// assert!(built.controller().draw(&GraphView::default())?.starts_with("digraph hive"));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
     pub fn draw(&self, view: &crate::show::GraphView) -> Result<String, crate::show::DrawError> {
         match self.engine() {
             Some(engine) => engine.graph.draw(view),
@@ -175,47 +114,7 @@ impl Controller {
         }
     }
 
-    /// Reads the settings again. Fields marked `reloadable` reach [`Cfg::watch`](crate::Cfg::watch); others that
-    /// differ are reported.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the new settings; then nothing changes.
-    ///
-    /// ```
-    /// use hive::{Cell, Cfg, Hive, Settings};
-    /// #[derive(Clone, hive::Config)]
-    /// struct Limits {
-    ///     /// Requests a second.
-    ///     #[config(default = 10, reloadable)]
-    ///     rate_limit: u32,
-    /// }
-    /// let cell = Cell::module("server", "Serves").config::<Limits>();
-    /// let built = Hive::new([cell]).plan(Settings::new())?.build()?;
-    /// let limits = built.get::<Cfg<Limits>>().unwrap();
-    /// let reload = built.controller().reload(Settings::new().args(["--rate-limit=20"]))?;
-    /// assert_eq!(reload.applied, ["rate-limit"]);
-    /// assert_eq!(limits.current().rate_limit, 20);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn reload(&self, settings: crate::config::Settings) -> Result<Reload, crate::finding::Report> {
-        match self.engine() {
-            Some(engine) => engine.reload(settings),
-            None => Ok(Reload::default()),
-        }
-    }
-
     /// The jobs at work, and those that failed for good.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings, State};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let built = Hive::new([]).plan(Settings::new())?.build()?;
-    /// for job in built.controller().jobs() {
-    ///     println!("{} of {}: {} runs", job.name, job.module, job.runs);
-    /// }
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn jobs(&self) -> Vec<JobInfo> {
         self.engine()

@@ -4,7 +4,6 @@
 
 mod info;
 mod parallel;
-mod reload;
 mod scope;
 mod start;
 mod stop;
@@ -15,8 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::assembly::Hive;
-use crate::config::{Decoded, Reloader};
+use crate::config::Decoded;
 use crate::control::Control;
 use crate::health::{Health, HealthHub, MemoryHealth};
 use crate::hook_error::HookId;
@@ -32,16 +30,8 @@ use crate::shutdown::ShutdownState;
 use crate::watchdog::Watchdog;
 
 pub use info::{HookInfo, HookState};
-pub use reload::Reload;
 
 /// Where a hive is in its life.
-///
-/// ```
-/// # use hive::{Hive, Settings, State};
-/// let built = Hive::new([]).plan(Settings::new())?.build()?;
-/// assert_eq!(built.controller().state(), State::New);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Built, never started.
@@ -150,16 +140,6 @@ impl Lifetime {
 pub(crate) struct LiveConfig {
     pub(crate) slot: u32,
     pub(crate) value: Arc<dyn Decoded>,
-    /// What to show since a reload.
-    pub(crate) reloaded: Option<Vec<String>>,
-    pub(crate) reloader: Option<Reloader>,
-}
-
-impl LiveConfig {
-    /// The values as users would write them.
-    fn values(&self) -> Vec<String> {
-        self.reloaded.clone().unwrap_or_else(|| self.value.render())
-    }
 }
 
 /// The rendered values of a configuration.
@@ -180,8 +160,7 @@ pub(crate) struct Engine {
     pub(crate) readiness: ReadinessState,
     pub(crate) control: Control,
     pub(crate) memory: Arc<MemoryHealth>,
-    configs: Mutex<Vec<LiveConfig>>,
-    hive: Hive,
+    configs: Vec<LiveConfig>,
     pub(crate) watchdog: Arc<Watchdog>,
     pub(crate) options: HiveOptions,
     pub(crate) metrics: Option<Arc<dyn HiveMetrics>>,
@@ -200,7 +179,6 @@ impl Engine {
         shared: Shared,
         memory: Arc<MemoryHealth>,
         configs: Vec<LiveConfig>,
-        hive: Hive,
         watchdog: Arc<Watchdog>,
         options: HiveOptions,
     ) -> Self {
@@ -222,8 +200,7 @@ impl Engine {
             readiness,
             control,
             memory,
-            configs: Mutex::new(configs),
-            hive,
+            configs,
             watchdog,
             options,
             metrics: None,
@@ -247,13 +224,12 @@ impl Engine {
 
     /// The settings in use.
     pub(crate) fn config_states(&self) -> Vec<ConfigState> {
-        let live = crate::lock(&self.configs);
-        live.iter()
-            .map(|live| ConfigState {
-                slot: live.slot,
-                values: live.values(),
-            })
-            .collect()
+        let live = self.configs.iter();
+        live.map(|live| ConfigState {
+            slot: live.slot,
+            values: live.value.render(),
+        })
+        .collect()
     }
 
     pub(crate) fn state(&self) -> State {

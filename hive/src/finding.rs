@@ -9,15 +9,6 @@ use crate::json::Json;
 use crate::module::ModulePath;
 
 /// How bad a finding is.
-///
-/// ```
-/// # use hive::{Cell, Code, Hive, Settings, Severity};
-/// # let _ = (Code::Missing, Severity::Error);
-/// let cell = Cell::module("store", "Stores").provide(|| std::sync::Arc::new(1_u8));
-/// let plan = Hive::new([cell]).plan(Settings::new())?;
-/// assert_eq!(plan.report().findings()[0].severity, Severity::Warning);
-/// # Ok::<_, hive::Report>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     /// The hive can run.
@@ -48,10 +39,6 @@ macro_rules! codes {
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
 
             /// The code to search for: `H003`.
-            ///
-            /// ```
-            /// assert_eq!(hive::Code::Missing.as_str(), "H003");
-            /// ```
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -116,16 +103,6 @@ impl fmt::Display for Code {
 }
 
 /// A function that has to do with a finding.
-///
-/// ```
-/// # use hive::{Cell, Code, Hive, Settings, Severity};
-/// # let _ = (Code::Missing, Severity::Error);
-/// let cell = Cell::module("store", "Stores").provide(|| std::sync::Arc::new(1_u8));
-/// let plan = Hive::new([cell]).plan(Settings::new())?;
-/// let involved = &plan.report().findings()[0].involved[0];
-/// assert_eq!((involved.role, involved.module.as_str()), ("provided by", "store"));
-/// # Ok::<_, hive::Report>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Involved {
     /// What it has to do with it: `needed by`.
@@ -139,16 +116,6 @@ pub struct Involved {
 }
 
 /// One thing that is wrong with a hive.
-///
-/// ```
-/// # use hive::{Cell, Code, Hive, Settings, Severity};
-/// # let _ = (Code::Missing, Severity::Error);
-/// let cell = Cell::module("store", "Stores").provide(|| std::sync::Arc::new(1_u8));
-/// let plan = Hive::new([cell]).plan(Settings::new())?;
-/// let finding = &plan.report().findings()[0];
-/// assert!(finding.to_string().starts_with("warning[H014]: nothing uses `"));
-/// # Ok::<_, hive::Report>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Finding {
     /// What kind.
@@ -269,30 +236,12 @@ impl Report {
     }
 
     /// All findings.
-    ///
-    /// ```
-    /// # use hive::{Cell, Code, Hive, Settings, Severity};
-    /// # let _ = (Code::Missing, Severity::Error);
-    /// let cell = Cell::module("store", "Stores").provide(|| std::sync::Arc::new(1_u8));
-    /// let plan = Hive::new([cell]).plan(Settings::new())?;
-    /// assert_eq!(plan.report().findings().len(), 1);
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
     /// The findings that keep the hive from being built.
-    ///
-    /// ```
-    /// # use hive::{Cell, Code, Hive, Settings, Severity};
-    /// # let _ = (Code::Missing, Severity::Error);
-    /// let cell = Cell::module("store", "Stores").provide(|| std::sync::Arc::new(1_u8));
-    /// let plan = Hive::new([cell]).plan(Settings::new())?;
-    /// assert_eq!(plan.report().errors().count(), 0);
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     pub fn errors(&self) -> impl Iterator<Item = &Finding> {
         self.findings
             .iter()
@@ -300,15 +249,6 @@ impl Report {
     }
 
     /// The other findings.
-    ///
-    /// ```
-    /// # use hive::{Cell, Code, Hive, Settings, Severity};
-    /// # let _ = (Code::Missing, Severity::Error);
-    /// let cell = Cell::module("store", "Stores").provide(|| std::sync::Arc::new(1_u8));
-    /// let plan = Hive::new([cell]).plan(Settings::new())?;
-    /// assert_eq!(plan.report().warnings().count(), 1);
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     pub fn warnings(&self) -> impl Iterator<Item = &Finding> {
         self.findings
             .iter()
@@ -316,30 +256,12 @@ impl Report {
     }
 
     /// Whether there is no error.
-    ///
-    /// ```
-    /// # use hive::{Cell, Code, Hive, Settings, Severity};
-    /// # let _ = (Code::Missing, Severity::Error);
-    /// let cell = Cell::module("store", "Stores").provide(|| std::sync::Arc::new(1_u8));
-    /// let plan = Hive::new([cell]).plan(Settings::new())?;
-    /// assert!(plan.report().is_ok()); // warnings do not count
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn is_ok(&self) -> bool {
         self.errors().next().is_none()
     }
 
     /// For tools.
-    ///
-    /// ```
-    /// # use hive::{Cell, Code, Hive, Settings, Severity};
-    /// # let _ = (Code::Missing, Severity::Error);
-    /// let cell = Cell::module("store", "Stores").provide(|| std::sync::Arc::new(1_u8));
-    /// let plan = Hive::new([cell]).plan(Settings::new())?;
-    /// assert!(plan.report().to_json().contains("\"code\": \"H014\""));
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn to_json(&self) -> String {
         let findings = self.findings.iter().map(|finding| {

@@ -13,10 +13,6 @@ use crate::module::ModulePath;
 pub use memory::{HealthEntry, MemoryHealth};
 
 /// How a component is.
-///
-/// ```
-/// assert_eq!(hive::Level::Degraded.to_string(), "Degraded");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
     /// Not yet at work.
@@ -41,12 +37,6 @@ impl fmt::Display for Level {
 }
 
 /// Whose health it is: a module and a component inside.
-///
-/// ```
-/// use hive::{HealthId, ModulePath};
-/// let id = HealthId::new(ModulePath::root().child("agent"), ["cache", "job-refill"]);
-/// assert_eq!(id.to_string(), "agent.cache.job-refill");
-/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HealthId {
     module: ModulePath,
@@ -55,11 +45,6 @@ pub struct HealthId {
 
 impl HealthId {
     /// The id of a component of a module. No component stands for the module as a whole.
-    ///
-    /// ```
-    /// let id = hive::HealthId::new(hive::ModulePath::root().child("agent"), ["cache", "job-refill"]);
-    /// assert_eq!(id.to_string(), "agent.cache.job-refill");
-    /// ```
     #[must_use]
     pub fn new(module: ModulePath, component: impl IntoIterator<Item = impl Into<Arc<str>>>) -> Self {
         Self {
@@ -69,22 +54,12 @@ impl HealthId {
     }
 
     /// The module.
-    ///
-    /// ```
-    /// let id = hive::HealthId::new(hive::ModulePath::root().child("agent"), ["cache", "job-refill"]);
-    /// assert_eq!(id.module().as_str(), "agent");
-    /// ```
     #[must_use]
     pub fn module(&self) -> &ModulePath {
         &self.module
     }
 
     /// Path of the component inside the module.
-    ///
-    /// ```
-    /// let id = hive::HealthId::new(hive::ModulePath::root().child("agent"), ["cache", "job-refill"]);
-    /// assert_eq!(&*id.component()[0], "cache");
-    /// ```
     #[must_use]
     pub fn component(&self) -> &[Arc<str>] {
         &self.component
@@ -125,11 +100,6 @@ impl fmt::Debug for HealthId {
 }
 
 /// One statement about a component.
-///
-/// ```
-/// let report = hive::HealthReport { level: hive::Level::Ok, message: "Synced".into(), error: None };
-/// # let _ = report;
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthReport {
     /// How it is.
@@ -233,14 +203,6 @@ pub struct Health {
 
 impl Health {
     /// Reports for `module` to `sink`; for tests of constructors.
-    ///
-    /// ```
-    /// use hive::{Health, MemoryHealth, ModulePath};
-    /// let reports = std::sync::Arc::new(MemoryHealth::new());
-    /// let health = Health::new(reports.clone(), ModulePath::root().child("cache"));
-    /// health.ok("Filled");
-    /// assert_eq!(reports.entries().len(), 1);
-    /// ```
     #[must_use]
     pub fn new(sink: Arc<dyn HealthSink>, module: ModulePath) -> Self {
         Self {
@@ -253,67 +215,32 @@ impl Health {
     }
 
     /// The id under which this reports.
-    ///
-    /// ```
-    /// let (health, _) = hive::testing::health("cache");
-    /// assert_eq!(health.scope("refill").id().to_string(), "cache.refill");
-    /// ```
     #[must_use]
     pub fn id(&self) -> &HealthId {
         &self.id
     }
 
     /// It works.
-    ///
-    /// ```
-    /// let (health, reports) = hive::testing::health("cache");
-    /// health.ok("Filled");
-    /// assert_eq!(reports.get("cache").unwrap().level, hive::Level::Ok);
-    /// ```
     pub fn ok(&self, message: impl Into<String>) {
         self.report(Level::Ok, message.into(), None);
     }
 
     /// It is not yet at work.
-    ///
-    /// ```
-    /// let (health, reports) = hive::testing::health("cache");
-    /// health.starting("Reads the file");
-    /// assert_eq!(reports.get("cache").unwrap().level, hive::Level::Starting);
-    /// ```
     pub fn starting(&self, message: impl Into<String>) {
         self.report(Level::Starting, message.into(), None);
     }
 
     /// It works badly. The error is printed with its causes.
-    ///
-    /// ```
-    /// let (health, reports) = hive::testing::health("cache");
-    /// health.degraded("Cannot refill", &std::io::Error::other("no peer"));
-    /// assert_eq!(reports.get("cache").unwrap().error.as_deref(), Some("no peer"));
-    /// ```
     pub fn degraded(&self, message: impl Into<String>, error: &(dyn Error + 'static)) {
         self.report(Level::Degraded, message.into(), Some(error_chain(error)));
     }
 
     /// It ended on purpose.
-    ///
-    /// ```
-    /// let (health, reports) = hive::testing::health("cache");
-    /// health.stopped("Not needed any more");
-    /// assert_eq!(reports.get("cache").unwrap().level, hive::Level::Stopped);
-    /// ```
     pub fn stopped(&self, message: impl Into<String>) {
         self.report(Level::Stopped, message.into(), None);
     }
 
     /// A component inside of this one. It stays reported until closed.
-    ///
-    /// ```
-    /// let (health, reports) = hive::testing::health("cache");
-    /// health.scope("refill").ok("Idle");
-    /// assert!(reports.get("cache.refill").is_some());
-    /// ```
     #[must_use]
     pub fn scope(&self, name: impl Into<Arc<str>>) -> Self {
         let component = self.id.component.iter().cloned().chain([name.into()]).collect();
@@ -343,13 +270,6 @@ impl Health {
     }
 
     /// Removes this component and all inside of it.
-    ///
-    /// ```
-    /// let (health, reports) = hive::testing::health("cache");
-    /// health.scope("refill").ok("Idle");
-    /// health.close();
-    /// assert!(reports.entries().is_empty());
-    /// ```
     pub fn close(&self) {
         self.sink.close(&self.id);
     }
@@ -373,15 +293,6 @@ impl fmt::Debug for Health {
 }
 
 /// A component of [`Health`] that is closed when this is dropped. See [`Health::guard`].
-///
-/// ```
-/// let (health, reports) = hive::testing::health("cache");
-/// {
-///     let connection = health.guard("connection-1");
-///     connection.ok("Open");
-/// }
-/// assert!(reports.entries().is_empty());
-/// ```
 #[derive(Debug)]
 pub struct HealthGuard(Health);
 

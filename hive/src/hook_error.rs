@@ -30,19 +30,6 @@ impl fmt::Display for HookId {
 }
 
 /// What went wrong in one hook or job.
-///
-/// ```
-/// # use hive::{Cell, Hive, HookCtx, HookFailure, Lifecycle, Settings, StartError};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// fn listen(lifecycle: Lifecycle) {
-///     lifecycle.on_start("listen", |_: HookCtx| async { Err::<(), _>(std::io::Error::other("port taken")) });
-/// }
-/// let built = Hive::new([Cell::module("server", "Serves").run(listen)]).plan(Settings::new())?.build()?;
-/// let Err(StartError::Hook { failure, .. }) = built.start().await else { panic!() };
-/// assert!(matches!(&failure, HookFailure::Failed { hook, .. } if &*hook.name == "listen"));
-/// assert_eq!(failure.to_string(), "hook `listen` of module `server`: port taken");
-/// # Ok(()) }
-/// ```
 #[derive(Clone, Debug)]
 pub enum HookFailure {
     /// The hook returned an error or panicked.
@@ -191,18 +178,6 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {}
 
 /// What failed while a hive or scope stopped. All other hooks have run.
-///
-/// ```
-/// # use hive::{Cell, Hive, HookCtx, Lifecycle, Settings};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// fn flush(lifecycle: Lifecycle) {
-///     lifecycle.on_stop("flush", |_: HookCtx| async { Err::<(), _>(std::io::Error::other("disk full")) });
-/// }
-/// let built = Hive::new([Cell::module("store", "Stores").run(flush)]).plan(Settings::new())?.build()?;
-/// let error = built.start().await?.stop().await.unwrap_err();
-/// assert_eq!(error.to_string(), "failed to stop: hook `flush` of module `store`: disk full");
-/// # Ok(()) }
-/// ```
 #[derive(Clone, Debug)]
 pub enum StopError {
     /// Hooks or jobs failed or hung.

@@ -110,11 +110,6 @@ pub struct All<T>(pub(crate) Vec<T>);
 
 impl<T> All<T> {
     /// The members.
-    ///
-    /// ```
-    /// let all: hive::All<u8> = [1, 2].into_iter().collect();
-    /// assert_eq!(all.into_vec(), [1, 2]);
-    /// ```
     #[must_use]
     pub fn into_vec(self) -> Vec<T> {
         self.0
@@ -188,12 +183,6 @@ pub(crate) struct Need {
 }
 
 /// The list of what a function needs, filled by [`Inject::needs`].
-///
-/// ```
-/// # use hive::{Inject, Needs};
-/// let mut needs = Needs::default();
-/// <std::sync::Arc<u8> as Inject>::needs(&mut needs);
-/// ```
 #[derive(Clone, Default)]
 pub struct Needs(pub(crate) Vec<Need>);
 

@@ -24,10 +24,6 @@ pub(crate) use group::{Group, JobRegistry, Task, stop_tasks};
 use crate::health::Health;
 
 /// Why a job could not be added.
-///
-/// ```
-/// # fn show(error: hive::SpawnError) -> String { error.to_string() }
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpawnError {
     /// The module is stopping or has stopped.
@@ -101,14 +97,6 @@ impl Jobs {
     ///
     /// If the module is stopping or has stopped, the name is bad, or a constructor has added a job of this
     /// name. A job of a taken name that is added while the hive runs gets a number: `name/2`.
-    ///
-    /// ```
-    /// # use hive::{Job, JobCtx, Jobs, SpawnError};
-    /// fn schedule(jobs: Jobs) -> Result<(), SpawnError> {
-    ///     jobs.spawn(Job::once("sync", |_: JobCtx| async {}))
-    /// }
-    /// # let _ = hive::Cell::module("mesh", "Mesh").run(schedule);
-    /// ```
     pub fn spawn(&self, job: impl Into<Job>) -> Result<(), SpawnError> {
         self.group.spawn(job.into(), self.health.clone())
     }

@@ -22,11 +22,6 @@ pub struct Key {
 
 impl Key {
     /// The key of type `T`.
-    ///
-    /// ```
-    /// use hive::Key;
-    /// assert_ne!(Key::of::<u8>(), Key::of::<std::sync::Arc<u8>>());
-    /// ```
     #[must_use]
     pub fn of<T: ?Sized + 'static>() -> Self {
         Self {
@@ -36,10 +31,6 @@ impl Key {
     }
 
     /// Full type name with all paths, as the compiler gives it.
-    ///
-    /// ```
-    /// assert_eq!(hive::Key::of::<String>().full_name(), "alloc::string::String");
-    /// ```
     #[must_use]
     pub fn full_name(&self) -> &'static str {
         (self.name)()

@@ -160,7 +160,7 @@
 //!
 //! | to | see |
 //! |---|---|
-//! | offer something under a trait | [`as_dyn!`] |
+//! | offer something under a trait | a constructor that returns `Arc<dyn Trait>` |
 //! | let cells plug into one another | [`Member`], [`All`] |
 //! | do without what is not there | `Option<Arc<T>>` as a parameter, [`Cell::when`] |
 //! | share state with other cells | crate `statedb` with its feature `hive`: tables as values of the graph |
@@ -171,10 +171,9 @@
 //! | tell others when all is ready | [`Readiness`], `when_ready` of a [`Job`] |
 //! | check settings together | `validate` in [`Config`](derive@Config), [`Faults`](config::Faults) |
 //! | test with scripts | crate `hive-script` with its feature `testing` |
-//! | change settings while the program runs | `reloadable` in [`Config`](derive@Config), [`Cfg::watch`] |
 //! | count and measure | [`JobMetrics`], [`HiveMetrics`], [`HealthSink`] |
 //! | serve the state of the hive | [`Controller::to_json`], [`Controller::draw`] |
-//! | let users find your cell, and pick cells by name | [`catalogue!`], [`cell_named`] |
+//! | let users find your cell | [`catalogue!`] |
 //!
 //! # Logs
 //!
@@ -185,20 +184,19 @@
 //!
 //! # As a service
 //!
-//! A [program](run()) stops cleanly on SIGINT and SIGTERM, at any time, also during start; a second signal
-//! forces the end and says what was pending. SIGHUP reads the settings again, as does a change of the config
-//! directory. [`exit`](mod@exit) lists the exit codes. Under a service manager with `Type=notify` it says when it is
-//! ready, reloads and stops, and with `WatchdogSec=` that it lives.
+//! A [program](run()) stops cleanly on SIGINT, SIGTERM and SIGHUP, at any time, also during start; a second signal
+//! forces the end and says what was pending. [`exit`](mod@exit) lists the exit codes. Under a service manager with
+//! `Type=notify` it says when it is ready and stops, and with `WatchdogSec=` that it lives.
 //!
 //! # For those who know the hive of Cilium
 //!
 //! | There | Here |
 //! |---|---|
 //! | `cell.Provide(func(p params) (Out, error))` | `provide(Service::new)`; a struct that derives `Params` when there are many |
-//! | embedding `cell.In`, `cell.Out` | `derive(Params)`, `derive(Supplies)` |
+//! | embedding `cell.In`, `cell.Out` | `derive(Params)`; a tuple as result |
 //! | `group:"script-commands"` | `All<ScriptCommand>`: a type, not a string, in a stable order |
 //! | `optional:"true"` | `Option<Arc<T>>`; `None` only if nothing provides it |
-//! | an interface by the type of the result | `Arc<dyn Trait>` by the type of the result, or [`as_dyn!`] |
+//! | an interface by the type of the result | `Arc<dyn Trait>` by the type of the result |
 //! | `cell.Invoke` | `run(function)`; in tests rather `root::<T>()` |
 //! | `context.Context` | [`HookCtx`], [`JobCtx`]: token, deadline, health |
 //! | `hive.AddConfigOverride` | [`Hive::override_config`] |
@@ -213,7 +211,6 @@
 //! |---|---|
 //! | `run` | [`Program`](run()): the main function of a binary, with signals and exit codes |
 //! | `yaml` | config files in YAML; without it they are flat lines `key: value` |
-//! | `ipnet` | IP prefixes as types of settings |
 //!
 //! None is on by default. Without them the crate needs little more than tokio's timers.
 
@@ -280,12 +277,12 @@ mod watchdog;
 
 pub use assembly::Hive;
 pub use build::{BuildError, Built, Running};
-pub use catalogue::{CatalogueEntry, UnknownCell, catalogue, cell_named};
+pub use catalogue::{CatalogueEntry, catalogue};
 pub use cell::Cell;
 pub use config::{Cfg, Config, Settings};
 pub use constructor::{Constructor, ParameterList, RunOutput};
 pub use controller::Controller;
-pub use engine::{HookInfo, HookState, Reload, State};
+pub use engine::{HookInfo, HookState, State};
 pub use error::{BoxError, SharedError};
 pub use finding::{Code, Finding, Involved, Report, Severity};
 pub use health::{
@@ -306,7 +303,6 @@ pub use health::{
 /// | `deprecated = "use --other"` | the setting works; using it is reported with this text |
 /// | `hidden` | not in the help |
 /// | `secret` | the value is printed nowhere |
-/// | `reloadable` | changes of files take effect while the program runs: see [`Cfg::watch`](crate::Cfg::watch) |
 /// | `skip` | no setting: the field is `Default::default()` |
 ///
 /// On the struct:
@@ -323,7 +319,7 @@ pub use health::{
 /// #[config(validate = CacheConfig::check)]
 /// struct CacheConfig {
 ///     /// How long an entry is kept. Longer needs more memory.
-///     #[config(default = "5m", flag = "cache-lifetime", deprecated_alias = "cache-ttl", reloadable)]
+///     #[config(default = "5m", flag = "cache-lifetime", deprecated_alias = "cache-ttl")]
 ///     lifetime: Duration,
 ///     /// Token of the server.
 ///     #[config(secret, env = "CACHE_TOKEN")]
@@ -374,30 +370,6 @@ pub use hive_macros::Config;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub use hive_macros::Params;
-/// Makes a struct a result of constructors: every field is one, of any type that implements [`Supply`]. There are no
-/// attributes; the type of a field says all:
-///
-/// | type of a field | what it gives |
-/// |---|---|
-/// | `Arc<T>`, `Arc<dyn Trait>`, a type that derives [`Value`](macro@Value) | an object |
-/// | `Member<T>`, `Members<T>` | one or several members of the group `All<T>` |
-/// | a tuple of these, a struct that derives `Supplies` | all of it |
-///
-/// ```
-/// use std::sync::Arc;
-/// use hive::{All, Cell, Hive, Member, Settings, Supplies};
-///
-/// struct Store;
-/// #[derive(Supplies)]
-/// struct StoreAndName { store: Arc<Store>, name: Member<&'static str> }
-/// fn open() -> StoreAndName { StoreAndName { store: Arc::new(Store), name: Member("store") } }
-///
-/// let cell = Cell::module("store", "Store").provide(open);
-/// let built = Hive::new([cell]).root::<All<&'static str>>().plan(Settings::new())?.build()?;
-/// assert_eq!(built.get::<All<&'static str>>().unwrap().to_vec(), ["store"]);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
-pub use hive_macros::Supplies;
 pub use hive_macros::Value;
 pub use hook_error::{HookFailure, HookId, StartError, StopError};
 pub use inject::{All, Arguments, Inject, Needs, Value};

@@ -22,15 +22,6 @@ pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub(crate) type HookFn = Arc<dyn Fn(HookCtx) -> BoxFuture<Result<(), BoxError>> + Send + Sync>;
 
 /// What a hook gets to know.
-///
-/// ```
-/// # use hive::{Hook, HookCtx};
-/// let hook = Hook::new("listen").on_start(|cx: HookCtx| async move {
-///     cx.health.starting("Waits for the port");
-///     cx.token.cancelled().await; // too late, or the start was called off
-/// });
-/// # let _ = hook;
-/// ```
 #[derive(Clone, Debug)]
 pub struct HookCtx {
     /// Cancelled when the hook should give up: its deadline has passed, or the start was called off. And once all
@@ -46,12 +37,6 @@ pub struct HookCtx {
 
 /// The result of a hook or job: nothing, or an error. An endless loop has none: it must end when its token
 /// is cancelled.
-///
-/// ```
-/// # fn check<T: hive::HookOutput>() {}
-/// check::<()>();
-/// check::<Result<(), std::io::Error>>();
-/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the result of a hook or job",
     label = "hooks and jobs end with `()` or `Result<(), E>`",
@@ -212,14 +197,6 @@ impl Lifecycle {
     }
 
     /// Adds a start function.
-    ///
-    /// ```
-    /// # use hive::{HookCtx, Lifecycle};
-    /// fn listen(lifecycle: Lifecycle) {
-    ///     lifecycle.on_start("listen", |_: HookCtx| async { Ok::<_, std::io::Error>(()) });
-    /// }
-    /// # let _ = hive::Cell::module("server", "Serves").run(listen);
-    /// ```
     #[track_caller]
     pub fn on_start<F, Fut>(&self, name: impl Into<Arc<str>>, hook: F)
     where
@@ -231,14 +208,6 @@ impl Lifecycle {
     }
 
     /// Adds a stop function. It runs if everything added before it was started.
-    ///
-    /// ```
-    /// # use hive::{HookCtx, Lifecycle};
-    /// fn drain(lifecycle: Lifecycle) {
-    ///     lifecycle.on_stop("drain", |_: HookCtx| async {});
-    /// }
-    /// # let _ = hive::Cell::module("server", "Serves").run(drain);
-    /// ```
     #[track_caller]
     pub fn on_stop<F, Fut>(&self, name: impl Into<Arc<str>>, hook: F)
     where
@@ -250,14 +219,6 @@ impl Lifecycle {
     }
 
     /// Adds a pair of start and stop.
-    ///
-    /// ```
-    /// # use hive::{Hook, HookCtx, Lifecycle};
-    /// fn new_server(lifecycle: Lifecycle) {
-    ///     lifecycle.add(Hook::new("server").on_start(|_: HookCtx| async {}).on_stop(|_: HookCtx| async {}));
-    /// }
-    /// # let _ = hive::Cell::module("server", "Serves").run(new_server);
-    /// ```
     pub fn add(&self, hook: Hook) {
         self.hooks.borrow_mut().push(hook);
     }

@@ -18,19 +18,18 @@ const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 #[derive(Clone, Debug, hive_macros::Config)]
 #[config(validate = HiveOptions::check)]
 pub struct HiveOptions {
-    /// How long all constructors together may take, and then all start hooks together.
+    /// Timeout of all constructors, and of all start hooks.
     #[config(default = "5m")]
     pub hive_start_timeout: Duration,
-    /// How long all stop hooks together may take.
+    /// Timeout of all stop hooks.
     #[config(default = "1m")]
     pub hive_stop_timeout: Duration,
-    /// Multiplies all timeouts of hooks, for slow machines.
+    /// Factor of all hook timeouts, for slow machines.
     #[config(default = 1)]
     pub hive_timeout_scale: f64,
-    /// Start and stop at the same time what does not depend on each other. Shorter, but the order of log lines
-    /// varies.
+    /// Run independent start and stop hooks in parallel. The order of log lines varies.
     pub hive_parallel: bool,
-    /// Hooks that take longer are logged at info level.
+    /// Duration after which hooks are logged at info level.
     #[config(default = "100ms")]
     pub hive_log_threshold: Duration,
     /// How often hooks that are not done are reported.

@@ -59,7 +59,6 @@ pub(crate) struct Node {
     pub(crate) module: u32,
     pub(crate) lifecycle: u32,
     pub(crate) enabled: bool,
-    pub(crate) shadows: bool,
     pub(crate) library: bool,
     /// The condition that decides about it.
     pub(crate) condition: Option<u32>,
@@ -237,14 +236,6 @@ impl Hive {
     /// # Errors
     ///
     /// Everything that is wrong, at once.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings};
-    /// # use std::sync::Arc; struct Store; struct Clock;
-    /// let cell = Cell::module("app", "App").run(|_: Arc<Store>| ()).run(|_: Arc<Clock>| ());
-    /// let report = Hive::new([cell]).plan(Settings::new()).unwrap_err();
-    /// assert_eq!(report.errors().count(), 2);
-    /// ```
     pub fn plan(self, settings: Settings) -> Result<Plan, Report> {
         Plan::new(self, settings)
     }
@@ -271,14 +262,6 @@ impl Plan {
     }
 
     /// The warnings.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings};
-    /// for warning in Hive::new([]).plan(Settings::new())?.report().warnings() {
-    ///     eprintln!("{warning}");
-    /// }
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn report(&self) -> &Report {
         &self.report
@@ -286,13 +269,6 @@ impl Plan {
 
     /// Arguments of the command line that are not flags, if the settings
     /// [allow](Settings::allow_arguments) them.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings};
-    /// let plan = Hive::new([]).plan(Settings::new().allow_arguments().args(["status"]))?;
-    /// assert_eq!(plan.arguments(), ["status"]);
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn arguments(&self) -> &[String] {
         &self.arguments

@@ -112,38 +112,12 @@ impl Readiness {
     }
 
     /// Whether everything is ready.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Readiness, ReadyGuard, Settings};
-    /// # use std::sync::{Arc, Mutex};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cell = Cell::module("sync", "Synchronizes").provide(|readiness: Readiness| Arc::new(readiness));
-    /// # let running = Hive::new([cell]).root::<Arc<Readiness>>().plan(Settings::new())?.build()?.start().await?;
-    /// # let readiness = running.get::<Arc<Readiness>>().unwrap();
-    /// assert!(readiness.is_ready());
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.state.0.borrow().is_ready()
     }
 
     /// What is not ready: "module: what".
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Readiness, ReadyGuard, Settings};
-    /// # use std::sync::{Arc, Mutex};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cell = Cell::module("sync", "Synchronizes").provide(|readiness: Readiness| Arc::new(readiness));
-    /// # let running = Hive::new([cell]).root::<Arc<Readiness>>().plan(Settings::new())?.build()?.start().await?;
-    /// # let readiness = running.get::<Arc<Readiness>>().unwrap();
-    /// let guard = readiness.guard("first list");
-    /// assert_eq!(readiness.pending(), ["sync: first list"]);
-    /// # drop(guard);
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn pending(&self) -> Vec<String> {
         self.state.pending()
@@ -164,19 +138,6 @@ impl fmt::Debug for Readiness {
 }
 
 /// Holds [`Readiness`] back until dropped.
-///
-/// ```
-/// # use hive::{Cell, Hive, Readiness, ReadyGuard, Settings};
-/// # use std::sync::{Arc, Mutex};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let cell = Cell::module("sync", "Synchronizes").provide(|readiness: Readiness| Arc::new(readiness));
-/// # let running = Hive::new([cell]).root::<Arc<Readiness>>().plan(Settings::new())?.build()?.start().await?;
-/// # let readiness = running.get::<Arc<Readiness>>().unwrap();
-/// let guard: ReadyGuard = readiness.guard("first list");
-/// drop(guard); // synchronized
-/// # running.stop().await?;
-/// # Ok(()) }
-/// ```
 #[must_use = "dropping the guard says that this part is ready"]
 pub struct ReadyGuard {
     state: ReadinessState,

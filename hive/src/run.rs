@@ -7,13 +7,11 @@
 
 mod commands;
 mod notify;
-mod reload;
 mod signals;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::assembly::Hive;
@@ -25,7 +23,6 @@ use crate::plan::Plan;
 use crate::show::SettingInfo;
 use commands::Introspection;
 use notify::{Notifier, notified_of_stop};
-use reload::Reloading;
 use signals::Signals;
 
 /// How programs end.
@@ -78,16 +75,12 @@ pub fn with_arguments(run: impl FnOnce(Vec<String>, Vec<(String, String)>) -> u8
 /// Settings of programs.
 #[derive(Clone, hive_macros::Config)]
 struct ProgramOptions {
-    /// Directory with one file for each setting, such as a mounted ConfigMap.
+    /// Directory with one file per setting, such as a mounted ConfigMap.
     config_dir: Option<PathBuf>,
     #[cfg_attr(feature = "yaml", doc = "Config file in YAML.")]
     #[cfg_attr(not(feature = "yaml"), doc = "Config file with lines `key: value`.")]
     config: Option<PathBuf>,
-    /// How often the config directory and file are looked at for changes. Changed settings that are marked
-    /// reloadable take effect at once, others are reported. Never if zero; SIGHUP does the same at any time.
-    #[config(default = "30s")]
-    config_watch_interval: Duration,
-    /// What to do about unknown settings in files: error, warn or ignore.
+    /// Handling of unknown keys in files: error, warn or ignore.
     #[config(default = "error")]
     config_unknown: Unknown,
 }
@@ -146,12 +139,6 @@ pub struct Program {
 }
 
 /// Runs a program of these cells; see [`Program`].
-///
-/// ```no_run
-/// fn main() -> std::process::ExitCode {
-///     hive::run("greeter", [hive::Cell::module("hello", "Greets").run(|| println!("hello"))])
-/// }
-/// ```
 #[must_use]
 pub fn run(name: &'static str, cells: impl IntoIterator<Item = Cell>) -> ExitCode {
     Program::new(name, cells).main()
@@ -227,12 +214,6 @@ impl Program {
     }
 
     /// The flags of the program, sorted by name: for completion scripts. Without those that are hidden or deprecated.
-    ///
-    /// ```
-    /// # use hive::{Cell, Program};
-    /// let flags = Program::new("greeter", [Cell::module("hello", "Greets")]).flags();
-    /// assert!(flags.iter().any(|flag| flag.name == "config-dir" && !flag.is_bool));
-    /// ```
     #[must_use]
     pub fn flags(&self) -> Vec<SettingInfo> {
         let settings = Settings::new().program(self.path_name);
@@ -242,24 +223,12 @@ impl Program {
     }
 
     /// Runs with the arguments and environment of the process, until a signal or a module stops it.
-    ///
-    /// ```no_run
-    /// fn main() -> std::process::ExitCode {
-    ///     hive::Program::new("greeter", [hive::Cell::module("hello", "Greets")]).main()
-    /// }
-    /// ```
     #[must_use]
     pub fn main(self) -> ExitCode {
         with_arguments(|args, env| self.run_with(args, env))
     }
 
     /// Runs with these arguments (without the program's name) and environment; returns the exit code.
-    ///
-    /// ```
-    /// # use hive::{Cell, Program};
-    /// let program = Program::new("greeter", [Cell::module("hello", "Greets")]);
-    /// assert_eq!(program.run_with(vec!["hive".into(), "check".into()], Vec::new()), hive::exit::OK);
-    /// ```
     #[must_use]
     pub fn run_with(self, args: Vec<String>, env: Vec<(String, String)>) -> u8 {
         let (args, show) = match Introspection::take(self.words_first(args)) {
@@ -415,7 +384,7 @@ impl Program {
                     return exit::START;
                 }
             };
-            let plan = match self.hive.plan(settings.clone()) {
+            let plan = match self.hive.plan(settings) {
                 Ok(plan) => plan,
                 Err(report) => return refuse(&report),
             };
@@ -431,17 +400,14 @@ impl Program {
                 let help = (!finding.help.is_empty()).then(|| finding.help.join("; "));
                 tracing::warn!(code = %finding.code, help, "{}", finding.message);
             }
-            run_plan(plan, settings, env, &signals).await
+            run_plan(plan, env, &signals).await
         });
         runtime.shutdown_timeout(Duration::from_secs(1));
         code
     }
 }
 
-async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], signals: &Signals) -> u8 {
-    let watch_interval = plan
-        .config::<ProgramOptions>()
-        .map_or(Duration::ZERO, |options| options.config_watch_interval);
+async fn run_plan(plan: Plan, env: &[(String, String)], signals: &Signals) -> u8 {
     let watchdog = crate::build::watchdog(&plan);
     signals.watch_build(&watchdog);
     let built = match crate::build::build_watched(plan, watchdog) {
@@ -452,15 +418,8 @@ async fn run_plan(plan: Plan, settings: Settings, env: &[(String, String)], sign
         }
     };
     let engine = built.engine.clone();
-    let reloading = Reloading {
-        engine: Arc::downgrade(&engine),
-        settings,
-        notifier: Notifier::from_env(env),
-    };
-    signals.attach(&engine, reloading.clone());
-    let notifying = reloading.notifier.as_ref();
-    let notifying = notifying.map(|notifier| notifier.follow(&engine, env));
-    reload::watch(&reloading, &engine, watch_interval);
+    signals.attach(&engine);
+    let notifying = Notifier::from_env(env).map(|notifier| notifier.follow(&engine, env));
     let watchdog = match signals::watch(engine.clone()) {
         Ok(watchdog) => watchdog,
         Err(error) => {

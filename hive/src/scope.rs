@@ -71,18 +71,6 @@ impl<K: 'static> Scope<K> {
     /// # Errors
     ///
     /// If a hook fails, the hive does not run, or a scope whose objects these need does not run.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Scope, Settings};
-    /// # struct Leader;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cells = [Cell::scope::<Leader>("leader", [Cell::module("garbage", "Removes leftovers")])];
-    /// # let running = Hive::new(cells).root::<Scope<Leader>>().plan(Settings::new())?.build()?.start().await?;
-    /// let leader = running.get::<Scope<Leader>>().unwrap();
-    /// leader.start().await?;
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn start(&self) -> Result<(), StartError> {
         self.control
             .scopes()
@@ -98,20 +86,6 @@ impl<K: 'static> Scope<K> {
     ///
     /// If a hook fails or hangs, or another scope that runs needs objects of this one; then nothing is
     /// stopped.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Scope, Settings};
-    /// # struct Leader;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cells = [Cell::scope::<Leader>("leader", [Cell::module("garbage", "Removes leftovers")])];
-    /// # let running = Hive::new(cells).root::<Scope<Leader>>().plan(Settings::new())?.build()?.start().await?;
-    /// let leader = running.get::<Scope<Leader>>().unwrap();
-    /// leader.start().await?;
-    /// leader.stop().await?;
-    /// assert!(!leader.is_running());
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn stop(&self) -> Result<(), StopError> {
         match self.control.scopes() {
             Some(engine) => engine.stop_scope(self.lifecycle).await,
@@ -152,20 +126,6 @@ impl<K: 'static> Scope<K> {
     /// # Errors
     ///
     /// As [`stop`](Self::stop).
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Scope, Settings};
-    /// # struct Leader;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cells = [Cell::scope::<Leader>("leader", [Cell::module("garbage", "Removes leftovers")])];
-    /// # let running = Hive::new(cells).root::<Scope<Leader>>().plan(Settings::new())?.build()?.start().await?;
-    /// let leader = running.get::<Scope<Leader>>().unwrap();
-    /// leader.acquire().await?;
-    /// leader.release().await?; // no holder is left
-    /// assert!(!leader.is_running());
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
     pub async fn release(&self) -> Result<(), StopError> {
         match self.control.scopes() {
             Some(engine) => engine.release_scope(self.lifecycle).await,
@@ -174,18 +134,6 @@ impl<K: 'static> Scope<K> {
     }
 
     /// Whether all cells of the scope have started.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Scope, Settings};
-    /// # struct Leader;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cells = [Cell::scope::<Leader>("leader", [Cell::module("garbage", "Removes leftovers")])];
-    /// # let running = Hive::new(cells).root::<Scope<Leader>>().plan(Settings::new())?.build()?.start().await?;
-    /// let leader = running.get::<Scope<Leader>>().unwrap();
-    /// assert!(!leader.is_running());
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.control

@@ -24,13 +24,6 @@ use crate::plan::{Plan, Role};
 
 impl Plan {
     /// The tree of cells: modules, their settings, functions, what these need and give.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings};
-    /// let plan = Hive::new([Cell::module("hello", "Greets").run(|| ())]).plan(Settings::new())?;
-    /// assert!(plan.tree().contains("Ⓜ️ hello (Greets):"));
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn tree(&self) -> String {
         let mut out = String::from("Cells:\n\n");
@@ -51,14 +44,6 @@ impl Plan {
     }
 
     /// The functions in the order in which they will run, with module and place.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings};
-    /// fn greet() {}
-    /// let plan = Hive::new([Cell::module("hello", "Greets").run(greet)]).plan(Settings::new())?;
-    /// assert!(plan.order().contains("greet"));
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn order(&self) -> String {
         let mut out = String::new();
@@ -100,13 +85,6 @@ impl Plan {
     }
 
     /// The modules by path, with their titles; the root is left out.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings};
-    /// let plan = Hive::new([Cell::module("hello", "Greets")]).plan(Settings::new())?;
-    /// assert_eq!(plan.modules(), [("hello".to_owned(), "Greets".to_owned(), true)]);
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn modules(&self) -> Vec<(String, String, bool)> {
         let modules = self.graph.modules.iter().skip(1);
@@ -116,13 +94,6 @@ impl Plan {
     }
 
     /// How many functions the hive has, and how many of them run.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings};
-    /// let plan = Hive::new([Cell::module("hello", "Greets").run(|| ())]).plan(Settings::new())?;
-    /// assert_eq!(plan.size(), (1, 1));
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
         let all = self
@@ -134,16 +105,6 @@ impl Plan {
     }
 
     /// Sizes, and the cells that are perhaps too small to be cells: those of one constructor and nothing else.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Settings};
-    /// # fn clock() -> std::sync::Arc<u8> { std::sync::Arc::new(1) }
-    /// let cell = Cell::module("clock", "Tells the time").provide(clock);
-    /// let stats = Hive::new([cell]).plan(Settings::new())?.stats();
-    /// assert!(stats.contains("1 function, 0 of them run"));
-    /// assert!(stats.contains("  clock: only `"));
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn stats(&self) -> String {
         let count =

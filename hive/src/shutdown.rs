@@ -12,10 +12,6 @@ use crate::health::error_chain;
 use crate::module::ModulePath;
 
 /// Why a hive stopped. The first cause counts; later ones are logged.
-///
-/// ```
-/// assert_eq!(hive::ExitCause::Signal("SIGTERM").to_string(), "signal SIGTERM");
-/// ```
 #[derive(Clone, Debug)]
 pub enum ExitCause {
     /// A signal.
@@ -42,10 +38,6 @@ pub enum ExitCause {
 
 impl ExitCause {
     /// Whether the program failed.
-    ///
-    /// ```
-    /// assert!(!hive::ExitCause::Signal("SIGTERM").is_failure());
-    /// ```
     #[must_use]
     pub fn is_failure(&self) -> bool {
         match self {
@@ -89,10 +81,10 @@ impl ShutdownState {
     pub(crate) fn request(&self, cause: ExitCause) {
         let mut inner = crate::lock(&self.inner);
         if let Some(first) = &inner.0 {
-            tracing::info!(%cause, %first, "Asked to stop again");
+            tracing::info!(%cause, %first, "Received another stop signal");
             return;
         }
-        tracing::info!(%cause, "Asked to stop");
+        tracing::info!(%cause, "Stopping");
         inner.0 = Some(cause);
         inner.1.cancel();
     }
@@ -146,19 +138,6 @@ impl Shutdown {
     }
 
     /// Stops the hive as a success.
-    ///
-    /// ```
-    /// # use hive::{Cell, ExitCause, Hive, Settings, Shutdown};
-    /// # use std::sync::Arc;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let cell = Cell::module("app", "App").provide(|shutdown: Shutdown| Arc::new(shutdown));
-    /// # let running = Hive::new([cell]).root::<Arc<Shutdown>>().plan(Settings::new())?.build()?.start().await?;
-    /// # let shutdown = running.get::<Arc<Shutdown>>().unwrap();
-    /// shutdown.request("all work is done");
-    /// assert!(!running.wait().await.is_failure());
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
     pub fn request(&self, why: impl Into<String>) {
         self.state.request(ExitCause::Requested {
             module: self.module.clone(),

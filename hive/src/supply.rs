@@ -10,30 +10,13 @@ use crate::key::Key;
 
 /// The result of a constructor.
 ///
-/// Implemented for `Arc<T>`, `Arc<dyn Trait>`, every [`Value`], [`Member`] and [`Members`] of groups, tuples,
-/// structs deriving [`Supplies`](crate::Supplies), and `Result` of all these.
-///
-/// ```
-/// use hive::{Member, Supplies};
-/// use std::sync::Arc;
-///
-/// # struct Store; #[derive(Clone)] struct Command;
-/// #[derive(Supplies)]
-/// struct StoreAndCommand {
-///     store: Arc<Store>,
-///     command: Member<Command>,
-/// }
-///
-/// fn open() -> Result<StoreAndCommand, std::io::Error> {
-///     Ok(StoreAndCommand { store: Arc::new(Store), command: Member(Command) })
-/// }
-/// # let _ = hive::Cell::module("store", "Store").provide(open);
-/// ```
+/// Implemented for `Arc<T>`, `Arc<dyn Trait>`, every [`Value`], [`Member`] and [`Members`] of groups, tuples of these,
+/// and `Result` of all these.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be the result of a constructor",
     label = "not a thing that the graph can hold",
     note = "return `Arc<T>` or `Arc<dyn Trait>` with `T: Send + Sync`, a type that derives `hive::Value`, `Member<T>`, \
-            `Members<T>`, a tuple of these, a struct that derives `hive::Supplies`, or a `Result` of one of these",
+            `Members<T>`, a tuple of these, or a `Result` of one of these",
     note = "a function that gives nothing is added with `.run(function)`",
     note = "an `async fn` cannot be a constructor: use a start hook, `lifecycle.on_start(name, async function)`, or a job"
 )]
@@ -41,7 +24,7 @@ pub trait Supply: Sized {
     /// Lists what is provided, in the order of [`supply`](Self::supply).
     fn gives(gives: &mut Gives);
 
-    /// Hands the values over. Written by derive macros.
+    /// Hands the values over.
     ///
     /// # Errors
     ///
@@ -64,36 +47,10 @@ pub(crate) struct Give {
 }
 
 /// The list of what a constructor provides, filled by [`Supply::gives`].
-///
-/// ```
-/// # use hive::{Gives, Supply};
-/// let mut gives = Gives::default();
-/// <std::sync::Arc<u8> as Supply>::gives(&mut gives);
-/// ```
 #[derive(Clone, Default)]
 pub struct Gives(pub(crate) Vec<Give>);
 
 /// The values that one call of a constructor returned.
-///
-/// ```
-/// use hive::{BoxError, Gives, Results, Supply};
-/// use std::sync::Arc;
-///
-/// // What `#[derive(Supplies)]` writes.
-/// struct Pair { left: Arc<u8>, right: Arc<u16> }
-///
-/// impl Supply for Pair {
-///     fn gives(gives: &mut Gives) {
-///         <Arc<u8> as Supply>::gives(gives);
-///         <Arc<u16> as Supply>::gives(gives);
-///     }
-///     fn supply(self, results: &mut Results) -> Result<(), BoxError> {
-///         self.left.supply(results)?;
-///         self.right.supply(results)
-///     }
-/// }
-/// # let _ = hive::Cell::module("pair", "Pair").provide(|| Pair { left: Arc::new(1), right: Arc::new(2) });
-/// ```
 #[derive(Default)]
 pub struct Results(pub(crate) Vec<Box<dyn Any + Send + Sync>>);
 
@@ -196,34 +153,3 @@ macro_rules! tuples {
 }
 
 for_each_arity!(tuples);
-
-/// Binds an implementation to a trait: the constructor that turns `Arc<Impl>` into `Arc<dyn Trait>`.
-///
-/// A macro and not a method `.as_dyn::<dyn Trait>()`: that a type can become a trait object is known to the compiler where
-/// both are named, but stable Rust has no bound (`Unsize`) by which a generic function could ask for it. A constructor
-/// whose value has one use returns `Arc<dyn Trait>` itself and needs no binding.
-///
-/// ```
-/// use hive::{Cell, as_dyn};
-/// use std::sync::Arc;
-///
-/// trait Store: Send + Sync {}
-/// struct MemoryStore;
-/// impl Store for MemoryStore {}
-///
-/// fn memory_store() -> Arc<MemoryStore> { Arc::new(MemoryStore) }
-///
-/// let cell = Cell::module("store", "Store in memory")
-///     .provide(memory_store)
-///     .provide(as_dyn!(MemoryStore => dyn Store));
-/// # let _ = cell;
-/// ```
-#[macro_export]
-macro_rules! as_dyn {
-    ($implementation:ty => $interface:ty) => {{
-        fn as_dyn(value: ::std::sync::Arc<$implementation>) -> ::std::sync::Arc<$interface> {
-            value
-        }
-        as_dyn
-    }};
-}

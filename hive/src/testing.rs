@@ -44,15 +44,6 @@ pub fn start(hive: Hive) -> impl Future<Output = Running> {
 /// # Panics
 ///
 /// With the report or error, at the place of the call.
-///
-/// ```
-/// # use hive::{Hive, Settings};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// let settings = Settings::new().args(["--hive-stop-timeout=1s"]);
-/// let running = hive::testing::start_with(Hive::new([]), settings).await;
-/// # hive::testing::stop(running).await;
-/// # }
-/// ```
 #[track_caller]
 pub fn start_with(hive: Hive, settings: Settings) -> impl Future<Output = Running> {
     // Captured by the test harness.
@@ -108,12 +99,6 @@ pub fn start_with_root<T: Inject>(hive: Hive) -> impl Future<Output = (Running, 
 /// # Panics
 ///
 /// With the report, at the place of the call.
-///
-/// ```
-/// # use hive::{Hive, Settings};
-/// let plan = hive::testing::plan(Hive::new([]), Settings::new());
-/// assert!(plan.report().is_ok());
-/// ```
 #[track_caller]
 #[must_use]
 pub fn plan(hive: Hive, settings: Settings) -> Plan {
@@ -129,14 +114,6 @@ pub fn plan(hive: Hive, settings: Settings) -> Plan {
 ///
 /// With the hooks and jobs that failed or hung; in hives of [`start`] also with every job that has failed for good or
 /// panicked, and with the error with which a module has stopped the hive, unless the test [expects](expect_failure) it.
-///
-/// ```
-/// # use hive::Hive;
-/// # #[tokio::main(flavor = "current_thread")] async fn main() {
-/// # let running = hive::testing::start(Hive::new([])).await;
-/// hive::testing::stop(running).await;
-/// # }
-/// ```
 pub async fn stop(running: Running) {
     let engine = running.engine.clone();
     // A job that has not run at all would be cancelled before it can fail.
@@ -189,14 +166,6 @@ pub fn health(module: &str) -> (Health, Arc<MemoryHealth>) {
 }
 
 /// Checks that the catalogue contains a cell, as made by `cell`.
-///
-/// ```
-/// fn cell() -> hive::Cell { hive::Cell::module("greeter", "Greets") }
-/// hive::catalogue!(cell);
-/// # fn main() {
-/// assert!(hive::testing::in_catalogue(&cell()));
-/// # }
-/// ```
 #[must_use]
 pub fn in_catalogue(cell: &Cell) -> bool {
     crate::catalogue::catalogue().any(|entry| (entry.cell)().node.place == cell.node.place)

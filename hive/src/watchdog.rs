@@ -150,7 +150,7 @@ impl Watchdog {
             match spawned {
                 Ok(_) => inner.has_thread = true,
                 Err(error) => {
-                    tracing::warn!(%error, "No thread for the watchdog: functions that block are not reported");
+                    tracing::warn!(%error, "Cannot start watchdog thread, blocking hooks are not reported");
                 }
             }
         }
@@ -252,7 +252,7 @@ impl Watchdog {
         let (what, module) = (busy.what.name(), self.graph.module_of(busy.node));
         let age = busy.since.elapsed();
         if missed {
-            tracing::error!(%module, name, place, ?age, "The {what} blocks its thread and was not done in time");
+            tracing::error!(%module, name, place, ?age, "The {what} blocks its thread past its deadline");
         } else {
             let left = busy
                 .deadline

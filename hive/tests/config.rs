@@ -417,13 +417,6 @@ fn tolerated_keys_are_warnings_and_all_others_errors() {
 }
 
 #[derive(Clone, Config)]
-struct Reloaded {
-    /// How many a second.
-    #[config(default = 3, reloadable)]
-    rate: u32,
-}
-
-#[derive(Clone, Config)]
 #[config(validate = Misspelt::check)]
 struct Misspelt {
     /// How many.
@@ -611,44 +604,6 @@ fn cells_check_their_configurations_against_each_other() {
 }
 
 #[test]
-fn reload_reaches_reloadable_fields_and_reports_drift() {
-    #[derive(Clone, Config)]
-    struct Limits {
-        /// Rate.
-        #[config(default = 1, reloadable)]
-        rate: u32,
-        /// Port.
-        #[config(default = 80)]
-        port: u16,
-    }
-    let cell = Cell::module("limits", "Limits").config::<Limits>();
-    let built = hive::testing::plan(Hive::new([cell]), Settings::new())
-        .build()
-        .unwrap();
-    let config = built.get::<Cfg<Limits>>().unwrap();
-    let mut updates = config.watch().unwrap();
-
-    let reload = built
-        .controller()
-        .reload(Settings::new().args(["--rate=2", "--port=81"]))
-        .unwrap();
-
-    assert_eq!(
-        (reload.applied, reload.drift),
-        (vec!["rate".to_owned()], vec!["port".to_owned()])
-    );
-    assert!(updates.has_changed().unwrap());
-    let newest = updates.borrow_and_update().clone();
-    assert_eq!((newest.rate, newest.port, config.rate), (2, 80, 1));
-    assert!(
-        built
-            .controller()
-            .reload(Settings::new().args(["--rate=x"]))
-            .is_err()
-    );
-}
-
-#[test]
 fn reference_of_flags_is_generated() {
     let docs = plan(Settings::new()).docs("APP");
 
@@ -658,15 +613,10 @@ fn reference_of_flags_is_generated() {
     assert!(docs.contains("| `--token` | `PROBE_TOKEN` |"));
     let none = "No setting can be changed while the program runs";
     assert!(docs.contains(none), "{docs}");
-    let hive = Hive::new([Cell::module("limits", "Limits").config::<Reloaded>()]);
-    let docs = hive::testing::plan(hive, Settings::new()).docs("APP");
-    let some = "changes of these settings in files take effect: `--rate`. Others need a restart.";
-    assert!(docs.contains(some) && !docs.contains(none), "{docs}");
     let help = plan(Settings::new()).help();
     assert!(help.contains("How long. (default 5m0s)"), "{help}");
 }
 
-#[cfg(feature = "ipnet")]
 #[test]
 fn reads_ip_prefixes() {
     #[derive(Clone, Config)]

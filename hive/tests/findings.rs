@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use hive::config::{Faults, UnknownKeys};
-use hive::{All, Cell, Cfg, Code, Config, Hive, Member, Settings, Supplies};
+use hive::{All, Cell, Cfg, Code, Config, Hive, Member, Settings};
 
 struct Store;
 struct Clock;
@@ -55,17 +55,8 @@ fn no_command() -> Member<other::Command> {
 }
 fn use_commands(_commands: All<Arc<dyn Command>>) {}
 
-#[derive(Supplies)]
-struct Both {
-    store: Arc<Store>,
-    name: Member<&'static str>,
-}
-
-fn no_decorator(_clock: Arc<Clock>) -> Both {
-    Both {
-        store: Arc::new(Store),
-        name: Member("x"),
-    }
+fn no_decorator(_clock: Arc<Clock>) -> (Arc<Store>, Member<&'static str>) {
+    (Arc::new(Store), Member("x"))
 }
 
 #[derive(Clone, Config)]
@@ -237,8 +228,7 @@ fn graph_cases() -> Vec<Case> {
             "calls that are about no function",
             vec![
                 module("first").after::<Arc<Store>>().run(|| ()),
-                module("second").provide(new_store).shadowing().library(),
-                module("third").shadowing(),
+                module("second").after::<Arc<Store>>(),
             ],
         ),
         (

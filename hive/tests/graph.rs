@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hive::{
-    All, Cell, Cfg, Code, Config, Hive, Member, Members, ModulePath, Params, Report, Settings, Supplies,
-    Value, as_dyn,
+    All, Cell, Cfg, Code, Config, Hive, Member, Members, ModulePath, Params, Report, Settings, Value,
 };
 
 #[derive(Debug)]
@@ -116,25 +115,15 @@ fn private_provider_is_seen_inside_only_and_the_report_says_where_it_is() {
 }
 
 #[test]
-fn private_shadowing_needs_an_explicit_act() {
+fn private_value_must_not_hide_another() {
     fn other() -> Arc<Store> {
         Arc::new(Store("private"))
     }
-    static SEEN: Mutex<Vec<&str>> = Mutex::new(Vec::new());
-    fn look(store: Arc<Store>) {
-        SEEN.lock().unwrap().push(store.0);
-    }
-
-    let public = Cell::module("public", "Public").provide(store).run(look);
-    let silent = Cell::module("silent", "Silent").provide_private(other).run(look);
-    let declared = Cell::module("declared", "Declared")
+    let public = Cell::module("public", "Public").provide(store).run(use_store);
+    let silent = Cell::module("silent", "Silent")
         .provide_private(other)
-        .shadowing()
-        .run(look);
-
-    assert_eq!(codes(&refused(Hive::new([public.clone(), silent]))), ["H013"]);
-    build(Hive::new([public, declared]));
-    assert_eq!(*SEEN.lock().unwrap(), ["plain", "private"]);
+        .run(use_store);
+    assert_eq!(codes(&refused(Hive::new([public, silent]))), ["H013"]);
 }
 
 #[test]
@@ -438,20 +427,12 @@ fn parameters_and_results_can_be_structs_tuples_and_traits() {
         other: Option<Arc<T>>,
         module: ModulePath,
     }
-    #[derive(Supplies)]
-    struct Both {
-        store: Arc<Store>,
-        member: Member<&'static str>,
-    }
     static SEEN: Mutex<String> = Mutex::new(String::new());
-    fn both() -> Result<(Both, Arc<Cache>), std::io::Error> {
-        Ok((
-            Both {
-                store: store(),
-                member: Member("listed"),
-            },
-            Arc::new(Cache),
-        ))
+    fn both() -> Result<((Arc<Store>, Member<&'static str>), Arc<Cache>), std::io::Error> {
+        Ok(((store(), Member("listed")), Arc::new(Cache)))
+    }
+    fn named(store: Arc<Store>) -> Arc<dyn Named> {
+        store
     }
     fn use_all(outer: Outer<Clock>, group: All<&'static str>, _cache: Arc<Cache>) {
         *SEEN.lock().unwrap() = format!(
@@ -466,7 +447,7 @@ fn parameters_and_results_can_be_structs_tuples_and_traits() {
 
     build(Hive::new([Cell::module("app", "App")
         .provide(both)
-        .provide(as_dyn!(Store => dyn Named))
+        .provide(named)
         .run(use_all)]));
 
     assert_eq!(*SEEN.lock().unwrap(), "plain plain false app [\"listed\"]");
@@ -706,7 +687,7 @@ fn report_of_a_missing_value_looks_as_agreed() {
         needed by   graph::report_of_a_missing_value_looks_as_agreed::prober   hive/tests/graph.rs:LINE\n  \
         in module   agent.health\n  \
         wanted via  agent.health run `graph::report_of_a_missing_value_looks_as_agreed::start_probing`\n  \
-        help: if `MemoryEndpointStore` implements it, add `.provide(as_dyn!(MemoryEndpointStore => dyn EndpointStore))`\n";
+        help: if `MemoryEndpointStore` implements it, add a constructor that turns `Arc<MemoryEndpointStore>` into `Arc<dyn EndpointStore>`\n";
     let line = text
         .split("graph.rs:")
         .nth(1)

@@ -471,7 +471,7 @@ async fn panicking_job_is_contained_and_shows_in_health_and_metrics() {
         Cell::module("worker", "Works").run(jobs),
         Cell::module("counts", "Counts")
             .provide(|| Arc::new(Counts::default()))
-            .provide(hive::as_dyn!(Counts => dyn JobMetrics)),
+            .provide(|counts: Arc<Counts>| -> Arc<dyn JobMetrics> { counts }),
     ];
     let running = hive::testing::start(Hive::new(cells).root::<Arc<Counts>>()).await;
 

@@ -532,7 +532,7 @@ async fn health_of_the_hive_goes_to_the_sink_that_a_cell_provides() {
         Cell::module("late", "Late").run(late),
         Cell::module("sink", "Sink")
             .provide(sink)
-            .provide(hive::as_dyn!(Sink => dyn hive::HealthSink)),
+            .provide(|sink: Arc<Sink>| -> Arc<dyn hive::HealthSink> { sink }),
         Cell::module("early", "Early").provide(early),
     ];
 

@@ -21,7 +21,7 @@ const PARITY: &[(u8, &str, &str, &[&str])] = &[
     (3, "what a nested module provides is visible at the root", HIVE, &["provider_of_a_nested_module_is_visible_at_the_root"]),
     (4, "a private provider is invisible to siblings and parents; the message says where it is", HIVE,
         &["private_provider_is_seen_inside_only_and_the_report_says_where_it_is"]),
-    (5, "private shadowing needs an explicit act (changed)", HIVE, &["private_shadowing_needs_an_explicit_act"]),
+    (5, "a private value must not hide another (changed)", HIVE, &["private_value_must_not_hide_another"]),
     (6, "a decorator affects its subtree only, composes, and applies to constructors declared inside", HIVE,
         &["decorator_affects_its_subtree_composes_and_reaches_constructors_inside"]),
     (7, "group members of unrelated cells all run, in a stable order (changed)", HIVE,

@@ -62,7 +62,7 @@ fn settings(start: &str) -> Settings {
 }
 
 const STILL: &str = "Still waiting for start hook, which blocks its thread";
-const MISSED: &str = "blocks its thread and was not done in time";
+const MISSED: &str = "blocks its thread past its deadline";
 
 /// A hook that blocks, in its function or in its future, until something is logged.
 fn blocking(lines: &Lines, in_future: bool, line: &'static str) -> Hook {

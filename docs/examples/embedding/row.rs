@@ -2,18 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 use statedb::reconciler::Status;
-use statedb::{Row, Table, row};
+use statedb::{Db, Error, Index, Row, RwTable, row};
 
 /// A route that a reconciler installs.
-#[derive(Clone, Table, Serialize, Deserialize)]
-#[table(name = "routes")]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all(serialize = "PascalCase"))]
 pub(crate) struct Route {
-    #[index(primary)]
     pub(crate) destination: String,
     /// A row without status is new: it is pending, and the reconciler takes it.
     #[serde(default = "Status::pending")]
     pub(crate) status: Status,
+}
+
+impl Route {
+    pub(crate) const BY_DESTINATION: Index<Self, str> =
+        Index::new("destination", |route, keys| keys.add(&route.destination));
+
+    pub(crate) fn table(db: &Db) -> Result<RwTable<Self>, Error> {
+        RwTable::builder("routes").primary(Self::BY_DESTINATION).build(db)
+    }
 }
 
 impl Row for Route {

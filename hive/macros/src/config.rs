@@ -19,7 +19,6 @@ struct Options {
     deprecated: Option<LitStr>,
     hidden: bool,
     secret: bool,
-    reloadable: bool,
     skip: bool,
 }
 
@@ -30,7 +29,6 @@ struct Parts {
     decodes: Vec<TokenStream>,
     inits: Vec<TokenStream>,
     renders: Vec<TokenStream>,
-    copies: Vec<TokenStream>,
 }
 
 impl Parts {
@@ -57,10 +55,6 @@ impl Parts {
         self.inits.push(quote!(#ident: #ident?,));
         self.renders
             .push(quote_spanned!(ty.span()=> <#ty as ::hive::config::ConfigValue>::render(&self.#ident),));
-        if options.reloadable {
-            self.copies
-                .push(quote!(self.#ident = ::core::clone::Clone::clone(&newer.#ident);));
-        }
         Ok(())
     }
 }
@@ -76,27 +70,12 @@ pub(crate) fn config(input: &DeriveInput) -> Result<TokenStream> {
         decodes,
         inits,
         renders,
-        copies,
     } = parts;
     let validate = struct_options(&input.attrs)?.map(|path| {
         quote! {
             fn validate(&self, faults: &mut ::hive::config::Faults) { #path(self, faults) }
         }
     });
-    let updates = (!copies.is_empty()).then(|| {
-        quote! {
-            fn updates(
-                value: &::std::sync::Arc<Self>,
-            ) -> ::core::option::Option<::hive::config::Updates<Self>> {
-                ::core::option::Option::Some(::hive::config::reloadable(value))
-            }
-        }
-    });
-    let newer = if copies.is_empty() {
-        quote!(_newer)
-    } else {
-        quote!(newer)
-    };
     let decoder = if decodes.is_empty() {
         quote!(_decoder)
     } else {
@@ -113,8 +92,6 @@ pub(crate) fn config(input: &DeriveInput) -> Result<TokenStream> {
                 ::core::option::Option::Some(Self { #(#inits)* })
             }
             fn render(&self) -> ::std::vec::Vec<::std::string::String> { ::std::vec![#(#renders)*] }
-            fn reload(&mut self, #newer: &Self) { #(#copies)* }
-            #updates
             #validate
         }
     })
@@ -200,11 +177,7 @@ fn describe(field: &Field, options: &Options) -> TokenStream {
     if let Some(note) = &options.deprecated {
         out.extend(quote!(.deprecated(#note)));
     }
-    for (set, name) in [
-        (options.hidden, "hidden"),
-        (options.secret, "secret"),
-        (options.reloadable, "reloadable"),
-    ] {
+    for (set, name) in [(options.hidden, "hidden"), (options.secret, "secret")] {
         if set {
             let method = syn::Ident::new(name, ident.span());
             out.extend(quote!(.#method()));
@@ -252,7 +225,6 @@ pub(crate) fn stand_in(input: &DeriveInput) -> TokenStream {
                 ::core::option::Option::None
             }
             fn render(&self) -> ::std::vec::Vec<::std::string::String> { ::std::vec::Vec::new() }
-            fn reload(&mut self, _newer: &Self) {}
         }
     }
 }
@@ -271,12 +243,10 @@ fn field_options(field: &Field) -> Result<Options> {
                 "deprecated" => options.deprecated = Some(meta.value()?.parse()?),
                 "hidden" => options.hidden = true,
                 "secret" => options.secret = true,
-                "reloadable" => options.reloadable = true,
                 "skip" => options.skip = true,
                 _ => {
                     return Err(meta.error(
-                        "known here: flag, env, default, default_with, deprecated_alias, deprecated, hidden, \
-                         secret, reloadable, skip",
+                        "known here: flag, env, default, default_with, deprecated_alias, deprecated, hidden, secret, skip",
                     ));
                 }
             }

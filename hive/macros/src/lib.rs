@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Derive macros of the `hive` and `statedb` crates, which re-export and document them.
+//! Derive macros of the crate `hive`, which re-exports and documents them.
 
 mod config;
 mod default;
 mod record;
-mod table;
 
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
@@ -15,15 +14,6 @@ use syn::{DeriveInput, parse_macro_input};
 pub fn params(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     record::params(&input)
-        .unwrap_or_else(|error| error.to_compile_error())
-        .into()
-}
-
-/// Makes a struct a result of constructors: every field is supplied. See `hive::Supplies`.
-#[proc_macro_derive(Supplies)]
-pub fn supplies(input: TokenStream) -> TokenStream {
-    let input = parse_macro_input!(input as DeriveInput);
-    record::supplies(&input)
         .unwrap_or_else(|error| error.to_compile_error())
         .into()
 }
@@ -45,14 +35,5 @@ pub fn config(input: TokenStream) -> TokenStream {
             tokens.extend(config::stand_in(&input));
             tokens
         })
-        .into()
-}
-
-/// Makes a struct a row of a table: one index a marked field. See `statedb::Define`.
-#[proc_macro_derive(Table, attributes(table, index))]
-pub fn table(input: TokenStream) -> TokenStream {
-    let input = parse_macro_input!(input as DeriveInput);
-    table::table(&input)
-        .unwrap_or_else(|error| error.to_compile_error())
         .into()
 }

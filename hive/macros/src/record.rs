@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Structs whose fields are dependencies or results.
+//! Structs whose fields are dependencies.
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
@@ -9,9 +9,9 @@ use syn::{Data, DeriveInput, Error, Field, Generics, Member, Result};
 
 /// `derive(Params)`.
 pub(crate) fn params(input: &DeriveInput) -> Result<TokenStream> {
-    let fields = fields(input, "Params")?;
+    let fields = fields(input)?;
     let name = &input.ident;
-    let generics = bounded(&input.generics, &fields, &quote!(::hive::Inject));
+    let generics = bounded(&input.generics, &fields);
     let (impl_generics, _, clause) = generics.split_for_impl();
     let (_, type_generics, _) = input.generics.split_for_impl();
     let needs = fields.iter().map(|(_, field)| {
@@ -27,33 +27,6 @@ pub(crate) fn params(input: &DeriveInput) -> Result<TokenStream> {
         impl #impl_generics ::hive::Inject for #name #type_generics #clause {
             fn needs(needs: &mut ::hive::Needs) { #(#needs)* }
             fn inject(arguments: &mut ::hive::Arguments<'_>) -> Self { Self { #(#inits)* } }
-        }
-    })
-}
-
-/// `derive(Supplies)`.
-pub(crate) fn supplies(input: &DeriveInput) -> Result<TokenStream> {
-    let fields = fields(input, "Supplies")?;
-    let name = &input.ident;
-    let generics = bounded(&input.generics, &fields, &quote!(::hive::Supply));
-    let (impl_generics, _, clause) = generics.split_for_impl();
-    let (_, type_generics, _) = input.generics.split_for_impl();
-    let gives = fields.iter().map(|(_, field)| {
-        let ty = &field.ty;
-        quote_spanned!(ty.span()=> <#ty as ::hive::Supply>::gives(gives);)
-    });
-    let outputs = fields.iter().map(|(member, field)| {
-        let ty = &field.ty;
-        quote_spanned!(ty.span()=> <#ty as ::hive::Supply>::supply(self.#member, results)?;)
-    });
-    Ok(quote! {
-        #[automatically_derived]
-        impl #impl_generics ::hive::Supply for #name #type_generics #clause {
-            fn gives(gives: &mut ::hive::Gives) { #(#gives)* }
-            fn supply(self, results: &mut ::hive::Results) -> ::core::result::Result<(), ::hive::BoxError> {
-                #(#outputs)*
-                ::core::result::Result::Ok(())
-            }
         }
     })
 }
@@ -75,26 +48,26 @@ pub(crate) fn value(input: &DeriveInput) -> TokenStream {
     }
 }
 
-/// Adds `FieldType: bound` for fields of generic structs. Structs without type parameters need no
+/// Adds `FieldType: Inject` for fields of generic structs. Structs without type parameters need no
 /// bounds, and errors then point at the field instead of at the derive.
-fn bounded(generics: &Generics, fields: &[(Member, &Field)], bound: &TokenStream) -> Generics {
+fn bounded(generics: &Generics, fields: &[(Member, &Field)]) -> Generics {
     let mut generics = generics.clone();
     if generics.type_params().next().is_some() {
         let clause = generics.make_where_clause();
         for (_, field) in fields {
             let ty = &field.ty;
-            clause.predicates.push(syn::parse_quote!(#ty: #bound));
+            clause.predicates.push(syn::parse_quote!(#ty: ::hive::Inject));
         }
     }
     generics
 }
 
-fn fields<'a>(input: &'a DeriveInput, derive: &str) -> Result<Vec<(Member, &'a Field)>> {
+fn fields(input: &DeriveInput) -> Result<Vec<(Member, &Field)>> {
     match &input.data {
         Data::Struct(data) => Ok(data.fields.members().zip(data.fields.iter()).collect()),
         Data::Enum(_) | Data::Union(_) => Err(Error::new(
             input.ident.span(),
-            format!("`{derive}` can be derived for structs only"),
+            "`Params` can be derived for structs only",
         )),
     }
 }

@@ -25,43 +25,23 @@ pub struct Faults {
 
 impl Faults {
     /// Notes that `flag` is wrong, and what would be right.
-    ///
-    /// ```
-    /// let mut faults = hive::config::Faults::default();
-    /// faults.add("cache-size", "must not be zero");
-    /// ```
     pub fn add(&mut self, flag: impl Into<String>, message: impl Into<String>) {
         self.list.push((flag.into(), message.into()));
     }
 
     /// How many there are.
-    ///
-    /// ```
-    /// let faults = hive::config::Faults::default();
-    /// assert_eq!(faults.len(), 0);
-    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.list.len()
     }
 
     /// Whether nothing is wrong.
-    ///
-    /// ```
-    /// let faults = hive::config::Faults::default();
-    /// assert!(faults.is_empty());
-    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
     /// The faults: flag and message.
-    ///
-    /// ```
-    /// let faults = hive::config::Faults::default();
-    /// assert_eq!(faults.iter().next(), None);
-    /// ```
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.list
             .iter()
@@ -485,7 +465,6 @@ fn did_you_mean(name: &str, known: &HashMap<String, &DeclaredSetting>) -> Option
 ///     const FIELDS: &'static [hive::config::Field] = Size::FIELDS;
 ///     fn decode(decoder: &mut hive::config::Decoder<'_>) -> Option<Self> { Size::decode(decoder).map(Self) }
 ///     fn render(&self) -> Vec<String> { self.0.render() }
-///     fn reload(&mut self, newer: &Self) { self.0.reload(&newer.0); }
 /// }
 /// assert_eq!(Wrapped::defaults().unwrap().0.size, 0);
 /// ```
@@ -506,24 +485,6 @@ impl<'a> Decoder<'a> {
     }
 
     /// The text of a default, with the name of the program in place of `{program}`.
-    ///
-    /// ```
-    /// # use hive::config::{ConfigValue, Decoder, Field};
-    /// #[derive(Clone)]
-    /// struct Socket(String);
-    ///
-    /// impl hive::Config for Socket {
-    ///     const FIELDS: &'static [Field] = &[Field::new::<String>("socket", "socket")];
-    ///     fn decode(decoder: &mut Decoder<'_>) -> Option<Self> {
-    ///         let default = decoder.with_program("/run/{program}.sock");
-    ///         decoder.field(0, || Ok(default)).map(Self)
-    ///     }
-    ///     fn render(&self) -> Vec<String> { vec![self.0.render()] }
-    ///     fn reload(&mut self, _newer: &Self) {}
-    /// }
-    /// # use hive::Config;
-    /// assert_eq!(Socket::defaults().unwrap().0, "/run/hive.sock");
-    /// ```
     #[must_use]
     pub fn with_program(&self, text: &str) -> String {
         let program = match &*self.layers.program {
@@ -534,23 +495,6 @@ impl<'a> Decoder<'a> {
     }
 
     /// Reads field number `index`; `None` if its value is bad, which is noted.
-    ///
-    /// ```
-    /// # use hive::config::{ConfigValue, Decoder, Field};
-    /// #[derive(Clone)]
-    /// struct Port(u16);
-    ///
-    /// impl hive::Config for Port {
-    ///     const FIELDS: &'static [Field] = &[Field::new::<u16>("port", "port")];
-    ///     fn decode(decoder: &mut Decoder<'_>) -> Option<Self> { decoder.field(0, || Ok(80)).map(Self) }
-    ///     fn render(&self) -> Vec<String> { vec![self.0.render()] }
-    ///     fn reload(&mut self, _newer: &Self) {}
-    /// }
-    /// let cell = hive::Cell::module("server", "Serves").config::<Port>();
-    /// let plan = hive::Hive::new([cell]).plan(hive::Settings::new().args(["--port=81"]))?;
-    /// assert_eq!(plan.config::<Port>().unwrap().0, 81);
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     pub fn field<T: ConfigValue>(
         &mut self,
         index: usize,

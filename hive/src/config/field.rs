@@ -28,16 +28,10 @@ pub struct Field {
     pub(crate) deprecated: Option<&'static str>,
     pub(crate) hidden: bool,
     pub(crate) secret: bool,
-    pub(crate) reloadable: bool,
 }
 
 impl Field {
     /// A setting of type `T`.
-    ///
-    /// ```
-    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port");
-    /// assert_eq!(FIELD.kind(), "uint");
-    /// ```
     #[must_use]
     pub const fn new<T: ConfigValue>(flag: &'static str, rust_name: &'static str) -> Self {
         Self {
@@ -52,16 +46,10 @@ impl Field {
             deprecated: None,
             hidden: false,
             secret: false,
-            reloadable: false,
         }
     }
 
     /// Documentation; its first sentence is the help of the flag.
-    ///
-    /// ```
-    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").doc("Port to listen on. Zero: any.");
-    /// assert_eq!(FIELD.docs(), "Port to listen on. Zero: any.");
-    /// ```
     #[must_use]
     pub const fn doc(mut self, doc: &'static str) -> Self {
         self.doc = doc;
@@ -103,41 +91,19 @@ impl Field {
         self
     }
 
-    /// Changes reach a running hive.
-    #[must_use]
-    pub const fn reloadable(mut self) -> Self {
-        self.reloadable = true;
-        self
-    }
-
     /// The flag, without dashes in front.
-    ///
-    /// ```
-    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port");
-    /// assert_eq!(FIELD.flag(), "port");
-    /// ```
     #[must_use]
     pub const fn flag(&self) -> &'static str {
         self.flag
     }
 
     /// What kind of value is expected: `bool`, `duration`, `strings`.
-    ///
-    /// ```
-    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port");
-    /// assert_eq!(FIELD.kind(), "uint");
-    /// ```
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         self.kind
     }
 
     /// First sentence of the documentation.
-    ///
-    /// ```
-    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").doc("Port to listen on. Zero: any.");
-    /// assert_eq!(FIELD.help(), "Port to listen on.");
-    /// ```
     #[must_use]
     pub fn help(&self) -> &'static str {
         let mut end = self.doc.find("\n\n").unwrap_or(self.doc.len());
@@ -154,11 +120,6 @@ impl Field {
     }
 
     /// All documentation.
-    ///
-    /// ```
-    /// const FIELD: hive::config::Field = hive::config::Field::new::<u16>("port", "port").doc("Port to listen on.");
-    /// assert_eq!(FIELD.docs(), "Port to listen on.");
-    /// ```
     #[must_use]
     pub const fn docs(&self) -> &'static str {
         self.doc

@@ -12,11 +12,6 @@ use std::path::Path;
 /// # Errors
 ///
 /// Those of the system; [`ErrorKind::InvalidInput`] if it is not a regular file.
-///
-/// ```
-/// let error = hive::config::open_regular("/dev/zero".as_ref()).unwrap_err();
-/// assert_eq!(error.to_string(), "it is not a regular file");
-/// ```
 pub fn open_regular(path: &Path) -> io::Result<File> {
     // Before it is opened: that may block as well.
     if fs::metadata(path)?.is_file() {

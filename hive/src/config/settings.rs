@@ -10,10 +10,6 @@ use std::sync::Arc;
 use super::{Raw, normalize};
 
 /// Where the value of a setting came from.
-///
-/// ```
-/// assert_eq!(hive::config::Origin::Env("APP_SIZE".into()).to_string(), "env APP_SIZE");
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// It is not set.
@@ -52,13 +48,6 @@ impl fmt::Display for Origin {
 }
 
 /// What to do about keys that no cell knows, in config directory and file. Unknown flags are always errors.
-///
-/// ```
-/// use hive::{Hive, Settings, config::UnknownKeys};
-/// let settings = Settings::new().config_text("app.yaml", "no-such-key: 1\n");
-/// assert!(Hive::new([]).plan(settings.clone()).is_err());
-/// assert!(Hive::new([]).plan(settings.unknown_keys(UnknownKeys::Warn)).is_ok());
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownKeys {
     /// Refuse to start.
@@ -196,13 +185,6 @@ impl Settings {
 
     /// Keys that files may have though no cell knows them, such as those of other programs that share a ConfigMap: they
     /// are warnings where unknown keys are errors.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings};
-    /// let settings = Settings::new().config_text("shared", "operator-port: 1").tolerate_keys(["operator-port"]);
-    /// assert_eq!(Hive::new([]).plan(settings)?.report().warnings().count(), 1);
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn tolerate_keys<I: IntoIterator<Item = impl AsRef<str>>>(mut self, keys: I) -> Self {
         let tolerated = Arc::make_mut(&mut self.tolerated);

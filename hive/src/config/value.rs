@@ -14,13 +14,6 @@ use std::time::Duration;
 use skep_duration::{DurationError, format_duration, parse_duration};
 
 /// A value as it came from a source, before its type is known.
-///
-/// ```
-/// use hive::config::{ConfigValue, Raw};
-/// let list = Raw::List(vec![Raw::Text("80".into()), Raw::Text("443".into())]);
-/// assert_eq!(Vec::<u16>::from_raw(&list), Ok(vec![80, 443]));
-/// assert!(u16::from_raw(&list).is_err());
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Raw {
     /// Flags, environment, files of a directory, scalars of a file.
@@ -33,11 +26,6 @@ pub enum Raw {
 
 impl Raw {
     /// As one line, for messages.
-    ///
-    /// ```
-    /// use hive::config::Raw;
-    /// assert_eq!(Raw::List(vec![Raw::Text("a".into()), Raw::Text("b".into())]).to_text(), "a,b");
-    /// ```
     #[must_use]
     pub fn to_text(&self) -> String {
         match self {
@@ -351,7 +339,6 @@ from_str! {
     SocketAddr, "address", "an address with port, such as 127.0.0.1:80 or [::1]:80";
 }
 
-#[cfg(feature = "ipnet")]
 from_str! {
     ipnet::IpNet, "cidr", "an IP prefix such as 10.0.0.0/8 or fd00::/64";
     ipnet::Ipv4Net, "cidr", "an IPv4 prefix such as 10.0.0.0/8";

@@ -10,15 +10,6 @@ use super::{Engine, StepKind};
 use crate::module::ModulePath;
 
 /// How a hook is.
-///
-/// ```
-/// # use hive::{Cell, Hive, HookCtx, HookState, Lifecycle, Settings};
-/// fn hooks(lifecycle: Lifecycle) { lifecycle.on_start("open", |_: HookCtx| async {}); }
-/// let built = Hive::new([Cell::module("door", "Opens").run(hooks)]).plan(Settings::new())?.build()?;
-/// let hook = &built.controller().hooks()[0];
-/// assert_eq!(hook.state, HookState::New);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HookState {
     /// Not started.
@@ -50,15 +41,6 @@ impl fmt::Display for HookState {
 }
 
 /// A hook, as a hive shows it.
-///
-/// ```
-/// # use hive::{Cell, Hive, HookCtx, Lifecycle, Settings};
-/// fn hooks(lifecycle: Lifecycle) { lifecycle.on_start("open", |_: HookCtx| async {}); }
-/// let built = Hive::new([Cell::module("door", "Opens").run(hooks)]).plan(Settings::new())?.build()?;
-/// let hook = &built.controller().hooks()[0];
-/// assert_eq!((&*hook.name, hook.module.as_str(), hook.has_stop), ("open", "door", false));
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct HookInfo {
     /// Its name.

@@ -8,15 +8,6 @@ use std::sync::Mutex;
 use super::{HealthId, HealthReport, HealthSink, Level};
 
 /// The newest report of a component, and how often it was repeated.
-///
-/// ```
-/// # use hive::{Health, MemoryHealth, ModulePath};
-/// # let memory = std::sync::Arc::new(MemoryHealth::new());
-/// # let health = Health::new(memory.clone(), ModulePath::root().child("cache"));
-/// health.ok("Idle");
-/// health.ok("Idle");
-/// assert_eq!(memory.get("cache").unwrap().count, 2);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthEntry {
     /// Whose health.
@@ -32,11 +23,6 @@ pub struct HealthEntry {
 }
 
 /// Keeps the newest report of every component.
-///
-/// ```
-/// let memory = hive::MemoryHealth::new();
-/// assert!(memory.entries().is_empty());
-/// ```
 #[derive(Debug, Default)]
 pub struct MemoryHealth {
     entries: Mutex<BTreeMap<HealthId, HealthEntry>>,
@@ -44,10 +30,6 @@ pub struct MemoryHealth {
 
 impl MemoryHealth {
     /// Nothing reported yet.
-    ///
-    /// ```
-    /// assert!(hive::MemoryHealth::new().entries().is_empty());
-    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -69,12 +51,6 @@ impl MemoryHealth {
     }
 
     /// All reports, sorted.
-    ///
-    /// ```
-    /// let (health, reports) = hive::testing::health("cache");
-    /// health.ok("Filled");
-    /// assert_eq!(reports.entries().len(), 1);
-    /// ```
     #[must_use]
     pub fn entries(&self) -> Vec<HealthEntry> {
         crate::lock(&self.entries).values().cloned().collect()

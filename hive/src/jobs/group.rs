@@ -29,21 +29,6 @@ use crate::shutdown::ShutdownState;
 const KEPT_FAILURES: usize = 16;
 
 /// How a job is.
-///
-/// ```
-/// # use hive::{Cell, Hive, Job, JobCtx, JobKind, JobState, Jobs, Settings, SpawnError};
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// fn schedule(jobs: Jobs) -> Result<(), SpawnError> {
-///     jobs.spawn(Job::once("serve", |cx: JobCtx| async move { cx.cancelled().await }))
-/// }
-/// let cell = Cell::module("server", "Serves").run(schedule);
-/// let running = Hive::new([cell]).plan(Settings::new())?.build()?.start().await?;
-/// let job = &running.controller().jobs()[0];
-/// assert_eq!(job.state, JobState::Running);
-/// # let _ = (JobKind::Once, JobState::Running);
-/// # running.stop().await?;
-/// # Ok(()) }
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobState {
     /// At work, or waiting for its time.
@@ -106,41 +91,12 @@ pub struct JobInfo {
 
 impl JobInfo {
     /// How long ago the job was started.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Job, JobCtx, Jobs, Settings, SpawnError};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # fn schedule(jobs: Jobs) -> Result<(), SpawnError> {
-    /// #     jobs.spawn(Job::once("serve", |cx: JobCtx| async move { cx.cancelled().await }))
-    /// # }
-    /// # let cell = Cell::module("server", "Serves").run(schedule);
-    /// # let running = Hive::new([cell]).plan(Settings::new())?.build()?.start().await?;
-    /// for job in running.controller().jobs() {
-    ///     println!("{} of {}: {:?}, for {:?}", job.name, job.module, job.state, job.age());
-    /// }
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn age(&self) -> Duration {
         self.since.elapsed()
     }
 
     /// How long the run under way has taken so far; none while the job waits for its time, an event, or a retry.
-    ///
-    /// ```
-    /// # use hive::{Cell, Hive, Job, JobCtx, Jobs, Settings, SpawnError};
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// fn schedule(jobs: Jobs) -> Result<(), SpawnError> {
-    ///     let hour = std::time::Duration::from_secs(3600);
-    ///     jobs.spawn(Job::every(hour, "collect", |_: JobCtx| async {}))
-    /// }
-    /// # let cell = Cell::module("collector", "Collects").run(schedule);
-    /// # let running = Hive::new([cell]).plan(Settings::new())?.build()?.start().await?;
-    /// assert_eq!(running.controller().jobs()[0].running_for(), None);
-    /// # running.stop().await?;
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn running_for(&self) -> Option<Duration> {
         self.run_since.map(|since| since.elapsed())

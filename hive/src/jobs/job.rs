@@ -71,12 +71,6 @@ pub(crate) type Events = Pin<Box<dyn Stream<Item = AnyEvent> + Send>>;
 pub(crate) type EventsFn = Arc<dyn Fn(JobCtx) -> Events + Send + Sync>;
 
 /// What kind of job.
-///
-/// ```
-/// # use hive::{Job, JobCtx, JobKind};
-/// let job: Job = Job::once("sync", |_: JobCtx| async {}).into();
-/// assert_eq!(job.kind(), JobKind::Once);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobKind {
     /// Runs once, or until it succeeds.
@@ -109,13 +103,6 @@ impl fmt::Display for JobKind {
 }
 
 /// What happens when a job fails for good.
-///
-/// ```
-/// # use hive::{Job, JobCtx, OnFailure};
-/// let job = Job::once("serve", |_: JobCtx| async { Err::<(), _>(std::io::Error::other("socket closed")) })
-///     .on_failure(OnFailure::Shutdown);
-/// # let _ = job;
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
     /// Health is degraded, the rest goes on.
@@ -126,12 +113,6 @@ pub enum OnFailure {
 }
 
 /// Waiting times between retries: doubling, with jitter.
-///
-/// ```
-/// use std::time::Duration;
-/// let backoff = hive::Backoff::exponential(Duration::from_millis(100), Duration::from_secs(30));
-/// # let _ = backoff;
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Backoff {
     pub(crate) min: Duration,
@@ -247,16 +228,6 @@ where
 /// A job to be given to [`Jobs::spawn`](super::Jobs::spawn).
 ///
 /// The functions of a job can run again: a stopped hive can start again.
-///
-/// ```
-/// # use hive::{Job, JobCtx, Jobs, Retry, SpawnError};
-/// # use std::time::Duration;
-/// fn schedule(jobs: Jobs) -> Result<(), SpawnError> {
-///     jobs.spawn(Job::once("connect", |_: JobCtx| async {}).retry(Retry::times(3)))?;
-///     jobs.spawn(Job::every(Duration::from_secs(30), "refresh", |_: JobCtx| async {}))
-/// }
-/// # let _ = hive::Cell::module("client", "Asks").run(schedule);
-/// ```
 #[derive(Clone)]
 pub struct Job {
     pub(crate) name: Arc<str>,
@@ -423,12 +394,6 @@ impl Job {
     }
 
     /// What kind of job it is.
-    ///
-    /// ```
-    /// # use hive::{Job, JobCtx, JobKind};
-    /// let job = Job::every(std::time::Duration::from_secs(1), "tick", |_: JobCtx| async {});
-    /// assert_eq!(Job::from(job).kind(), JobKind::Timer);
-    /// ```
     #[must_use]
     pub fn kind(&self) -> JobKind {
         match self.work {
@@ -513,12 +478,6 @@ macro_rules! common {
 }
 
 /// A job of [`Job::once`].
-///
-/// ```
-/// # use hive::{Job, JobCtx, OnceJob, Retry};
-/// let job: OnceJob = Job::once("connect", |_: JobCtx| async {}).retry(Retry::forever());
-/// # let _ = job;
-/// ```
 #[derive(Clone)]
 #[must_use = "a job does nothing until it is given to `Jobs::spawn`"]
 pub struct OnceJob(Job);
@@ -544,13 +503,6 @@ impl OnceJob {
 
 /// A job of [`Job::every`]. A failed run counts as failed for good only if [`OnFailure::Shutdown`] is asked
 /// for; otherwise the next run comes as usual.
-///
-/// ```
-/// # use hive::{Job, JobCtx, Trigger};
-/// # use std::time::Duration;
-/// let job = Job::every(Duration::from_secs(30), "refresh", |_: JobCtx| async {}).run_at_start();
-/// # let _ = (job, Trigger::new());
-/// ```
 #[derive(Clone)]
 #[must_use = "a job does nothing until it is given to `Jobs::spawn`"]
 pub struct TimerJob(Job);
@@ -575,41 +527,17 @@ impl TimerJob {
     }
 
     /// A trigger starts a run only after `quiet` without another one, at the latest `max` after the first.
-    ///
-    /// ```
-    /// # use hive::{Job, JobCtx, Trigger};
-    /// # use std::time::Duration;
-    /// let job = Job::every(Duration::from_secs(30), "refresh", |_: JobCtx| async {})
-    ///     .debounce(Duration::from_millis(10), Duration::from_millis(100));
-    /// # let _ = (job, Trigger::new());
-    /// ```
     pub fn debounce(self, quiet: Duration, max: Duration) -> Self {
         self.timer(|timer| timer.debounce = Some((quiet, max.max(quiet))))
     }
 
     /// Triggered runs start at least so long after the start of the run before. A trigger in between is kept
     /// until then.
-    ///
-    /// ```
-    /// # use hive::{Job, JobCtx, Trigger};
-    /// # use std::time::Duration;
-    /// let job = Job::every(Duration::from_secs(30), "refresh", |_: JobCtx| async {})
-    ///     .min_interval(Duration::from_secs(1));
-    /// # let _ = (job, Trigger::new());
-    /// ```
     pub fn min_interval(self, interval: Duration) -> Self {
         self.timer(|timer| timer.min_interval = interval)
     }
 
     /// Also runs when triggered. Triggers before a run make one run.
-    ///
-    /// ```
-    /// # use hive::{Job, JobCtx, Trigger};
-    /// # use std::time::Duration;
-    /// let trigger = Trigger::new();
-    /// let job = Job::every(Duration::from_secs(30), "refresh", |_: JobCtx| async {}).trigger(&trigger);
-    /// # let _ = (job, Trigger::new());
-    /// ```
     pub fn trigger(self, trigger: &Trigger) -> Self {
         let trigger = trigger.clone();
         self.timer(|timer| timer.trigger = Some(trigger))
@@ -659,11 +587,6 @@ macro_rules! job_name {
 }
 
 /// Whether a job can have this name: 1 to 100 letters, digits, dashes and underscores.
-///
-/// ```
-/// const _: () = assert!(hive::is_job_name("collect-garbage"));
-/// assert!(!hive::is_job_name("collect garbage"));
-/// ```
 #[must_use]
 pub const fn is_job_name(name: &str) -> bool {
     let bytes = name.as_bytes();

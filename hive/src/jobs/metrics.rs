@@ -9,18 +9,6 @@ use super::job::JobKind;
 use crate::module::ModulePath;
 
 /// How a run of a job ended.
-///
-/// ```
-/// use hive::{JobMetrics, JobOutcome, JobRun};
-/// struct Printer;
-/// impl JobMetrics for Printer {
-///     fn ran(&self, run: &JobRun<'_>) {
-///         if run.outcome != JobOutcome::Ok {
-///             println!("{} has failed", run.job);
-///         }
-///     }
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobOutcome {
     /// Well.
@@ -32,16 +20,6 @@ pub enum JobOutcome {
 }
 
 /// One run of a job.
-///
-/// ```
-/// use hive::{JobMetrics, JobRun};
-/// struct Printer;
-/// impl JobMetrics for Printer {
-///     fn ran(&self, run: &JobRun<'_>) {
-///         println!("{} of {} took {:?}", run.job, run.module, run.duration);
-///     }
-/// }
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct JobRun<'a> {
     /// The module.

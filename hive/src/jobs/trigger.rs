@@ -35,23 +35,12 @@ pub(crate) struct Pending {
 
 impl Trigger {
     /// A trigger that has not been pulled.
-    ///
-    /// ```
-    /// assert!(!hive::Trigger::new().is_pending());
-    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Asks for a run.
-    ///
-    /// ```
-    /// let trigger = hive::Trigger::new();
-    /// trigger.trigger();
-    /// trigger.trigger(); // makes no second run
-    /// assert!(trigger.is_pending());
-    /// ```
     pub fn trigger(&self) {
         let now = Instant::now();
         let mut pending = crate::lock(&self.shared.pending);
@@ -73,11 +62,6 @@ impl Trigger {
     }
 
     /// Whether a run was asked for and has not started.
-    ///
-    /// ```
-    /// let trigger = hive::Trigger::new();
-    /// assert!(!trigger.is_pending());
-    /// ```
     #[must_use]
     pub fn is_pending(&self) -> bool {
         self.pending().is_some()

@@ -129,10 +129,10 @@ pub(crate) fn flatten(hive: &Hive, findings: &mut Vec<Finding>) -> Flat {
         walk.cell(cell, at);
     }
     for function in &hive.roots {
-        walk.node(function, Role::Root, at, false);
+        walk.node(function, Role::Root, at);
     }
     for function in &hive.replacements {
-        walk.node(function, Role::Replace, at, false);
+        walk.node(function, Role::Replace, at);
     }
     walk.report_idle_omissions(hive);
     walk.flat
@@ -215,15 +215,10 @@ impl<'a> Walk<'a> {
                 Item::Provide(provide) => {
                     let mut at = at;
                     at.library |= provide.library;
-                    self.node(
-                        &provide.function,
-                        Role::Provide(provide.visibility),
-                        at,
-                        provide.shadows,
-                    );
+                    self.node(&provide.function, Role::Provide(provide.visibility), at);
                 }
-                Item::Run(function) => self.node(function, Role::Run, at, false),
-                Item::Decorate(function) => self.node(function, Role::Decorate, at, false),
+                Item::Run(function) => self.node(function, Role::Run, at),
+                Item::Decorate(function) => self.node(function, Role::Decorate, at),
                 Item::Check(check) => self
                     .flat
                     .checks
@@ -381,7 +376,7 @@ impl<'a> Walk<'a> {
         self.flat.values.push(fixed);
     }
 
-    fn node(&mut self, declared: &Declared, role: Role, at: At, shadows: bool) {
+    fn node(&mut self, declared: &Declared, role: Role, at: At) {
         let (needs, gives) = (&mut self.flat.needs, &mut self.flat.gives);
         let (first_need, first_give) = (needs.0.len() as u32, gives.0.len() as u32);
         declared.needs(needs);
@@ -392,7 +387,6 @@ impl<'a> Walk<'a> {
             module: at.module,
             lifecycle: at.lifecycle,
             enabled: true,
-            shadows,
             library: at.library,
             condition: at.condition,
             instance_of: None,
@@ -418,7 +412,6 @@ impl Node {
             module,
             lifecycle,
             enabled: true,
-            shadows: false,
             library: true,
             condition: None,
             instance_of: Some(of),

@@ -252,7 +252,7 @@ impl Connect {
 
     fn check_shadowing(&self, findings: &mut Vec<Finding>) {
         for (index, node) in self.graph.nodes.iter().enumerate() {
-            if !node.enabled || node.shadows || node.role != Role::Provide(Visibility::Private) {
+            if !node.enabled || node.role != Role::Provide(Visibility::Private) {
                 continue;
             }
             let gives = self.graph.gives_of(index as u32).iter();

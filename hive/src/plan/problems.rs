@@ -325,11 +325,6 @@ fn how_to_provide(key: Key) -> String {
         format!("declare it with `.config::<{config}>()` in the cell that owns it")
     } else if let Some(scope) = inner("Scope<") {
         format!("declare it with `Cell::scope::<{scope}>(...)`")
-    } else if let Some(interface) = inner("Arc<dyn ") {
-        format!(
-            "add a cell whose constructor returns `{name}`, or bind a type that is there with \
-             `.provide(as_dyn!(Type => dyn {interface}))`"
-        )
     } else {
         format!("add a cell whose constructor returns `{name}`")
     }
@@ -384,7 +379,7 @@ fn near_misses(graph: &Graph, key: Key) -> Vec<String> {
                     other.full_name()
                 )
             } else if wanted.contains("dyn ") != name.contains("dyn ") && wanted.contains(core.as_str()) {
-                format!("`{name}` is provided by `{by}`; bind it with `.provide(as_dyn!(...))`")
+                format!("`{name}` is provided by `{by}`; add a constructor that turns it into `{wanted}`")
             } else {
                 format!("`{name}` is provided by `{by}`")
             };
@@ -418,8 +413,7 @@ fn bound_candidates(wanted: &str, core: &str, names: &[String]) -> Vec<String> {
         .filter(|name| !name.contains("dyn ") && core_name(name).ends_with(core))
         .map(|name| {
             format!(
-                "if `{}` implements it, add `.provide(as_dyn!({} => dyn {core}))`",
-                core_name(name),
+                "if `{}` implements it, add a constructor that turns `{name}` into `{wanted}`",
                 core_name(name)
             )
         })
@@ -464,7 +458,7 @@ pub(crate) fn shadowing(graph: &Graph, node: &Node, key: Key, hidden: Provider) 
         Some(node.function.place),
         module,
     );
-    involve_provider(finding, graph, "hidden", hidden).help("add `.shadowing()` if this is meant")
+    involve_provider(finding, graph, "hidden", hidden).help("give one of them a type of its own")
 }
 
 pub(crate) fn bad_decorator(graph: &Graph, index: u32) -> Finding {

@@ -25,7 +25,7 @@ impl Notifier {
         match open(name) {
             Ok(socket) => Some(Self(Arc::new(socket))),
             Err(error) => {
-                tracing::warn!(%error, socket = name, "Cannot talk to the service manager");
+                tracing::warn!(%error, socket = name, "Cannot notify the service manager");
                 None
             }
         }
@@ -34,7 +34,7 @@ impl Notifier {
     /// Sends assignments such as `READY=1`, one a line. What cannot be sent is logged.
     pub(super) fn send(&self, state: &str) {
         if let Err(error) = self.0.send(state.as_bytes()) {
-            tracing::debug!(%error, state, "The service manager does not listen");
+            tracing::debug!(%error, state, "Service manager does not receive notifications");
         }
     }
 

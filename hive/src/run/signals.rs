@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Signals: the first asks to stop, the second forces it, SIGHUP reads the settings again.
+//! Signals: the first asks to stop, the second forces it.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::exit;
-use super::reload::Reloading;
 use crate::console;
 use crate::engine::{Engine, State};
 use crate::shutdown::ExitCause;
@@ -101,7 +99,7 @@ pub(super) struct Signals {
 
 #[derive(Default)]
 struct Shared {
-    target: Mutex<Option<Reloading>>,
+    target: Mutex<Weak<Engine>>,
     /// What is built.
     watchdog: Mutex<Option<Arc<Watchdog>>>,
     first: Mutex<Option<&'static str>>,
@@ -111,7 +109,7 @@ struct Shared {
 impl Signals {
     pub(super) fn listen() -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let (seen, runtime) = (shared.clone(), Handle::current());
+        let seen = shared.clone();
         let thread = on_own_thread("hive-signals", move || {
             let kinds = [
                 SignalKind::interrupt(),
@@ -120,7 +118,7 @@ impl Signals {
             ];
             let [interrupt, terminate, hangup] = kinds.map(signal);
             let signals = (interrupt?, terminate?, hangup?);
-            Ok(async move { seen.run(signals, &runtime).await })
+            Ok(async move { seen.run(signals).await })
         })?;
         Ok(Self {
             shared,
@@ -142,9 +140,9 @@ impl Signals {
     }
 
     /// Signals go to this engine from now on, also one that has come already.
-    pub(super) fn attach(&self, engine: &Arc<Engine>, target: Reloading) {
+    pub(super) fn attach(&self, engine: &Arc<Engine>) {
         let mut attached = crate::lock(&self.shared.target);
-        *attached = Some(target);
+        *attached = Arc::downgrade(engine);
         if let Some(name) = crate::lock(&self.shared.first).take() {
             engine.shutdown.request(ExitCause::Signal(name));
         }
@@ -152,33 +150,21 @@ impl Signals {
 }
 
 impl Shared {
-    async fn run(
-        &self,
-        (mut interrupt, mut terminate, mut hangup): (Signal, Signal, Signal),
-        runtime: &Handle,
-    ) {
+    async fn run(&self, (mut interrupt, mut terminate, mut hangup): (Signal, Signal, Signal)) {
         loop {
-            let stop = tokio::select! {
-                _ = interrupt.recv() => Some(("SIGINT", 2)),
-                _ = terminate.recv() => Some(("SIGTERM", 15)),
-                _ = hangup.recv() => None,
+            let (name, number) = tokio::select! {
+                _ = interrupt.recv() => ("SIGINT", 2),
+                _ = terminate.recv() => ("SIGTERM", 15),
+                _ = hangup.recv() => ("SIGHUP", 1),
             };
-            match stop {
-                Some((name, number)) => self.stop(name, number),
-                None => {
-                    if let Some(target) = crate::lock(&self.target).clone() {
-                        // Not awaited here: signals must get through.
-                        runtime.spawn(async move { target.reload().await });
-                    }
-                }
-            }
+            self.stop(name, number);
         }
     }
 
     fn stop(&self, name: &'static str, number: i32) {
         // Locked to the end: an engine that comes meanwhile must find the signal.
         let target = crate::lock(&self.target);
-        let engine = target.as_ref().and_then(|target| target.engine.upgrade());
+        let engine = target.upgrade();
         let watchdog = crate::lock(&self.watchdog).clone();
         let busy = watchdog.map(|watchdog| watchdog.busy()).unwrap_or_default();
         if self.seen.fetch_add(1, Ordering::Relaxed) > 0 {

@@ -12,11 +12,6 @@ use crate::key::short_type;
 use crate::plan::{Graph, Plan, Role};
 
 /// How to draw a graph.
-///
-/// ```
-/// use hive::GraphFormat;
-/// assert_eq!("mermaid".parse(), Ok(GraphFormat::Mermaid));
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GraphFormat {
     /// For graphviz.
@@ -42,11 +37,6 @@ impl FromStr for GraphFormat {
 }
 
 /// Which part of a graph to draw.
-///
-/// ```
-/// let view = hive::GraphView { module: Some("agent".into()), depth: Some(1), ..Default::default() };
-/// # let _ = view;
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct GraphView {
     /// How.
@@ -60,15 +50,6 @@ pub struct GraphView {
 }
 
 /// Why there is nothing to draw.
-///
-/// ```
-/// # use hive::{Cell, GraphView, Hive, Settings};
-/// let plan = Hive::new([Cell::module("agent", "Agent")]).plan(Settings::new())?;
-/// let view = GraphView { module: Some("agnet".into()), ..Default::default() };
-/// let error = plan.draw(&view).unwrap_err();
-/// assert_eq!(error.to_string(), "there is no module `agnet`; did you mean `agent`?");
-/// # Ok::<_, hive::Report>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DrawError {
     /// No module has this path.

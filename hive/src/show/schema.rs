@@ -8,13 +8,6 @@ use crate::plan::Plan;
 
 impl Plan {
     /// The settings as JSON: name, value, origin, kind, module.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings};
-    /// let json = Hive::new([]).plan(Settings::new().args(["--hive-stop-timeout=5s"]))?.config_json();
-    /// assert!(json.contains("\"value\": \"5s\",\n    \"origin\": \"flag\""));
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn config_json(&self) -> String {
         let settings = self.sorted_settings().into_iter().map(|setting| {

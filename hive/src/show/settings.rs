@@ -10,14 +10,6 @@ use crate::module::ModulePath;
 use crate::plan::Plan;
 
 /// One setting of a planned hive.
-///
-/// ```
-/// # use hive::{Hive, Settings};
-/// for setting in Hive::new([]).plan(Settings::new())?.settings() {
-///     println!("{} = {} ({})", setting.name, setting.value, setting.origin);
-/// }
-/// # Ok::<_, hive::Report>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct SettingInfo {
     /// Flag, without dashes in front.
@@ -40,8 +32,6 @@ pub struct SettingInfo {
     pub hidden: bool,
     /// Never printed.
     pub secret: bool,
-    /// Changes reach a running hive.
-    pub reloadable: bool,
     /// What to use instead.
     pub deprecated: Option<&'static str>,
     /// Older names.
@@ -73,13 +63,6 @@ impl Plan {
     }
 
     /// The settings as a table: name, value, origin.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings};
-    /// let plan = Hive::new([]).plan(Settings::new())?;
-    /// assert!(plan.show_config().contains("hive-stop-timeout     1m0s     default"));
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn show_config(&self) -> String {
         let settings = self.sorted_settings();
@@ -108,26 +91,12 @@ impl Plan {
 
     /// Reference of the settings in Markdown, sorted by name. The defaults are the values of this plan, so
     /// plan without settings for documentation.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings};
-    /// let docs = Hive::new([]).plan(Settings::new())?.docs("CILIUM");
-    /// assert!(docs.contains("| `--hive-start-timeout` | `CILIUM_HIVE_START_TIMEOUT` | duration | `5m0s` |"));
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn docs(&self, env_prefix: &str) -> String {
         docs(self.sorted_settings(), env_prefix)
     }
 
     /// The help text of the flags.
-    ///
-    /// ```
-    /// # use hive::{Hive, Settings};
-    /// let help = Hive::new([]).plan(Settings::new())?.help();
-    /// assert!(help.contains("--hive-stop-timeout duration"));
-    /// # Ok::<_, hive::Report>(())
-    /// ```
     #[must_use]
     pub fn help(&self) -> String {
         help(self.sorted_settings())
@@ -152,7 +121,6 @@ fn info(setting: &DeclaredSetting, value: String, module: &ModulePath) -> Settin
         module: module.clone(),
         hidden: field.hidden,
         secret: field.secret,
-        reloadable: field.reloadable,
         deprecated: field.deprecated,
         aliases: setting.aliases().map(Cow::into_owned).collect(),
         env: field.env,
@@ -161,11 +129,6 @@ fn info(setting: &DeclaredSetting, value: String, module: &ModulePath) -> Settin
 
 /// The reference of settings in Markdown.
 fn docs(settings: Vec<SettingInfo>, env_prefix: &str) -> String {
-    let reloadable: Vec<String> = settings
-        .iter()
-        .filter(|setting| setting.reloadable)
-        .map(|setting| setting.name.clone())
-        .collect();
     let mut out = String::from(
         "| Flag | Environment | Kind | Default | Module | Meaning |\n|---|---|---|---|---|---|\n",
     );
@@ -187,9 +150,6 @@ fn docs(settings: Vec<SettingInfo>, env_prefix: &str) -> String {
         if let Some(note) = setting.deprecated {
             let _ = write!(meaning, " *Deprecated: {}*", cell(note));
         }
-        if setting.reloadable {
-            meaning.push_str(" *Reloadable.*");
-        }
         let module = if setting.module.is_root() {
             "hive"
         } else {
@@ -202,16 +162,7 @@ fn docs(settings: Vec<SettingInfo>, env_prefix: &str) -> String {
             cell(setting.kind)
         );
     }
-    let reloadable: Vec<String> = reloadable.iter().map(|name| format!("`--{name}`")).collect();
-    if reloadable.is_empty() {
-        out.push_str("\nNo setting can be changed while the program runs: a changed file takes effect at the next start.\n");
-    } else {
-        let _ = writeln!(
-            out,
-            "\nWhile the program runs, changes of these settings in files take effect: {}. Others need a restart.",
-            reloadable.join(", ")
-        );
-    }
+    out.push_str("\nNo setting can be changed while the program runs: a changed file takes effect at the next start.\n");
     out
 }
 

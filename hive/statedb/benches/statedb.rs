@@ -10,14 +10,12 @@ use std::{
     collections::BTreeSet,
     fmt::Write as _,
     hint::black_box,
-    net::{IpAddr, Ipv4Addr},
     process::Command,
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-use ipnet::{IpNet, Ipv4Net};
 use statedb::{
     Db, Index, Obj, RwTable,
     reconciler::{BatchOps, Config, Delete, NoHealth, Reconciler, Round, Status, StatusField, Update},
@@ -285,39 +283,6 @@ fn reads(report: &mut Report) {
             })
         });
     }
-    longest_prefix(report, "longest prefix of 1000 networks", 1000);
-    longest_prefix(report, "longest prefix of 65,536 networks", 65_536);
-}
-
-fn longest_prefix(report: &mut Report, name: &'static str, count: u32) {
-    type Net = (IpNet, u64);
-    const NET: Index<Net, IpNet> = Index::new("net", |net, keys| keys.add(&net.0));
-    if !report.wanted(name) {
-        return;
-    }
-    let db = Db::new();
-    let table = RwTable::<Net>::builder("nets")
-        .primary(NET)
-        .build_plain(&db)
-        .expect("a fresh table");
-    let mut txn = db.write(&[&table]);
-    for number in 0..count {
-        let net = Ipv4Net::new(Ipv4Addr::from(number << 8), 24)
-            .expect("a prefix length")
-            .into();
-        table.insert(&mut txn, (net, number.into())).expect("insert");
-    }
-    txn.commit();
-    let order = shuffled(count.into());
-    report.rate(name, 9.0, || {
-        let snapshot = db.read();
-        timed(655_360, || {
-            for number in order.iter().cycle().take(655_360) {
-                let addr = IpAddr::V4(((*number as u32) << 8 | 7).into());
-                black_box(table.longest_prefix(&snapshot, NET, addr).expect("a network").1);
-            }
-        })
-    });
 }
 
 #[derive(Clone)]

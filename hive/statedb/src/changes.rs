@@ -77,14 +77,14 @@ impl<T: fmt::Debug> fmt::Debug for Change<T> {
 ///
 /// ```
 /// use statedb::Change;
-/// # use statedb::{Db, Define, Table};
-/// # #[derive(Clone, Table)]
-/// # #[table(name = "pods")]
-/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # use statedb::{Db, Index, RwTable};
+/// # #[derive(Clone)]
+/// # struct Pod { name: String, node: String }
+/// # const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(&pod.name));
 /// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
 /// # fn main() -> Result<(), statedb::Error> {
 /// # let db = Db::new();
-/// # let pods = Pod::define().build_plain(&db)?;
+/// # let pods = RwTable::builder("pods").primary(BY_NAME).build_plain(&db)?;
 /// let mut changes = pods.follow(&db);
 /// let mut txn = db.write(&[&pods]);
 /// pods.insert(&mut txn, pod("web-0", "a"))?;

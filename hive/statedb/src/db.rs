@@ -114,14 +114,14 @@ impl TableMeta {
 /// The latest write transaction of a table.
 ///
 /// ```
-/// # use statedb::{Db, Define, Table};
-/// # #[derive(Clone, Table)]
-/// # #[table(name = "pods")]
-/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # use statedb::{Db, Index, RwTable};
+/// # #[derive(Clone)]
+/// # struct Pod { name: String, node: String }
+/// # const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(&pod.name));
 /// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
 /// # fn main() -> Result<(), statedb::Error> {
 /// # let db = Db::new();
-/// # let pods = Pod::define().build_plain(&db)?;
+/// # let pods = RwTable::builder("pods").primary(BY_NAME).build_plain(&db)?;
 /// db.handle("importer").write(&[&pods]).commit();
 /// let last = db.table("pods").unwrap().last_write();
 /// assert_eq!(&*last.handle, "importer");
@@ -409,14 +409,14 @@ pub(crate) fn collect(db: &Arc<DbInner>, meta: &Arc<TableMeta>) {
 /// A consistent, immutable view of all tables.
 ///
 /// ```
-/// # use statedb::{Db, Define, Table};
-/// # #[derive(Clone, Table)]
-/// # #[table(name = "pods")]
-/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # use statedb::{Db, Index, RwTable};
+/// # #[derive(Clone)]
+/// # struct Pod { name: String, node: String }
+/// # const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(&pod.name));
 /// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
 /// # fn main() -> Result<(), statedb::Error> {
 /// # let db = Db::new();
-/// # let pods = Pod::define().build_plain(&db)?;
+/// # let pods = RwTable::builder("pods").primary(BY_NAME).build_plain(&db)?;
 /// let before = db.read();
 /// let mut txn = db.write(&[&pods]);
 /// pods.insert(&mut txn, pod("web-0", "a"))?;

@@ -2,9 +2,8 @@
 
 //! Access to tables by name, without their types: for commands and debugging.
 
-use std::{any::Any, fmt, net::IpAddr};
+use std::{any::Any, fmt};
 
-use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::{
@@ -12,7 +11,6 @@ use crate::{
     changes::{Change, ChangeIterator},
     db::LastWrite,
     key::{KeyBytes, TextKeyError},
-    lpm,
     row::BoxError,
     state::Work,
     txn::{Target, WriteTarget},
@@ -348,29 +346,6 @@ impl<T: Send + Sync + 'static> AnyTable for DynTable<T> {
         let def = &self.0.0.defs[position];
         let state = self.0.state(txn);
         let tree = state.tree(position);
-        if let Some(networks) = def.networks {
-            let addr = key.trim().parse::<IpAddr>().ok();
-            match (how, addr) {
-                (Match::Exact, Some(addr)) => {
-                    let found = state.networks[networks].longest(addr);
-                    let network = found.and_then(|object| lpm::longest_of(def.keys(object), addr));
-                    let rows = |network| {
-                        let found = state.found(tree.starting(network));
-                        found.map(|object| self.row(object)).collect()
-                    };
-                    return Ok(network.map_or_else(Vec::new, rows));
-                }
-                (Match::Prefix, _) => {
-                    // A network that cannot be parsed is an error of its key below.
-                    let net = addr.map(IpNet::from).or_else(|| key.trim().parse().ok());
-                    if let Some(net) = net {
-                        let found = lpm::within(tree, net).filter_map(|slot| state.objects.get(slot));
-                        return Ok(found.map(|object| self.row(object)).collect());
-                    }
-                }
-                _ => {}
-            }
-        }
         let key = match how {
             Match::Exact => (def.from_text)(key)?,
             Match::Prefix | Match::LowerBound => (def.prefix_from_text)(key)?,

@@ -7,15 +7,16 @@ use crate::Revision;
 /// Why a table could not be created or written.
 ///
 /// ```
-/// use statedb::{Db, Define, Error, Table};
+/// use statedb::{Db, Error, Index, RwTable};
 ///
-/// #[derive(Debug, Table)]
-/// #[table(name = "pods")]
-/// struct Pod { #[index(primary)] name: &'static str, #[index(unique)] ip: u32 }
+/// #[derive(Debug)]
+/// struct Pod { name: &'static str, ip: u32 }
+/// const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(pod.name));
+/// const BY_IP: Index<Pod, u32> = Index::unique("ip", |pod, keys| keys.add(&pod.ip));
 ///
 /// # fn main() -> Result<(), Error> {
 /// let db = Db::new();
-/// let pods = Pod::define().build_plain(&db)?;
+/// let pods = RwTable::builder("pods").primary(BY_NAME).index(BY_IP).build_plain(&db)?;
 /// let mut txn = db.write(&[&pods]);
 /// pods.insert(&mut txn, Pod { name: "web-0", ip: 1 })?;
 /// let taken = pods.insert(&mut txn, Pod { name: "web-1", ip: 1 }).unwrap_err();

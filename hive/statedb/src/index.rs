@@ -144,7 +144,6 @@ impl<T, K: Key + ?Sized> Index<T, K> {
             name: self.name,
             unique: self.unique,
             prefix_free: K::PREFIX_FREE,
-            networks: K::IS_NETWORK.then_some(0),
             keys: Arc::new(move |object, list| {
                 (self.keys)(
                     object,
@@ -199,8 +198,6 @@ pub(crate) struct IndexDef<T> {
     pub(crate) name: &'static str,
     pub(crate) unique: bool,
     pub(crate) prefix_free: bool,
-    /// If the keys are networks, which of the table's [`Networks`](crate::networks::Networks) are of this index.
-    pub(crate) networks: Option<usize>,
     keys: Arc<KeysFn<T>>,
     pub(crate) from_text: fn(&str) -> Result<KeyBuf, TextKeyError>,
     pub(crate) prefix_from_text: fn(&str) -> Result<KeyBuf, TextKeyError>,

@@ -26,14 +26,14 @@ pub const LATE: Duration = Duration::from_secs(30);
 /// that transaction is dropped.
 ///
 /// ```
-/// # use statedb::{Db, Define, Table};
-/// # #[derive(Clone, Table)]
-/// # #[table(name = "pods")]
-/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # use statedb::{Db, Index, RwTable};
+/// # #[derive(Clone)]
+/// # struct Pod { name: String, node: String }
+/// # const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(&pod.name));
 /// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
 /// # fn main() -> Result<(), statedb::Error> {
 /// # let db = Db::new();
-/// # let pods = Pod::define().build_plain(&db)?;
+/// # let pods = RwTable::builder("pods").primary(BY_NAME).build_plain(&db)?;
 /// let mut txn = db.write(&[&pods]);
 /// let guard = pods.register_initializer(&mut txn, "kubernetes")?;
 /// let snapshot = txn.commit();
@@ -164,7 +164,7 @@ impl<T: Send + Sync + 'static> Table<T> {
 
 fn warn_late(table: &str, pending: &[String]) {
     if !pending.is_empty() {
-        tracing::warn!(table, ?pending, "Table still waits for initializers");
+        tracing::warn!(table, ?pending, "Table is waiting for initializers");
     }
 }
 

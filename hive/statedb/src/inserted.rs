@@ -9,14 +9,14 @@ use crate::{Error, Obj, RwTable, Snapshot, Table, Watch, WriteTxn, key::KeyBuf, 
 /// An object that [`RwTable::insert_watch`] has inserted.
 ///
 /// ```
-/// # use statedb::{Db, Define, Table};
-/// # #[derive(Clone, Table)]
-/// # #[table(name = "pods")]
-/// # struct Pod { #[index(primary)] name: String, node: String }
+/// # use statedb::{Db, Index, RwTable};
+/// # #[derive(Clone)]
+/// # struct Pod { name: String, node: String }
+/// # const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(&pod.name));
 /// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
 /// # fn main() -> Result<(), statedb::Error> {
 /// # let db = Db::new();
-/// # let pods = Pod::define().build_plain(&db)?;
+/// # let pods = RwTable::builder("pods").primary(BY_NAME).build_plain(&db)?;
 /// let mut txn = db.write(&[&pods]);
 /// let inserted = pods.insert_watch(&mut txn, pod("web-0", "a"))?;
 /// let watch = inserted.watch(&txn.commit());

@@ -244,9 +244,6 @@ pub trait Key {
     /// True if no encoding is a proper prefix of another one (all of one length, for instance): parts may then
     /// follow without an end mark.
     const PREFIX_FREE: bool = false;
-    /// True for networks ([`ipnet`] types): queries by text then find the longest network around an address, and the
-    /// networks within one.
-    const IS_NETWORK: bool = false;
 
     /// Writes the order-preserving encoding.
     fn encode(&self, out: &mut KeyWriter);
@@ -355,7 +352,6 @@ macro_rules! forwarded_key {
     ($([$($param:ident)?] $outer:ty => $inner:ty),* $(,)?) => {$(
         impl $(<$param: Key + ?Sized>)? Key for $outer {
             const PREFIX_FREE: bool = <$inner as Key>::PREFIX_FREE;
-            const IS_NETWORK: bool = <$inner as Key>::IS_NETWORK;
             #[inline]
             fn encode(&self, out: &mut KeyWriter) {
                 let inner: &$inner = self;
@@ -427,7 +423,7 @@ impl Key for IpAddr {
 }
 
 /// Returns the address in IPv6 form, IPv4 mapped.
-pub(crate) fn mapped(addr: IpAddr) -> [u8; 16] {
+fn mapped(addr: IpAddr) -> [u8; 16] {
     match addr {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
         IpAddr::V6(v6) => v6.octets(),
@@ -438,7 +434,6 @@ pub(crate) fn mapped(addr: IpAddr) -> [u8; 16] {
 /// them. Bits beyond the prefix length are ignored. Six bytes for IPv4, the first of which is its position among IPv6.
 impl Key for IpNet {
     const PREFIX_FREE: bool = true;
-    const IS_NETWORK: bool = true;
     fn encode(&self, out: &mut KeyWriter) {
         let (addr, bits) = match self {
             IpNet::V4(net) => (mapped(self.network()), net.prefix_len() + 96),
@@ -460,7 +455,7 @@ fn encode_network(addr: &[u8; 16], bits: u8, out: &mut KeyWriter) {
     match front.cmp(&IPV4_MAPPED) {
         Ordering::Equal => out.bytes(&[1, last[0], last[1], last[2], last[3], bits]),
         other => {
-            let mut all = [bits; NETWORK_SIZE];
+            let mut all = [bits; 18];
             all[0] = if other.is_lt() { 0 } else { 2 };
             all[1..17].copy_from_slice(addr);
             out.bytes(&all);
@@ -468,33 +463,11 @@ fn encode_network(addr: &[u8; 16], bits: u8, out: &mut KeyWriter) {
     }
 }
 
-/// Returns whether this is the IPv6 form of an IPv4 address.
-pub(crate) fn is_mapped(addr: &[u8; 16]) -> bool {
-    addr.starts_with(&IPV4_MAPPED)
-}
-
-/// Most bytes of an encoded network.
-pub(crate) const NETWORK_SIZE: usize = 18;
-
-/// Returns what [`encode_network`] wrote, and how many bytes that was; more may follow.
-pub(crate) fn decode_network(bytes: &[u8]) -> Option<([u8; 16], u32, usize)> {
-    let (&tag, rest) = bytes.split_first()?;
-    let mut addr = [0; 16];
-    if tag == 1 {
-        addr[..12].copy_from_slice(&IPV4_MAPPED);
-        addr[12..].copy_from_slice(rest.get(..4)?);
-        return Some((addr, u32::from(*rest.get(4)?), 6));
-    }
-    addr.copy_from_slice(rest.get(..16)?);
-    Some((addr, u32::from(*rest.get(16)?), 18))
-}
-
 /// First bytes of an IPv4 address in IPv6 form (RFC 4291, 2.5.5.2).
 const IPV4_MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 impl Key for Ipv4Net {
     const PREFIX_FREE: bool = true;
-    const IS_NETWORK: bool = true;
     fn encode(&self, out: &mut KeyWriter) {
         IpNet::V4(*self).encode(out);
     }
@@ -505,7 +478,6 @@ impl Key for Ipv4Net {
 
 impl Key for Ipv6Net {
     const PREFIX_FREE: bool = true;
-    const IS_NETWORK: bool = true;
     fn encode(&self, out: &mut KeyWriter) {
         IpNet::V6(*self).encode(out);
     }

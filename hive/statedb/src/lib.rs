@@ -8,7 +8,6 @@
 //! * [`Db`] is the database. [`Db::read`] returns a consistent [`Snapshot`] without a lock, [`Db::write`] a
 //!   [`WriteTxn`] over the tables it names.
 //! * [`RwTable`] and [`Table`](struct@Table) are the handles of one table; an [`Index`] finds objects by a [`Key`].
-//!   `#[derive(Table)]` makes both from the fields of a struct: see [`Define`].
 //! * Reads return a [`Watch`] that closes when the answer changes; a [`ChangeIterator`] is the stream of a table's
 //!   changes, deletions included.
 //! * An initialiser ([`RwTable::register_initializer`]) is pending until a source has delivered its first content.
@@ -25,10 +24,6 @@
 
 #![warn(missing_docs)]
 
-// The derive macro names the crate from outside.
-#[cfg(test)]
-extern crate self as statedb;
-
 #[cfg(feature = "hive")]
 mod cell;
 mod changes;
@@ -36,7 +31,6 @@ pub mod clock;
 #[cfg(feature = "script")]
 pub mod command;
 mod db;
-mod define;
 mod dynamic;
 mod error;
 #[cfg(feature = "http")]
@@ -45,9 +39,7 @@ mod index;
 mod initializer;
 mod inserted;
 mod key;
-mod lpm;
 mod metrics;
-mod networks;
 mod object;
 pub mod readiness;
 pub mod reconciler;
@@ -69,20 +61,8 @@ mod watch;
 pub use cell::{cell, read_only};
 pub use changes::{Change, ChangeIterator, Changes};
 pub use db::{Db, LastWrite, ReadTxn, Snapshot};
-pub use define::Define;
 pub use dynamic::{AnyChange, AnyChanges, AnyRow, AnyTable, BoxRow, DynError, Match};
 pub use error::Error;
-/// Makes a struct with named fields a row of a table: see [`Define`](trait@Define) for an example.
-///
-/// | attribute | where | meaning |
-/// |---|---|---|
-/// | `#[table(name = "...")]` | struct | the name of the table |
-/// | `#[index]` | field | an index of the name of the field: the constant `BY_<FIELD>` |
-/// | `#[index(primary)]` | field | identifies the row; exactly one field |
-/// | `#[index(unique)]` | field | no two rows may have the same value |
-/// | `#[index(each)]` | field | the field is a collection or an `Option`; each element is a key |
-/// | `#[index(name = "...")]` | field | another name of the index |
-pub use hive_macros::Table;
 pub use index::{Index, Keys, Query};
 pub use initializer::{InitGuard, LATE};
 pub use inserted::Inserted;

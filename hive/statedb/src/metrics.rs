@@ -13,11 +13,10 @@ use crate::Revision;
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
 ///
-/// use statedb::{Db, Define, Metrics, Table};
+/// use statedb::{Db, Index, Metrics, RwTable};
 ///
-/// #[derive(Table)]
-/// #[table(name = "pods")]
-/// struct Pod { #[index(primary)] name: String }
+/// struct Pod { name: String }
+/// const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(&pod.name));
 ///
 /// #[derive(Default)]
 /// struct Pods(AtomicUsize);
@@ -31,7 +30,7 @@ use crate::Revision;
 /// # fn main() -> Result<(), statedb::Error> {
 /// let metrics = Arc::new(Pods::default());
 /// let db = Db::with_metrics(Arc::clone(&metrics) as Arc<dyn Metrics>);
-/// let pods = Pod::define().build_plain(&db)?;
+/// let pods = RwTable::builder("pods").primary(BY_NAME).build_plain(&db)?;
 /// let mut txn = db.write(&[&pods]);
 /// pods.insert(&mut txn, Pod { name: "web-0".into() })?;
 /// txn.commit();

@@ -257,6 +257,6 @@ where
 
     /// Returns the operations.
     pub fn into_ops(self) -> O {
-        self.state.into_inner().ops
+        self.state.into_inner().into_ops()
     }
 }

@@ -102,7 +102,7 @@ pub fn write_json<T: Serialize>(object: &T, out: &mut Vec<u8>) -> Result<(), Box
 }
 
 /// [`Row::from_yaml`] for a type that can be deserialised from lower-case keys. An empty document is read as `{}`, and
-/// a key whose value is null as one that is missing. Without feature `yaml` the document must be JSON, which is YAML
+/// a key whose value is null as one that is missing. Without feature `script` the document must be JSON, which is YAML
 /// too, so that a program without `db` commands needs no parser.
 ///
 /// ```
@@ -120,14 +120,14 @@ pub fn from_yaml<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
         .lines()
         .all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
     let text = if blank { "{}" } else { text };
-    #[cfg(feature = "yaml")]
+    #[cfg(feature = "script")]
     let parse = parse_yaml;
-    #[cfg(not(feature = "yaml"))]
+    #[cfg(not(feature = "script"))]
     let parse = parse_json;
     parse(text)
 }
 
-#[cfg(any(test, not(feature = "yaml")))]
+#[cfg(any(test, not(feature = "script")))]
 fn parse_json<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
     fn drop_nulls(tree: &mut Value) {
         match tree {
@@ -145,7 +145,7 @@ fn parse_json<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
     Ok(serde_json::from_value(tree)?)
 }
 
-#[cfg(feature = "yaml")]
+#[cfg(feature = "script")]
 fn parse_yaml<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
     let error = match serde_norway::from_str(text) {
         Ok(object) => return Ok(object),
@@ -162,7 +162,7 @@ fn parse_yaml<T: DeserializeOwned>(text: &str) -> Result<T, BoxError> {
 }
 
 /// Removes keys without a value from all mappings; returns whether there were any.
-#[cfg(feature = "yaml")]
+#[cfg(feature = "script")]
 fn drop_nulls(tree: &mut serde_norway::Value) -> bool {
     match tree {
         serde_norway::Value::Mapping(map) => {

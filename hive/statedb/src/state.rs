@@ -9,8 +9,7 @@ use smallvec::SmallVec;
 use crate::{
     Error, Obj, Revision,
     index::{IndexDef, KeyList},
-    key::{KeyBuf, KeyBytes, decode_network, printable},
-    networks::Networks,
+    key::{KeyBuf, KeyBytes, printable},
     revisions::Revisions,
     slots::{Slot, Slots, is_near, place_of},
     tree::{self, KeyAt, Numbers, Texts, Tree},
@@ -24,8 +23,6 @@ pub(crate) struct TableState<T> {
     pub(crate) objects: Slots<Obj<T>>,
     pub(crate) primary: Tree<Texts, Slot>,
     pub(crate) secondary: SmallVec<[Tree<Texts, Slot>; 3]>,
-    /// Of the indexes whose keys are networks.
-    pub(crate) networks: Vec<Networks<Obj<T>>>,
     pub(crate) by_revision: Revisions,
     /// Deleted objects some change iterator has not seen, by primary key: the revision of the deletion.
     pub(crate) graveyard: Tree<Texts, Revision>,
@@ -89,7 +86,6 @@ impl<T> Clone for TableState<T> {
             objects: self.objects.clone(),
             primary: self.primary.clone(),
             secondary: self.secondary.clone(),
-            networks: self.networks.clone(),
             by_revision: self.by_revision.clone(),
             graveyard: self.graveyard.clone(),
             dead: self.dead.clone(),
@@ -100,13 +96,12 @@ impl<T> Clone for TableState<T> {
 }
 
 impl<T> TableState<T> {
-    pub(crate) fn empty(secondary: usize, networks: usize) -> Self {
+    pub(crate) fn empty(secondary: usize) -> Self {
         Self {
             revision: 0,
             objects: Slots::default(),
             primary: Tree::default(),
             secondary: (0..secondary).map(|_| Tree::default()).collect(),
-            networks: (0..networks).map(|_| Networks::default()).collect(),
             by_revision: Revisions::default(),
             graveyard: Tree::default(),
             dead: Tree::default(),
@@ -120,35 +115,6 @@ impl<T> TableState<T> {
         match position.checked_sub(1) {
             None => &self.primary,
             Some(at) => &self.secondary[at],
-        }
-    }
-
-    /// Updates the networks of an index after a change of what is stored under a key.
-    #[inline]
-    fn follow(&mut self, defs: &[IndexDef<T>], position: usize, stored: &[u8]) {
-        if let Some(at) = defs[position].networks
-            && let Some((addr, bits, size)) = decode_network(stored)
-        {
-            // Several objects may have the network.
-            let network = KeyBytes::from_slice(&stored[..size]);
-            let first = self.tree(position).starting(network).next();
-            let first = first.and_then(|(_, &slot)| self.objects.get(slot)).cloned();
-            self.networks[at].set(addr, bits as u8, first);
-        }
-    }
-
-    /// Updates all networks after a change of an object.
-    fn follow_all(&mut self, defs: &[IndexDef<T>], slot: Slot) {
-        if self.networks.is_empty() {
-            return;
-        }
-        let Some(object) = self.objects.get(slot) else {
-            return;
-        };
-        let mut keys = defs[0].keys(object);
-        let Some(key) = keys.pop() else { return };
-        for (at, stored) in touched_by(defs, &key, object) {
-            self.follow(defs, at, stored.as_bytes());
         }
     }
 
@@ -434,12 +400,10 @@ impl<T: Send + Sync + 'static> Work<'_, T> {
         }
         let slot = self.state.objects.add(Obj::new(object, revision));
         self.state.primary.fill(vacant, key, slot);
-        self.state.follow(defs, 0, key);
         self.state.by_revision.push(revision, slot);
         for (at, keys) in keys.iter().enumerate() {
             for stored in keys {
                 self.state.secondary[at].insert(stored, slot);
-                self.state.follow(defs, at + 1, stored);
                 self.touch(at + 1, stored);
             }
         }
@@ -476,16 +440,13 @@ impl<T: Send + Sync + 'static> Work<'_, T> {
         for (at, was, is) in moved {
             for gone in was.iter().filter(|gone| !is.contains(gone)) {
                 self.state.secondary[at - 1].remove(gone);
-                self.state.follow(defs, at, gone);
             }
             for new in is.iter().filter(|new| !was.contains(new)) {
                 self.state.secondary[at - 1].insert(new, slot);
             }
             was.iter().for_each(|gone| self.touch(at, gone));
         }
-        let old = self.exchange(slot, object);
-        self.state.follow_all(defs, slot);
-        Ok(old)
+        Ok(self.exchange(slot, object))
     }
 
     /// Replaces an object by one with the same keys, as the latest change.
@@ -510,8 +471,6 @@ impl<T: Send + Sync + 'static> Work<'_, T> {
         exchange: impl Fn(&mut W) -> &mut Exchange<T>,
     ) {
         let mut left: Vec<Revision> = Vec::with_capacity(list.len());
-        let has_networks = !self.state.networks.is_empty();
-        let mut with_networks: Vec<Slot> = Vec::new();
         let mut list = list.iter_mut().map(exchange).peekable();
         while let Some(&mut &mut Exchange { slot: first, .. }) = list.peek_mut() {
             let mut places = self.state.objects.places(first);
@@ -540,13 +499,7 @@ impl<T: Send + Sync + 'static> Work<'_, T> {
                     touched.extend(touched_by(defs, &key, &object));
                 }
                 *old = object;
-                if has_networks {
-                    with_networks.push(entry.slot);
-                }
             }
-        }
-        for slot in with_networks {
-            self.state.follow_all(defs, slot);
         }
         *self.changed |= !left.is_empty();
         self.state.by_revision.remove(&left);
@@ -599,14 +552,12 @@ impl<T: Send + Sync + 'static> Work<'_, T> {
     /// Removes the object with this primary key; keeps it in the graveyard if there are change iterators.
     pub(crate) fn delete(&mut self, defs: &[IndexDef<T>], key: &[u8], tracked: bool) -> Option<Obj<T>> {
         let old = self.state.objects.remove(self.state.primary.remove(key)?)?;
-        self.state.follow(defs, 0, key);
         self.state.revision += 1;
         *self.changed = true;
         self.state.by_revision.remove(&[old.revision()]);
         for (at, def) in defs.iter().enumerate().skip(1) {
             for stored in def.stored(def.keys(&old), key) {
                 self.state.secondary[at - 1].remove(&stored);
-                self.state.follow(defs, at, &stored);
                 self.touch(at, &stored);
             }
         }

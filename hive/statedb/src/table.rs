@@ -4,20 +4,20 @@
 
 mod builder;
 
-use std::{any::Any, fmt, net::IpAddr, ops::Deref, sync::Arc};
+use std::{any::Any, fmt, ops::Deref, sync::Arc};
 
 use parking_lot::Mutex;
 
 pub use builder::{PrimaryBuilder, TableBuilder};
 
 use crate::{
-    Db, Error, Key, Obj, ReadTxn, Revision, Snapshot, WriteTxn,
+    Db, Error, Obj, ReadTxn, Revision, Snapshot, WriteTxn,
     changes::ChangeIterator,
     db::{
         TableMeta,
         sealed::{At, Found},
     },
-    index::{Index, IndexDef, Query},
+    index::{IndexDef, Query},
     key::{KeyBuf, KeyBytes, printable},
     reconciler::ReconcilerProgress,
     row::RowFns,
@@ -40,14 +40,15 @@ pub(crate) struct TableInner<T> {
 /// Reads one table; cheap to clone. Writers have an [`RwTable`].
 ///
 /// ```
-/// # use statedb::{Db, Define, Table};
-/// # #[derive(Clone, Table)]
-/// # #[table(name = "pods")]
-/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # use statedb::{Db, Index, RwTable, Table};
+/// # #[derive(Clone)]
+/// # struct Pod { name: String, node: String }
+/// # const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(&pod.name));
+/// # const BY_NODE: Index<Pod, str> = Index::new("node", |pod, keys| keys.add(&pod.node));
 /// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
 /// # fn main() -> Result<(), statedb::Error> {
 /// # let db = Db::new();
-/// # let pods = Pod::define().build_plain(&db)?;
+/// # let pods = RwTable::builder("pods").primary(BY_NAME).index(BY_NODE).build_plain(&db)?;
 /// let mut txn = db.write(&[&pods]);
 /// for (name, node) in [("web-0", "a"), ("web-1", "b"), ("db-0", "a")] {
 ///     pods.insert(&mut txn, pod(name, node))?;
@@ -55,11 +56,11 @@ pub(crate) struct TableInner<T> {
 /// let snapshot = txn.commit();
 /// let pods: Table<Pod> = pods.reader();
 ///
-/// assert_eq!(pods.get(&snapshot, Pod::BY_NAME.key("web-1")).unwrap().node, "b");
+/// assert_eq!(pods.get(&snapshot, BY_NAME.key("web-1")).unwrap().node, "b");
 /// let names = |found: Vec<&statedb::Obj<Pod>>| found.iter().map(|pod| pod.name.clone()).collect::<Vec<_>>();
-/// assert_eq!(names(pods.list(&snapshot, Pod::BY_NODE.key("a")).collect()), ["db-0", "web-0"]);
-/// assert_eq!(names(pods.prefix(&snapshot, Pod::BY_NAME.key("web-")).collect()), ["web-0", "web-1"]);
-/// assert_eq!(names(pods.lower_bound(&snapshot, Pod::BY_NAME.key("web-0")).collect()), ["web-0", "web-1"]);
+/// assert_eq!(names(pods.list(&snapshot, BY_NODE.key("a")).collect()), ["db-0", "web-0"]);
+/// assert_eq!(names(pods.prefix(&snapshot, BY_NAME.key("web-")).collect()), ["web-0", "web-1"]);
+/// assert_eq!(names(pods.lower_bound(&snapshot, BY_NAME.key("web-0")).collect()), ["web-0", "web-1"]);
 /// assert_eq!(names(pods.by_revision(&snapshot, 2).collect()), ["web-1", "db-0"]);
 /// assert_eq!((pods.all(&snapshot).count(), pods.len(&snapshot), pods.revision(&snapshot)), (3, 3, 3));
 /// # Ok(())
@@ -71,25 +72,26 @@ pub struct Table<T>(pub(crate) Arc<TableInner<T>>);
 /// [`RwTable::reader`].
 ///
 /// ```
-/// # use statedb::{Db, Define, Table};
-/// # #[derive(Clone, Table)]
-/// # #[table(name = "pods")]
-/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # use statedb::{Db, Index, RwTable};
+/// # #[derive(Clone)]
+/// # struct Pod { name: String, node: String }
+/// # const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(&pod.name));
+/// # const BY_NODE: Index<Pod, str> = Index::new("node", |pod, keys| keys.add(&pod.node));
 /// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
 /// # fn main() -> Result<(), statedb::Error> {
 /// # let db = Db::new();
-/// # let pods = Pod::define().build_plain(&db)?;
+/// # let pods = RwTable::builder("pods").primary(BY_NAME).index(BY_NODE).build_plain(&db)?;
 /// let mut txn = db.write(&[&pods]);
 /// let first = pods.insert_get(&mut txn, pod("web-0", "a"))?;
 /// let old = pods.insert(&mut txn, pod("web-0", "b"))?;
 /// assert_eq!(old.unwrap().node, "a");
 /// assert!(pods.compare_and_swap(&mut txn, first.revision(), pod("web-0", "c")).is_err(), "changed since");
 /// pods.modify(&mut txn, pod("web-0", "c"), |old, new| Pod { name: new.name, node: old.node.clone() + &new.node })?;
-/// pods.update(&mut txn, Pod::BY_NAME.key("web-0"), |old| pod(&old.name, &old.node.to_uppercase()))?;
-/// assert_eq!(pods.get(&txn, Pod::BY_NAME.key("web-0")).unwrap().node, "BC");
+/// pods.update(&mut txn, BY_NAME.key("web-0"), |old| pod(&old.name, &old.node.to_uppercase()))?;
+/// assert_eq!(pods.get(&txn, BY_NAME.key("web-0")).unwrap().node, "BC");
 ///
 /// assert!(pods.delete(&mut txn, &pod("web-1", ""))?.is_none(), "there is none");
-/// assert!(pods.delete_by(&mut txn, Pod::BY_NODE.key("BC"))?.is_some());
+/// assert!(pods.delete_by(&mut txn, BY_NODE.key("BC"))?.is_some());
 /// assert_eq!(pods.delete_all(&mut txn)?, 0);
 /// txn.commit();
 /// # Ok(())
@@ -301,34 +303,6 @@ impl<T: Send + Sync + 'static> Table<T> {
         since: Revision,
     ) -> (impl Iterator<Item = &'a Obj<T>>, Watch) {
         (self.by_revision(txn, since), self.watch(txn, Place::Table))
-    }
-
-    /// Returns the object with the longest network that holds `addr`, in an index whose keys are networks ([`ipnet`]
-    /// types). If several objects have that network, the first by primary key.
-    pub fn longest_prefix<'a, K: Key + ?Sized>(
-        &'a self,
-        txn: &'a impl ReadTxn,
-        index: Index<T, K>,
-        addr: IpAddr,
-    ) -> Option<&'a Obj<T>> {
-        let position = self.index(index.name())?;
-        let networks = self.0.defs[position].networks?;
-        self.state(txn).networks[networks].longest(addr)
-    }
-
-    /// Returns all objects whose network is `net` or lies inside it, in an index whose keys are networks.
-    pub fn networks_within<'a, K: Key + ?Sized>(
-        &'a self,
-        txn: &'a impl ReadTxn,
-        index: Index<T, K>,
-        net: ipnet::IpNet,
-    ) -> impl Iterator<Item = &'a Obj<T>> {
-        let position = self.index(index.name());
-        let state = self.state(txn);
-        position
-            .into_iter()
-            .flat_map(move |position| crate::lpm::within(state.tree(position), net))
-            .filter_map(|slot| state.objects.get(slot))
     }
 
     /// Returns how many objects the table holds.

@@ -6,7 +6,6 @@ mod changes;
 pub(crate) mod interleave;
 mod metrics;
 mod model;
-mod networks;
 mod stress;
 mod tables;
 

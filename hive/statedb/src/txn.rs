@@ -43,13 +43,13 @@ impl fmt::Debug for Target<'_> {
 /// accessed by name.
 ///
 /// ```
-/// # use statedb::{Db, Define, Table};
-/// # #[derive(Table)]
-/// # #[table(name = "pods")]
-/// # struct Pod { #[index(primary)] name: String }
+/// # use statedb::{Db, Index, RwTable};
+/// # #[derive(Clone)]
+/// # struct Pod { name: String }
+/// # const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(&pod.name));
 /// # fn main() -> Result<(), statedb::Error> {
 /// let db = Db::new();
-/// let pods = Pod::define().build_plain(&db)?;
+/// let pods = RwTable::builder("pods").primary(BY_NAME).build_plain(&db)?;
 /// let by_name = db.table("pods").unwrap();
 /// let txn = db.write(&[&pods, &*by_name]);
 /// assert_eq!(txn.tables().count(), 1, "the same table twice");
@@ -80,14 +80,14 @@ type Works = SmallVec<[Open; 3]>;
 /// Holds locks: keep it short, never across an `.await` (it is not `Send`).
 ///
 /// ```
-/// # use statedb::{Db, Define, Table};
-/// # #[derive(Clone, Table)]
-/// # #[table(name = "pods")]
-/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # use statedb::{Db, Index, RwTable};
+/// # #[derive(Clone)]
+/// # struct Pod { name: String, node: String }
+/// # const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(&pod.name));
 /// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
 /// # fn main() -> Result<(), statedb::Error> {
 /// # let db = Db::new();
-/// # let pods = Pod::define().build_plain(&db)?;
+/// # let pods = RwTable::builder("pods").primary(BY_NAME).build_plain(&db)?;
 /// let mut txn = db.write(&[&pods]);
 /// pods.insert(&mut txn, pod("web-0", "a"))?;
 /// assert_eq!((pods.len(&txn), pods.len(&db.read())), (1, 0), "sees its own changes, others do not");
@@ -432,7 +432,7 @@ fn tend_graveyard(db: &DbInner, meta: &TableMeta, work: &mut Open) {
         && let Some(revision) = work.state.deletion_before_last(meta.graveyard_limit / 2)
     {
         let readers = meta.trackers.give_up(revision);
-        tracing::warn!(table = %meta.name, readers, "Change iterators are too far behind and must list again");
+        tracing::warn!(table = %meta.name, readers, "Change iterators are too far behind, relisting");
         buried += work.bury(meta.trackers.watermark());
     }
     if let Some(started) = started

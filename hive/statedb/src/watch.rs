@@ -24,16 +24,16 @@ use crate::key::KeyBuf;
 /// adds one to the range it looked at. Reading again returns a new watch.
 ///
 /// ```
-/// # use statedb::{Db, Define, Table};
-/// # #[derive(Clone, Table)]
-/// # #[table(name = "pods")]
-/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # use statedb::{Db, Index, RwTable};
+/// # #[derive(Clone)]
+/// # struct Pod { name: String, node: String }
+/// # const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(&pod.name));
 /// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
 /// # fn main() -> Result<(), statedb::Error> {
 /// # let db = Db::new();
-/// # let pods = Pod::define().build_plain(&db)?;
+/// # let pods = RwTable::builder("pods").primary(BY_NAME).build_plain(&db)?;
 /// let snapshot = db.read();
-/// let (found, watch) = pods.get_watch(&snapshot, Pod::BY_NAME.key("web-0"));
+/// let (found, watch) = pods.get_watch(&snapshot, BY_NAME.key("web-0"));
 /// assert!(found.is_none());
 /// let mut txn = db.write(&[&pods]);
 /// pods.insert(&mut txn, pod("web-1", "a"))?;
@@ -284,18 +284,19 @@ impl Cells {
 /// use std::time::Duration;
 ///
 /// use statedb::WatchSet;
-/// # use statedb::{Db, Define, Table};
-/// # #[derive(Clone, Table)]
-/// # #[table(name = "pods")]
-/// # struct Pod { #[index(primary)] name: String, #[index] node: String }
+/// # use statedb::{Db, Index, RwTable};
+/// # #[derive(Clone)]
+/// # struct Pod { name: String, node: String }
+/// # const BY_NAME: Index<Pod, str> = Index::new("name", |pod, keys| keys.add(&pod.name));
+/// # const BY_NODE: Index<Pod, str> = Index::new("node", |pod, keys| keys.add(&pod.node));
 /// # fn pod(name: &str, node: &str) -> Pod { Pod { name: name.into(), node: node.into() } }
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), statedb::Error> {
 /// # let db = Db::new();
-/// # let pods = Pod::define().build_plain(&db)?;
+/// # let pods = RwTable::builder("pods").primary(BY_NAME).index(BY_NODE).build_plain(&db)?;
 /// let snapshot = db.read();
 /// let mut watches = WatchSet::new();
-/// let on_a = watches.add(pods.list_watch(&snapshot, Pod::BY_NODE.key("a")).1);
-/// watches.add(pods.list_watch(&snapshot, Pod::BY_NODE.key("b")).1);
+/// let on_a = watches.add(pods.list_watch(&snapshot, BY_NODE.key("a")).1);
+/// watches.add(pods.list_watch(&snapshot, BY_NODE.key("b")).1);
 /// let mut txn = db.write(&[&pods]);
 /// pods.insert(&mut txn, pod("web-0", "a"))?;
 /// txn.commit();

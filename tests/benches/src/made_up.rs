@@ -47,10 +47,6 @@ impl<const A: u8, const B: u8, const C: u8> Config for Options<A, B, C> {
     fn render(&self) -> Vec<String> {
         vec![self.size.to_string()]
     }
-
-    fn reload(&mut self, newer: &Self) {
-        self.size = newer.size;
-    }
 }
 
 #[inline(always)]

@@ -56,7 +56,7 @@ async fn events_of_a_channel_are_handled_in_order() {
 async fn a_row_with_a_status_is_inserted_as_pending() {
     use hive_script::{Environment, Lifetime, State, default_commands};
     use shown::row::Route;
-    use statedb::{Db, Define, reconciler::StatusKind};
+    use statedb::{Db, reconciler::StatusKind};
 
     let db = Db::new();
     let routes = Route::table(&db).unwrap();

@@ -40,6 +40,8 @@ pub struct Config {
     /// Time between two prunings, the first of which is done when the table is initialised; `None`: only on
     /// request.
     pub prune_interval: Option<Duration>,
+    /// Operations run on a thread of the runtime that may block: for those that wait for the kernel or for files.
+    pub blocking: bool,
     /// Source of the times in statuses.
     pub clock: Arc<dyn Clock>,
     /// Receives measurements.
@@ -59,6 +61,7 @@ impl Default for Config {
             refresh_interval: Some(Duration::from_secs(30 * 60)),
             refresh_rate: 100,
             prune_interval: Some(Duration::from_secs(60 * 60)),
+            blocking: false,
             clock: Arc::new(SystemClock),
             metrics: Arc::new(NoReconcilerMetrics),
         }
@@ -74,6 +77,7 @@ impl fmt::Debug for Config {
             .field("retry", &(self.retry_min..=self.retry_max))
             .field("refresh_interval", &self.refresh_interval)
             .field("prune_interval", &self.prune_interval)
+            .field("blocking", &self.blocking)
             .finish_non_exhaustive()
     }
 }

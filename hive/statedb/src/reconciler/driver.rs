@@ -2,9 +2,14 @@
 
 //! The reconciliation loop.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    panic::{self, AssertUnwindSafe},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::watch, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -15,8 +20,8 @@ use super::{
     status::Status,
 };
 use crate::{
-    Change, ChangeIterator, Db, Error, KeyBuf, Obj, Revision, RwTable, Snapshot, WriteTxn, slots::Slot,
-    state::Exchange,
+    Change, ChangeIterator, Db, Error, KeyBuf, Obj, Revision, RwTable, Snapshot, WriteTxn, row::BoxError,
+    slots::Slot, state::Exchange,
 };
 
 /// Errors listed in a health report.
@@ -26,19 +31,59 @@ const REPORT_STANDS: Duration = Duration::from_secs(1);
 
 /// State of the loop that rounds and runs share.
 pub(super) struct Loop<T, O> {
-    pub(super) ops: O,
+    /// `None` while it is on a thread.
+    worker: Option<Box<Worker<T, O>>>,
+    /// Stays if the run is dropped: the next one waits for it.
+    thread: Option<Thread<T, O>>,
     changes: Option<ChangeIterator<T>>,
     retries: Retries<T>,
     prune: PruneState,
     paced: Option<Instant>,
     /// Objects in the last report of health and its time; `None` if it was of failures.
     reported: Option<(usize, Instant)>,
-    /// Reused buffers of a round.
-    updates: Vec<Update<T>>,
+    /// Origins of the entries of a round.
     update_origins: Vec<Origin>,
-    deletes: Vec<Delete<T>>,
     delete_origins: Vec<Revision>,
 }
+
+/// The operations, with the entries of a round. Their memory is reused.
+struct Worker<T, O> {
+    ops: O,
+    updates: Vec<Update<T>>,
+    deletes: Vec<Delete<T>>,
+}
+
+type Thread<T, O> = JoinHandle<(Box<Worker<T, O>>, thread::Result<Result<(), BoxError>>)>;
+
+impl<T, O> Worker<T, O>
+where
+    T: Clone + Send + Sync + 'static,
+    O: BatchOps<T>,
+{
+    fn operate(&mut self, round: &Round<'_>, _: &RwTable<T>) -> Result<(), BoxError> {
+        let Self {
+            ops,
+            deletes,
+            updates,
+        } = self;
+        let kind = match updates.is_empty() {
+            true => Operation::Delete,
+            false => Operation::Update,
+        };
+        match O::IS_MEASURED_EACH {
+            true => ops.batch(round, deletes, updates),
+            false => round.measure(kind, || ops.batch(round, deletes, updates)),
+        }
+        Ok(())
+    }
+
+    fn prune(&mut self, round: &Round<'_>, table: &RwTable<T>) -> Result<(), BoxError> {
+        self.ops.prune(round, &mut table.all(round.snapshot))
+    }
+}
+
+/// What a thread with operations does.
+type Work<T, O> = fn(&mut Worker<T, O>, &Round<'_>, &RwTable<T>) -> Result<(), BoxError>;
 
 /// Origin of an update.
 struct Origin {
@@ -85,17 +130,76 @@ where
     O: BatchOps<T>,
 {
     pub(super) fn new(ops: O, config: &Config) -> Self {
-        Self {
+        let worker = Worker {
             ops,
+            updates: Vec::new(),
+            deletes: Vec::new(),
+        };
+        Self {
+            worker: Some(Box::new(worker)),
+            thread: None,
             changes: None,
             retries: Retries::new(config.retry_min, config.retry_max),
             prune: PruneState::default(),
             paced: None,
             reported: None,
-            updates: Vec::new(),
             update_origins: Vec::new(),
-            deletes: Vec::new(),
             delete_origins: Vec::new(),
+        }
+    }
+
+    pub(super) fn into_ops(self) -> O {
+        let worker = self.worker.expect("no run was dropped in the middle of a round");
+        worker.ops
+    }
+
+    fn worker(&mut self) -> &mut Worker<T, O> {
+        self.worker.as_mut().expect("no operations are running")
+    }
+
+    /// Does work with the operations, on a thread that may block if they are configured so. What an earlier run has left
+    /// unfinished is finished instead.
+    async fn work(
+        &mut self,
+        parts: &Parts<T>,
+        snapshot: &Snapshot,
+        token: &CancellationToken,
+        work: Work<T, O>,
+    ) -> Result<(), BoxError> {
+        let metrics = &parts.config.metrics;
+        if self.thread.is_none() && !parts.config.blocking {
+            let round = Round {
+                snapshot,
+                token,
+                metrics: &**metrics,
+            };
+            return work(self.worker(), &round, &parts.table);
+        }
+        if let Some(mut worker) = self.worker.take() {
+            let (snapshot, token) = (snapshot.clone(), token.clone());
+            let (metrics, table) = (Arc::clone(metrics), parts.table.clone());
+            self.thread = Some(tokio::task::spawn_blocking(move || {
+                let round = Round {
+                    snapshot: &snapshot,
+                    token: &token,
+                    metrics: &*metrics,
+                };
+                let done = panic::catch_unwind(AssertUnwindSafe(|| work(&mut worker, &round, &table)));
+                (worker, done)
+            }));
+        }
+        let Some(thread) = &mut self.thread else {
+            return Ok(());
+        };
+        let joined = thread.await;
+        self.thread = None;
+        match joined {
+            Ok((worker, done)) => {
+                self.worker = Some(worker);
+                done.unwrap_or_else(|cause| panic::resume_unwind(cause))
+            }
+            // The runtime ends, and this future with it.
+            Err(_) => std::future::pending().await,
         }
     }
 
@@ -113,11 +217,11 @@ where
             if !self.pace(&parts.config, token).await {
                 return;
             }
-            let (busy, snapshot) = self.round(parts, shared, parts.db.read(), token, health);
+            let (busy, snapshot) = self.round(parts, shared, parts.db.read(), token, health).await;
             // All changes come before a pruning, so that it does not remove what is about to be handled.
             if !busy && self.prune_due(parts, &snapshot, *requests.borrow_and_update()) {
                 let snapshot = parts.db.read();
-                self.run_prune(parts, shared, &snapshot, token, health);
+                self.run_prune(parts, shared, &snapshot, token, health).await;
             }
             if busy {
                 // Yields to other tasks between rounds.
@@ -175,7 +279,7 @@ where
 
     /// Handles up to a round's size of changes and due retries. Returns whether there may be more at once, and, if not,
     /// a snapshot in which everything was handled.
-    fn round(
+    async fn round(
         &mut self,
         parts: &Parts<T>,
         shared: &Shared,
@@ -183,15 +287,12 @@ where
         token: &CancellationToken,
         health: &dyn HealthReporter,
     ) -> (bool, Snapshot) {
-        let mut busy = self.collect(parts, &snapshot);
-        let worked = !self.updates.is_empty() || !self.deletes.is_empty();
+        let is_left = self.thread.is_some();
+        let mut busy = is_left || self.collect(parts, &snapshot);
+        let worked = is_left || !self.worker().updates.is_empty() || !self.worker().deletes.is_empty();
         if worked {
-            let round = Round {
-                snapshot: &snapshot,
-                token,
-                metrics: &*parts.config.metrics,
-            };
-            self.operate(&round);
+            // The entries have their own results.
+            let _ = self.work(parts, &snapshot, token, Worker::operate).await;
             let (failed, settled) = self.settle(parts, &snapshot);
             self.hasten_retries();
             parts.config.metrics.round();
@@ -233,9 +334,10 @@ where
 
     /// Fills the buffers with pending changes and due retries; true if the round is full.
     fn collect(&mut self, parts: &Parts<T>, snapshot: &Snapshot) -> bool {
-        self.updates.clear();
+        let worker = self.worker.as_mut().expect("no operations are running");
+        worker.updates.clear();
+        worker.deletes.clear();
         self.update_origins.clear();
-        self.deletes.clear();
         self.delete_origins.clear();
         let size = parts.config.round_size.max(1);
         let table = &parts.table;
@@ -255,7 +357,7 @@ where
                         self.retries.clear(&key);
                     }
                     let Some(slot) = slot else { continue };
-                    self.updates.push(update(&object));
+                    worker.updates.push(update(&object));
                     self.update_origins.push(Origin {
                         id: status.id,
                         first: object.revision(),
@@ -268,7 +370,7 @@ where
                     {
                         self.retries.clear(&key);
                     }
-                    self.deletes.push(Delete {
+                    worker.deletes.push(Delete {
                         revision,
                         object,
                         result: Ok(()),
@@ -293,7 +395,7 @@ where
             };
             match pending {
                 Pending::Delete(object) => {
-                    self.deletes.push(Delete {
+                    worker.deletes.push(Delete {
                         revision: first,
                         object: object.clone(),
                         result: Ok(()),
@@ -305,7 +407,7 @@ where
                     match current.filter(|(_, object)| (parts.status.get)(object).id == *id) {
                         Some((slot, object)) => {
                             self.update_origins.push(Origin { id: *id, first, slot });
-                            self.updates.push(update(object));
+                            worker.updates.push(update(object));
                         }
                         // Deleted or changed since: the change stream has it.
                         None => {
@@ -320,29 +422,13 @@ where
         true
     }
 
-    fn operate(&mut self, round: &Round<'_>) {
-        let Self {
-            ops,
-            deletes,
-            updates,
-            ..
-        } = self;
-        let kind = match updates.is_empty() {
-            true => Operation::Delete,
-            false => Operation::Update,
-        };
-        match O::IS_MEASURED_EACH {
-            true => ops.batch(round, deletes, updates),
-            false => round.measure(kind, || ops.batch(round, deletes, updates)),
-        }
-    }
-
     /// Writes the statuses and plans retries. Returns the number of failures, and a snapshot with the statuses unless
     /// others changed the table since `snapshot`.
     fn settle(&mut self, parts: &Parts<T>, snapshot: &Snapshot) -> (usize, Option<Snapshot>) {
         let now = Instant::now();
         let mut failed = 0;
-        for (entry, first) in self.deletes.drain(..).zip(self.delete_origins.drain(..)) {
+        let worker = self.worker.as_mut().expect("no operations are running");
+        for (entry, first) in worker.deletes.drain(..).zip(self.delete_origins.drain(..)) {
             if entry.result.is_ok() && self.retries.is_empty() {
                 continue;
             }
@@ -359,7 +445,7 @@ where
                 }
             }
         }
-        if self.updates.is_empty() {
+        if worker.updates.is_empty() {
             return (failed, Some(snapshot.clone()));
         }
         self.defer(parts, now);
@@ -398,14 +484,15 @@ where
     /// Keeps the updates that were left for the next round, without a status.
     fn defer(&mut self, parts: &Parts<T>, now: Instant) {
         let is_deferred = |entry: &Update<T>| entry.result.as_ref().is_err_and(|err| err.is::<Deferred>());
-        if !self.updates.iter().any(is_deferred) {
+        let worker = self.worker.as_mut().expect("no operations are running");
+        if !worker.updates.iter().any(is_deferred) {
             return;
         }
-        let entries = std::mem::take(&mut self.updates);
+        let entries = std::mem::take(&mut worker.updates);
         let origins = std::mem::take(&mut self.update_origins);
         for (entry, origin) in entries.into_iter().zip(origins) {
             if !is_deferred(&entry) {
-                self.updates.push(entry);
+                worker.updates.push(entry);
                 self.update_origins.push(origin);
             } else if let Ok(key) = parts.table.primary_key(&entry.object) {
                 self.retries
@@ -418,8 +505,9 @@ where
     fn outcomes(&mut self, parts: &Parts<T>, snapshot: &Snapshot) -> Vec<Outcome<T>> {
         let at = parts.config.clock.now();
         let state = parts.table.state(snapshot);
-        let mut outcomes = Vec::with_capacity(self.updates.len());
-        for (entry, origin) in self.updates.drain(..).zip(self.update_origins.drain(..)) {
+        let worker = self.worker.as_mut().expect("no operations are running");
+        let mut outcomes = Vec::with_capacity(worker.updates.len());
+        for (entry, origin) in worker.updates.drain(..).zip(self.update_origins.drain(..)) {
             let (revision, mut object) = (entry.revision, entry.object);
             let base = Status {
                 id: origin.id,
@@ -461,7 +549,7 @@ where
 
     fn hasten_retries(&mut self) {
         let now = Instant::now();
-        for key in self.ops.retriable() {
+        for key in self.worker().ops.retriable() {
             self.retries.hasten(now, &key);
         }
     }
@@ -478,7 +566,7 @@ where
         by_time || self.prune.missed || requested > self.prune.served
     }
 
-    fn run_prune(
+    async fn run_prune(
         &mut self,
         parts: &Parts<T>,
         shared: &Shared,
@@ -488,12 +576,7 @@ where
     ) {
         let requested = *shared.prune_requests.borrow();
         let started = Instant::now();
-        let round = Round {
-            snapshot,
-            token,
-            metrics: &*parts.config.metrics,
-        };
-        let outcome = self.ops.prune(&round, &mut parts.table.all(snapshot));
+        let outcome = self.work(parts, snapshot, token, Worker::prune).await;
         parts.config.metrics.prune(started.elapsed(), outcome.is_err());
         self.hasten_retries();
         self.prune = PruneState {
@@ -571,7 +654,7 @@ fn merge_status<T: Clone + Send + Sync + 'static>(
 }
 
 fn log_status_error<T: Send + Sync + 'static>(table: &RwTable<T>, err: &Error) {
-    tracing::error!(table = table.name(), error = %err, "Cannot write the status of an object");
+    tracing::error!(table = table.name(), error = %err, "Cannot write status of object");
 }
 
 /// Marks objects applied long ago for refreshing, oldest first, until stopped.

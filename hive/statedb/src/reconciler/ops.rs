@@ -53,9 +53,9 @@ impl fmt::Debug for Round<'_> {
 /// Operations of a reconciler on its target, one object at a time in the order of the changes.
 ///
 /// All operations must be idempotent: an update may be repeated, deleting what is absent is success. They are
-/// synchronous. See [`Reconciler`](super::Reconciler) for an example, and [`BatchOps`] for targets that take many objects
+/// synchronous; those that wait belong on a thread of their own ([`Config::blocking`](super::Config::blocking)). See [`Reconciler`](super::Reconciler) for an example, and [`BatchOps`] for targets that take many objects
 /// at once.
-pub trait Ops<T>: Send {
+pub trait Ops<T>: Send + 'static {
     /// Applies `object` to the target. Changes made to `object` are kept in the table with its new status,
     /// unless the object changed meanwhile.
     ///
@@ -122,7 +122,7 @@ pub struct Deferred;
 ///     }
 /// }
 /// ```
-pub trait BatchOps<T>: Send {
+pub trait BatchOps<T>: Send + 'static {
     /// Whether the operations are measured each, and not as a batch.
     #[doc(hidden)]
     const IS_MEASURED_EACH: bool = false;

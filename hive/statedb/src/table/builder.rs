@@ -45,9 +45,7 @@ const GRAVEYARD_LIMIT: usize = 1_000_000;
 ///     routes.insert(&mut txn, Route { prefix: prefix.parse().unwrap(), device: "eth0".into() })?;
 /// }
 /// let snapshot = txn.commit();
-/// let found = routes.longest_prefix(&snapshot, BY_PREFIX, [10, 1, 2, 3].into()).unwrap();
-/// assert_eq!(found.prefix.to_string(), "10.1.0.0/16");
-/// assert_eq!(routes.networks_within(&snapshot, BY_PREFIX, "10.0.0.0/8".parse().unwrap()).count(), 2);
+/// assert_eq!(routes.list(&snapshot, BY_DEVICE.key("eth0")).count(), 2);
 /// # Ok(())
 /// # }
 /// ```
@@ -138,12 +136,7 @@ impl<T: Send + Sync + 'static> PrimaryBuilder<T> {
         if !valid_name(&name) {
             return Err(Error::TableName { table: name });
         }
-        let mut defs: Vec<IndexDef<T>> = primary.into_iter().chain(secondary).collect();
-        let mut networks = 0;
-        for of_index in defs.iter_mut().filter_map(|def| def.networks.as_mut()) {
-            *of_index = networks;
-            networks += 1;
-        }
+        let defs: Vec<IndexDef<T>> = primary.into_iter().chain(secondary).collect();
         for (at, def) in defs.iter().enumerate() {
             if def.name.is_empty() || def.name.starts_with("__") {
                 return Err(Error::IndexName {
@@ -175,7 +168,7 @@ impl<T: Send + Sync + 'static> PrimaryBuilder<T> {
                 graveyard_limit,
                 registrations: AtomicU64::new(0),
             };
-            let nothing = TableState::empty(defs.len() - 1, networks);
+            let nothing = TableState::empty(defs.len() - 1);
             let state = Arc::new(nothing.clone());
             let table = Table(Arc::new(TableInner {
                 meta: Arc::new(meta),

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::{
     Inner, Leaf, Node, Tree,
-    keys::{NodeKeys, Numbers, Texts},
+    keys::{NodeKeys, Numbers},
 };
 
 /// Entries of a [`Tree`] in order.
@@ -44,21 +44,6 @@ impl KeyAt<'_, Numbers> {
     #[inline]
     pub(crate) fn number(&self) -> u64 {
         self.keys.get(self.at)
-    }
-}
-
-impl KeyAt<'_, Texts> {
-    /// Returns the first bytes of the key, and how many of them are known. Cheaper than [`KeyAt::copy`]. What is beyond
-    /// the end of the key counts as known: zeros.
-    #[inline]
-    pub(crate) fn word(&self) -> ([u8; 8], usize) {
-        self.keys.word(self.at)
-    }
-
-    /// Copies the key into `buffer` as far as it has room; returns the length of the key.
-    #[inline]
-    pub(crate) fn copy(&self, buffer: &mut [u8]) -> usize {
-        self.keys.copy(self.at, buffer)
     }
 }
 

@@ -319,27 +319,6 @@ impl Texts {
         if key < self.shared() { 0 } else { self.len() }
     }
 
-    /// Returns the first bytes of the key at `at`, and how many of them are known: what is shared, and the head of the
-    /// rest.
-    #[inline]
-    pub(crate) fn word(&self, at: usize) -> ([u8; 8], usize) {
-        let skip = self.skip.min(8);
-        let head = u64::from(self.heads[at] as u32 ^ (1 << 31)) << 32;
-        let word = self.start | head.checked_shr(8 * skip).unwrap_or(0);
-        (word.to_be_bytes(), (skip as usize + HEAD).min(8))
-    }
-
-    /// Copies the key at `at` into `buffer` as far as it has room; returns the length of the key.
-    #[inline]
-    pub(crate) fn copy(&self, at: usize, buffer: &mut [u8]) -> usize {
-        let (shared, rest) = (self.shared(), self.rest(at));
-        let (front, back) = buffer.split_at_mut(shared.len().min(buffer.len()));
-        front.copy_from_slice(&shared[..front.len()]);
-        let len = rest.len().min(back.len());
-        back[..len].copy_from_slice(&rest[..len]);
-        shared.len() + rest.len()
-    }
-
     fn with_shared(shared: &[&[u8]], capacity: usize) -> Self {
         let mut bytes = SmallVec::with_capacity(capacity);
         for part in shared {

@@ -178,3 +178,31 @@ async fn single_operations_are_measured_each_and_batches_as_one() {
     assert_eq!(measured(World::new).await, [Update, Delete, Update]);
     assert_eq!(measured(World::at_once).await, [Update]);
 }
+
+#[tokio::test]
+async fn operations_may_block_and_a_run_that_is_dropped_meanwhile_loses_no_round() {
+    let mut world = World::new(Config {
+        blocking: true,
+        ..config()
+    });
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    world.target.0.lock().meanwhile = Some(Box::new(move || {
+        begin.send(()).unwrap();
+        gate.recv().unwrap();
+    }));
+    let revision = world.put(&[thing(1, 10), thing(2, 20)]);
+    let token = CancellationToken::new();
+
+    tokio::select! {
+        () = world.reconciler.run(&token, &NoHealth) => panic!("it ended"),
+        begun = begun => begun.unwrap(),
+    }
+    open.send(()).unwrap();
+    world.start();
+    world.handle.wait_until_reconciled(revision).await;
+    world.handle.prune_and_wait().await.unwrap();
+
+    assert_eq!(world.target.history(), ["update(1)", "update(2)", "prune(n=2)"]);
+    world.assert_kind(2, StatusKind::Done);
+}
