@@ -21,7 +21,7 @@ const ROUNDING: f64 = 1e-6;
 /// bucket.take();
 /// assert_eq!(bucket.wait(now), Duration::from_millis(100));
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct TokenBucket {
     rate: f64,
     burst: f64,

@@ -18,7 +18,7 @@
 //!
 //! use skep_base_metrics::workqueue::WorkqueueRecorder;
 //! use skep_k8s_client::{Client, DeleteOptions};
-//! use skep_k8s_controller::{Change, Controller, Reconciler, RequestError, Store, Watches, Work, request};
+//! use skep_k8s_controller::{Change, Controller, Reconciler, RequestError, Store, Watches, Work, job, request};
 //! use skep_k8s_types::slim::{Pod, PodPhase};
 //! use skep_k8s_types::{ObjectKey, Resource};
 //!
@@ -63,10 +63,11 @@
 //!     }
 //! }
 //!
-//! async fn run(client: Arc<dyn Client>, queue: WorkqueueRecorder, health: &hive::Health) {
-//!     let pods = Store::default();
-//!     let cleanup = Cleanup { client: client.clone(), pods };
-//!     Controller::new(cleanup, queue).watch_all::<Pod>(&client).run(health).await;
+//! fn cleanup(client: Arc<dyn Client>, queue: WorkqueueRecorder) -> hive::OnceJob {
+//!     job("cleanup", move || {
+//!         let (client, pods) = (client.clone(), Store::default());
+//!         Controller::new(Cleanup { client: client.clone(), pods }, queue.clone()).watch_all::<Pod>(&client)
+//!     })
 //! }
 //! ```
 //!
@@ -82,5 +83,5 @@ mod store;
 mod tests;
 
 pub use error::{Failure, REQUEST_TIMEOUT, RequestError, Retry, request};
-pub use runtime::{Controller, Reconciler, Watches, Work};
+pub use runtime::{Controller, Reconciler, Watches, Work, job};
 pub use store::{Change, Store};

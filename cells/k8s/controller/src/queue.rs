@@ -13,6 +13,9 @@ use crate::error::Retry;
 /// Pause after a failure: the first, and the longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 const CONFLICT: Duration = Duration::from_secs(1);
+/// How often in a row a key is reconciled again at once: after that another writer reverts what is written.
+const MOST_PASSES: u32 = 12;
+const CONTESTED: &str = "what is written is changed again by another writer";
 
 /// Keys with priority are taken before others, and have a limit of concurrency of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +41,7 @@ pub(crate) struct Queue<K> {
     running: [usize; 2],
     concurrency: usize,
     failed: BTreeMap<K, Failed>,
+    passes: BTreeMap<K, u32>,
     paused: Option<Instant>,
     recorder: WorkqueueRecorder,
 }
@@ -51,6 +55,7 @@ impl<K: Ord + Clone> Queue<K> {
             running: [0; 2],
             concurrency,
             failed: BTreeMap::new(),
+            passes: BTreeMap::new(),
             paused: None,
             recorder,
         }
@@ -132,6 +137,14 @@ impl<K: Ord + Clone> Queue<K> {
 
     /// A taken key is done; it is due again after `again`, if at all.
     pub(crate) fn done(&mut self, key: &K, again: Option<Duration>) {
+        if again != Some(Duration::ZERO) {
+            self.passes.remove(key);
+        } else if self.passes.get(key) == Some(&MOST_PASSES) {
+            self.passes.remove(key);
+            return self.fail(key.clone(), Retry::Backoff, CONTESTED.to_owned());
+        } else {
+            *self.passes.entry(key.clone()).or_default() += 1;
+        }
         let lane = self.release(key);
         self.failed.remove(key);
         if let Some(pause) = again {

@@ -9,11 +9,12 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream, FuturesUnordered, SelectAll};
 use futures::{FutureExt, Stream, StreamExt};
-use hive::Health;
+use hive::{Health, Job, JobCtx, OnceJob};
 use skep_base_metrics::workqueue::WorkqueueRecorder;
 use skep_k8s_client::{Api, Backoff, Client, ListerWatcher, ObjectEvent, WatchState, WatcherEvent, watcher};
 use skep_k8s_types::slim::Str;
 use skep_k8s_types::{ObjectKey, Resource};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::error::Failure;
@@ -59,6 +60,11 @@ pub trait Reconciler: Sized + Send + 'static {
         result: Result<Self::Output, Self::Error>,
     ) -> Result<Option<Duration>, Self::Error> {
         result.map(|_| None)
+    }
+
+    /// Returns keys that results affect, beside their own. Called after [`finished`](Self::finished).
+    fn affected_by_results(&mut self) -> Vec<Self::Key> {
+        Vec::new()
     }
 
     /// Called once, when all sources are complete, before the first key is reconciled; returns keys to add.
@@ -120,11 +126,72 @@ type Done<R> = (
     Result<<R as Reconciler>::Output, <R as Reconciler>::Error>,
 );
 
+/// A job that runs a controller, which is made again with each start.
+pub fn job<R: Reconciler>(
+    name: &'static str,
+    controller: impl Fn() -> Controller<R> + Send + Sync + 'static,
+) -> OnceJob {
+    Job::once(name, move |cx: JobCtx| {
+        let controller = controller();
+        async move {
+            // A leader that is no longer one writes nothing more.
+            cx.until_cancelled(controller.run(&cx.health)).await;
+        }
+    })
+}
+
+/// Turns a watch on and off.
+struct Switch<R> {
+    switch: watch::Sender<bool>,
+    is_wanted: fn(&R) -> bool,
+    forget: fn(&mut R),
+}
+
+impl<R> Switch<R> {
+    fn turn(&self, reconciler: &mut R) {
+        let is_wanted = (self.is_wanted)(reconciler);
+        let is_turned = self.switch.send_if_modified(|was| std::mem::replace(was, is_wanted) != is_wanted);
+        if is_turned && !is_wanted {
+            (self.forget)(reconciler);
+        }
+    }
+}
+
+/// The events of a watcher that exists while it is switched on.
+fn switched<T: Resource>(
+    source: Arc<dyn ListerWatcher<T>>,
+    switch: watch::Receiver<bool>,
+) -> impl Stream<Item = WatcherEvent<T>> {
+    stream::unfold((switch, None), move |(mut switch, mut events)| {
+        let source = source.clone();
+        async move {
+            loop {
+                let is_on = *switch.borrow_and_update();
+                let on = || watcher(source.clone(), Backoff::default());
+                events = is_on.then(|| events.take().unwrap_or_else(on));
+                let next = async {
+                    match &mut events {
+                        Some(events) => events.next().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    turned = switch.changed() => turned.ok()?,
+                    event = next => return Some((event?, (switch, events))),
+                }
+            }
+        }
+    })
+}
+
 /// A reconciler, its sources and its queue.
 pub struct Controller<R: Reconciler> {
     reconciler: R,
     sources: SelectAll<BoxStream<'static, Apply<R>>>,
     states: Vec<State<R>>,
+    listed: Vec<fn(&mut R) -> bool>,
+    switches: Vec<Switch<R>>,
     /// What is waited for, beside the lists of sources.
     waits: FuturesUnordered<BoxFuture<'static, ()>>,
     is_synced: bool,
@@ -139,6 +206,8 @@ impl<R: Reconciler> Controller<R> {
             reconciler,
             sources: stream::select_all([stream::pending().boxed()]),
             states: Vec::new(),
+            listed: Vec::new(),
+            switches: Vec::new(),
             waits: FuturesUnordered::new(),
             is_synced: false,
             queue: Queue::new(CONCURRENCY, recorder),
@@ -151,9 +220,38 @@ impl<R: Reconciler> Controller<R> {
     where
         R: Watches<T>,
     {
+        let events = watcher(source, Backoff::default());
+        self.listed.push(|reconciler| Watches::<T>::store(reconciler).watch().is_listed());
+        self.events(events)
+    }
+
+    /// Watches objects while `is_wanted` holds, and forgets them afterwards. Keys are reconciled before they are listed.
+    #[must_use]
+    pub fn watch_while<T: Resource>(
+        mut self,
+        source: Arc<dyn ListerWatcher<T>>,
+        is_wanted: fn(&R) -> bool,
+    ) -> Self
+    where
+        R: Watches<T>,
+    {
+        let switch = watch::Sender::new(false);
+        let events = switched(source, switch.subscribe());
+        self.switches.push(Switch {
+            switch,
+            is_wanted,
+            forget: |reconciler| *Watches::<T>::store(reconciler) = Store::default(),
+        });
+        self.events(events)
+    }
+
+    fn events<T: Resource>(mut self, events: impl Stream<Item = WatcherEvent<T>> + Send + 'static) -> Self
+    where
+        R: Watches<T>,
+    {
         let state: fn(&mut R) -> &WatchState = |reconciler| Watches::<T>::store(reconciler).watch();
         self.states.push((T::kind().plural, state));
-        self.source(watcher(source, Backoff::default()), |reconciler, event| {
+        self.source(events, |reconciler, event| {
             let invalid: Vec<ObjectKey> = match &event {
                 WatcherEvent::Replaced { invalid, .. } => {
                     invalid.iter().map(|error| (*error.object).clone()).collect()
@@ -221,6 +319,9 @@ impl<R: Reconciler> Controller<R> {
         let mut resync = self.next_resync();
         let mut reported: Option<Instant> = None;
         loop {
+            for switch in &self.switches {
+                switch.turn(&mut self.reconciler);
+            }
             let due = self.next_due();
             let is_idle = running.is_empty() && due.is_none_or(|due| due > Instant::now());
             if is_idle || reported.is_none_or(|at| at.elapsed() >= REPORT) {
@@ -275,7 +376,7 @@ impl<R: Reconciler> Controller<R> {
 
     fn is_complete(&mut self) -> bool {
         let reconciler = &mut self.reconciler;
-        self.waits.is_empty() && self.states.iter().all(|(_, state)| state(reconciler).is_listed())
+        self.waits.is_empty() && self.listed.iter().all(|is_listed| is_listed(reconciler))
     }
 
     fn next_resync(&self) -> Option<Instant> {
@@ -308,6 +409,8 @@ impl<R: Reconciler> Controller<R> {
                 self.queue.fail(key, error.retry(), cause);
             }
         }
+        let keys = self.reconciler.affected_by_results();
+        self.add(keys);
     }
 
     fn report(&mut self, health: &Health) {
@@ -330,11 +433,11 @@ impl<R: Reconciler> Controller<R> {
         let mut faults = self.reconciler.faults();
         faults.truncate(NAMED);
         faults.extend(failed.take(NAMED).map(|(key, cause)| format!("`{key}`: {cause}")));
-        if let [first, ..] = &*invalid {
-            faults.push(format!(
-                "{} objects cannot be decoded, such as {first}",
-                invalid.len()
-            ));
+        let count = invalid.len();
+        invalid.truncate(NAMED);
+        if count > 0 {
+            let named = invalid.join("; ");
+            faults.push(format!("{count} objects cannot be decoded, such as {named}"));
         }
         match faults.is_empty() {
             true => health.ok(summary),

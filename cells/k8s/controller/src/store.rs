@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use skep_k8s_client::{ObjectEvent, WatchState, WatcherEvent};
+use skep_k8s_types::slim::Metadata;
 use skep_k8s_types::{ObjectKey, Resource};
 
 /// The last valid state of all objects of a kind. An object that becomes invalid keeps its last valid state, and is named in
@@ -16,6 +17,8 @@ pub struct Store<T> {
     objects: BTreeMap<ObjectKey, Option<Arc<T>>>,
     has_states: bool,
     watch: WatchState,
+    /// The highest version of events.
+    seen: u64,
 }
 
 /// A change of one object: it is new, has changed or is deleted.
@@ -34,6 +37,7 @@ impl<T> Default for Store<T> {
             objects: BTreeMap::new(),
             has_states: true,
             watch: WatchState::default(),
+            seen: 0,
         }
     }
 }
@@ -48,20 +52,23 @@ impl<T: Resource> Store<T> {
         }
     }
 
-    /// Takes in an event; returns the changes. Those of a list are in the order of keys, deletions last.
+    /// Takes in an event; returns the changes. Those of a list are in the order of keys, deletions first.
     pub fn apply(&mut self, event: WatcherEvent<T>) -> Vec<Change<T>> {
         self.watch.note(&event);
+        let seen = match &event {
+            WatcherEvent::Replaced { items, .. } => items.iter().filter_map(|item| version(&**item)).max(),
+            WatcherEvent::Object(event) => event.resource_version().parse().ok(),
+            _ => None,
+        };
+        self.seen = self.seen.max(seen.unwrap_or_default());
         match event {
             WatcherEvent::Replaced { items, .. } => {
                 let items = items.into_iter().map(|item| (ObjectKey::of(&*item), item));
                 let items: BTreeMap<ObjectKey, Arc<T>> = items.collect();
                 let is_gone = |key: &ObjectKey| !items.contains_key(key) && !self.is_invalid(key);
                 let gone: Vec<ObjectKey> = self.keys().filter(|key| is_gone(key)).cloned().collect();
-                let mut changes: Vec<Change<T>> = items
-                    .into_values()
-                    .filter_map(|item| self.upserted(item))
-                    .collect();
-                changes.extend(gone.iter().map(|key| self.deleted(key)));
+                let mut changes: Vec<Change<T>> = gone.iter().map(|key| self.deleted(key)).collect();
+                changes.extend(items.into_values().filter_map(|item| self.upserted(item)));
                 changes
             }
             WatcherEvent::Object(ObjectEvent::Applied(item)) => self.upserted(item).into_iter().collect(),
@@ -84,6 +91,25 @@ impl<T: Resource> Store<T> {
         let old = self.objects.insert(key.clone(), state).flatten();
         let new = Some(object);
         Some(Change { key, old, new })
+    }
+
+    /// Takes in the answer to a write, unless the watch has come further: the object may be deleted.
+    pub fn written(&mut self, object: Arc<T>) -> Option<Change<T>> {
+        let key = ObjectKey::of(&*object);
+        let known = self.get(&key).filter(|_| !self.is_invalid(&key));
+        let known = known.map_or(Some(self.seen), |known| version(&**known));
+        let is_known = version(&*object).zip(known).is_some_and(|(new, known)| new <= known);
+        if is_known { None } else { self.upserted(object) }
+    }
+
+    /// Takes in the answer to the deletion of an object, unless there is another one of that name.
+    pub fn removed(&mut self, metadata: &Metadata) -> Option<Change<T>> {
+        let key = ObjectKey {
+            namespace: metadata.namespace.clone(),
+            name: metadata.name.clone(),
+        };
+        let known = self.get(&key)?;
+        (known.metadata().uid == metadata.uid).then(|| self.deleted(&key))
     }
 
     /// Takes in the deletion of an object.
@@ -125,9 +151,11 @@ impl<T: Resource> Store<T> {
     }
 }
 
+fn version(object: &impl Resource) -> Option<u64> {
+    object.metadata().resource_version.parse().ok()
+}
+
 fn is_older<T: Resource>(one: &T, other: &T) -> bool {
-    let (one, other) = (one.metadata(), other.metadata());
-    let version = |text: &str| text.parse::<u64>().ok();
-    let versions = version(&one.resource_version).zip(version(&other.resource_version));
-    one.uid == other.uid && versions.is_some_and(|(one, other)| one < other)
+    let versions = version(one).zip(version(other));
+    one.metadata().uid == other.metadata().uid && versions.is_some_and(|(one, other)| one < other)
 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use skep_base_metrics::workqueue::WorkqueueRecorder;
+use skep_k8s_client::{ObjectEvent, WatcherEvent};
+use skep_k8s_types::slim::Pod;
 use tokio::time::advance;
 
 use crate::queue::{Lane, Queue};
-use crate::{RequestError, Retry};
+use crate::{RequestError, Retry, Store};
 
 fn queue(keys: &[&'static str]) -> Queue<&'static str> {
     let mut queue = Queue::new(4, WorkqueueRecorder::default());
@@ -146,4 +149,45 @@ async fn a_hundred_thousand_keys_are_no_burden() {
         advance(Duration::from_secs(1)).await;
     }
     assert_eq!((queue.next_due(), queue.failed().len()), (None, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_never_settles_is_a_failure() {
+    let mut queue = queue(&["a"]);
+    let mut passes = 0;
+    while let Some(key) = take(&mut queue) {
+        queue.done(&key, Some(Duration::ZERO));
+        passes += 1;
+    }
+
+    assert_eq!(passes, 13);
+    assert!(queue.failed().next().unwrap().1.contains("another writer"));
+}
+
+fn pod(name: &str, uid: &str, version: u32) -> Arc<Pod> {
+    let mut pod = Pod::default();
+    pod.metadata.name = name.into();
+    pod.metadata.uid = uid.into();
+    pod.metadata.resource_version = version.to_string().into();
+    Arc::new(pod)
+}
+
+#[test]
+fn answers_to_writes_are_taken_in_unless_the_watch_has_come_further() {
+    let mut store = Store::default();
+    let (items, invalid) = (vec![pod("a", "1", 3)], Vec::new());
+    store.apply(WatcherEvent::Replaced { items, invalid });
+
+    assert!(store.written(pod("a", "1", 2)).is_none());
+    assert!(store.written(pod("a", "1", 5)).is_some());
+    assert!(store.written(pod("b", "2", 4)).is_some());
+    let applied = |pod| WatcherEvent::Object(ObjectEvent::Applied(pod));
+    assert!(store.apply(applied(pod("a", "1", 4))).is_empty());
+    store.apply(WatcherEvent::Object(ObjectEvent::deleted(pod("b", "2", 6))));
+    assert!(store.written(pod("b", "2", 5)).is_none(), "it is deleted");
+    store.apply(applied(pod("a", "3", 8)));
+
+    assert!(store.removed(&pod("a", "1", 5).metadata).is_none(), "another pod");
+    assert!(store.removed(&pod("a", "3", 8).metadata).is_some());
+    assert_eq!(store.keys().len(), 0);
 }

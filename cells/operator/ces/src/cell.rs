@@ -11,10 +11,11 @@ use skep_base_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 use skep_base_settings::cluster::ClusterSettings;
 use skep_identity_labels::{FilterError, LabelConfig};
 use skep_k8s_client::Client;
+use skep_k8s_controller::job;
 use skep_k8s_crds::Config as CrdConfig;
 
 use crate::config::{Config, ControllerMode};
-use crate::controller::{self, Source};
+use crate::controller::{Source, controller};
 use crate::metrics::SliceMetrics;
 
 /// Gathers CiliumEndpoints in CiliumEndpointSlices. For leaders only.
@@ -59,13 +60,15 @@ fn start(params: ControllerParams) -> Result<(), StartError> {
         false => Source::Endpoints,
     };
     let queue = WorkqueueRecorder::new(params.queues.as_ref(), "ciliumendpointslice");
-    controller::spawn(
-        params.config,
-        source,
-        params.client,
-        params.metrics,
-        queue,
-        &params.jobs,
-    )?;
+    let ControllerParams {
+        config,
+        client,
+        metrics,
+        jobs,
+        ..
+    } = params;
+    jobs.spawn(job("ces", move || {
+        controller(&config, &source, &client, &metrics, queue.clone())
+    }))?;
     Ok(())
 }

@@ -1,40 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The job: watches endpoints and slices, writes slices.
+//! The controller: endpoints in, slices out. A key is the name of a slice.
 //!
-//! Nothing is written before both lists are complete: an incomplete one would remove endpoints from slices. Each queue has one
-//! write at a time.
+//! Nothing is written before all lists are complete: an incomplete one would remove endpoints from slices.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use futures::stream::{BoxStream, FuturesUnordered, SelectAll, select_all};
-use futures::{FutureExt, StreamExt};
-use hive::{Cfg, Health, Job, JobCtx, Jobs, SpawnError};
+use futures::FutureExt;
+use futures::future::ready;
+use hive::Cfg;
 use skep_base_limiter::TokenBucket;
 use skep_base_metrics::workqueue::WorkqueueRecorder;
 use skep_identity_labels::LabelFilter;
-use skep_k8s_client::{Api, ApiError, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
-use skep_k8s_crds::endpoint::CiliumEndpointSlice;
+use skep_k8s_client::Client;
+use skep_k8s_controller::{Change, Controller, Reconciler, RequestError, Store, Watches, Work};
+use skep_k8s_crds::endpoint::{CiliumEndpointSlice, CoreCiliumEndpoint};
+use skep_k8s_types::ObjectKey;
 use skep_k8s_types::slim::{CiliumEndpoint, CiliumIdentity, CiliumNode, Namespace, Pod, Str};
-use skep_k8s_types::{DecodeError, ObjectKey, Resource};
 use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::metrics::{INSERTED, REMOVED, SliceMetrics};
 use crate::objects::entry;
-use crate::queue::{Next, Queue};
 use crate::slices::{Changes, Slices};
-use crate::slim::Watched;
-use crate::write::{Outcome, WriteError, write};
+use crate::slim::Pods;
+use crate::write::{Outcome, write};
 
 /// The annotation of namespaces whose slices are written first.
 const PRIORITY: (&str, &str) = ("cilium.io/ces-namespace", "priority");
-
-/// The rate is looked at again after this time, however low it is.
-const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
+/// How long a change waits for others of its slice.
+const COALESCE: Duration = Duration::from_millis(500);
+/// Failures in a row after which a slice is reported as failed for good. It is written again all the same.
+const TRANSIENT: u32 = 15;
 
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
@@ -43,450 +42,310 @@ pub(crate) enum Source {
     Pods(String, LabelFilter),
 }
 
-pub(crate) fn spawn(
-    config: Cfg<Config>,
-    source: Source,
-    client: Arc<dyn Client>,
-    metrics: Arc<SliceMetrics>,
-    queue: WorkqueueRecorder,
-    jobs: &Jobs,
-) -> Result<(), SpawnError> {
-    jobs.spawn(Job::once("ces", move |cx: JobCtx| {
-        let mut controller = Controller::new(
-            config.clone(),
-            source.clone(),
-            client.clone(),
-            metrics.clone(),
-            Queue::new(queue.clone()),
-            cx.health.clone(),
-        );
-        async move {
-            // A leader that is no longer one writes nothing more.
-            cx.until_cancelled(controller.run()).await;
-        }
-    }))
+/// Keys of the objects that are watched: what else counts of them is in [`Slices`] and [`Pods`].
+struct Stores {
+    slices: Store<CiliumEndpointSlice>,
+    namespaces: Store<Namespace>,
+    nodes: Store<CiliumNode>,
+    endpoints: Store<CiliumEndpoint>,
+    pods: Store<Pod>,
+    identities: Store<CiliumIdentity>,
 }
 
-enum Event {
-    Endpoint(WatcherEvent<CiliumEndpoint>),
-    Slice(WatcherEvent<CiliumEndpointSlice>),
-    Namespace(WatcherEvent<Namespace>),
-    Node(WatcherEvent<CiliumNode>),
-    Pod(WatcherEvent<Pod>),
-    Identity(WatcherEvent<CiliumIdentity>),
-}
-
-struct Written {
-    name: Str,
-    is_fast: bool,
-    changes: Changes,
-    outcome: Outcome,
-}
-
-/// A write that is under way.
-#[derive(Default)]
-struct Busy {
-    fast: Option<Str>,
-    standard: Option<Str>,
-}
-
-struct Controller {
+pub(crate) struct SliceController {
     config: Cfg<Config>,
     client: Arc<dyn Client>,
     metrics: Arc<SliceMetrics>,
-    health: Health,
+    stores: Stores,
     /// What endpoints are made of, if not of CiliumEndpoints.
-    watched: Option<Watched>,
+    pods: Option<Pods>,
+    /// Endpoints before all slices are known.
+    early: Option<BTreeMap<ObjectKey, Option<CoreCiliumEndpoint>>>,
     slices: Slices,
-    queue: Queue,
     bucket: TokenBucket,
-    busy: Busy,
-    writes: FuturesUnordered<BoxFuture<'static, Written>>,
+    /// Namespaces whose slices are written first.
     priority: HashSet<Str>,
-    nodes: HashSet<Str>,
-    has_slices_list: bool,
-    has_endpoints_list: bool,
-    /// The endpoints of a first list that came before that of slices.
-    early: Option<WatcherEvent<CiliumEndpoint>>,
-    /// What a watch failed with last, by plural of its kind.
-    failing: BTreeMap<Str, Arc<ApiError>>,
-    invalid: BTreeMap<(Str, ObjectKey), DecodeError>,
-    last_error: Option<(Str, WriteError)>,
 }
 
-/// What is not as it should be, for health.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Faults(String);
-
-fn events<T: Resource>(
+pub(crate) fn controller(
+    config: &Cfg<Config>,
+    source: &Source,
     client: &Arc<dyn Client>,
-    event: fn(WatcherEvent<T>) -> Event,
-) -> BoxStream<'static, Event> {
-    let api = Api::<T>::all(client.clone());
-    watcher(Arc::new(api), Backoff::default()).map(event).boxed()
+    metrics: &Arc<SliceMetrics>,
+    queue: WorkqueueRecorder,
+) -> Controller<SliceController> {
+    let most = usize::try_from(config.ces_max_ciliumendpoints_per_ces).unwrap_or(usize::MAX);
+    let limit = config.ces_rate_limits.for_nodes(0);
+    let slices = SliceController {
+        config: config.clone(),
+        client: client.clone(),
+        metrics: metrics.clone(),
+        stores: Stores {
+            slices: Store::of_keys(),
+            namespaces: Store::of_keys(),
+            nodes: Store::of_keys(),
+            endpoints: Store::of_keys(),
+            pods: Store::of_keys(),
+            identities: Store::of_keys(),
+        },
+        pods: match source {
+            Source::Endpoints => None,
+            Source::Pods(cluster, filter) => Some(Pods::new(cluster, filter.clone())),
+        },
+        early: Some(BTreeMap::new()),
+        slices: Slices::new(most),
+        bucket: TokenBucket::new(limit.limit, limit.burst.into()),
+        priority: HashSet::new(),
+    };
+    let controller = Controller::new(slices, queue)
+        .concurrency(1)
+        .watch_all::<CiliumEndpointSlice>(client)
+        .watch_all::<Namespace>(client)
+        .watch_all::<CiliumNode>(client);
+    match source {
+        Source::Endpoints => controller.watch_all::<CiliumEndpoint>(client),
+        Source::Pods(..) => controller
+            .watch_all::<Pod>(client)
+            .watch_all::<CiliumIdentity>(client),
+    }
 }
 
-impl Controller {
-    fn new(
-        config: Cfg<Config>,
-        source: Source,
-        client: Arc<dyn Client>,
-        metrics: Arc<SliceMetrics>,
-        queue: Queue,
-        health: Health,
-    ) -> Self {
-        let most = usize::try_from(config.ces_max_ciliumendpoints_per_ces).unwrap_or(usize::MAX);
-        let limit = config.ces_rate_limits.for_nodes(0);
-        Self {
-            slices: Slices::new(most),
-            bucket: TokenBucket::new(limit.limit, limit.burst.into()),
-            config,
-            client,
-            metrics,
-            health,
-            watched: match source {
-                Source::Endpoints => None,
-                Source::Pods(cluster, filter) => Some(Watched::new(&cluster, filter)),
-            },
-            queue,
-            busy: Busy::default(),
-            writes: FuturesUnordered::new(),
-            priority: HashSet::new(),
-            nodes: HashSet::new(),
-            has_slices_list: false,
-            has_endpoints_list: false,
-            early: None,
-            failing: BTreeMap::new(),
-            invalid: BTreeMap::new(),
-            last_error: None,
-        }
-    }
+impl Reconciler for SliceController {
+    type Key = Str;
+    type Output = Option<(Changes, Outcome)>;
+    type Error = RequestError;
+    const KEYS: &'static str = "slices";
+    const FAILED: &'static str = "not written, retrying";
 
-    async fn run(&mut self) {
-        let client = &self.client;
-        let mut streams = vec![
-            events(client, Event::Slice),
-            events(client, Event::Namespace),
-            events(client, Event::Node),
-        ];
-        if self.watched.is_some() {
-            streams.extend([events(client, Event::Pod), events(client, Event::Identity)]);
+    fn reconcile(&mut self, name: &Str) -> Work<Self> {
+        let Some((due, changes)) = self.slices.write(name) else {
+            self.slices.ended(name, false);
+            return ready(Ok(None)).boxed();
+        };
+        self.bucket.take();
+        let queue = if self.has_priority(name) {
+            "fast"
         } else {
-            streams.push(events(client, Event::Endpoint));
-        }
-        let mut events: SelectAll<BoxStream<'static, Event>> = select_all(streams);
-        loop {
-            let wake = self.begin_writes();
-            self.report();
-            let timer = async {
-                match wake {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            // Watchers never end.
-            tokio::select! {
-                Some(event) = events.next() => {
-                    self.handle(event);
-                    while let Some(Some(event)) = events.next().now_or_never() {
-                        self.handle(event);
-                    }
-                }
-                Some(written) = self.writes.next(), if !self.writes.is_empty() => self.ended(written),
-                () = timer => {}
-            }
-            if let Some(watched) = &mut self.watched
-                && self.has_slices_list
-            {
-                self.has_endpoints_list = watched.settle(&mut self.slices);
-            }
-            for name in self.slices.take_changed() {
-                self.queue.add(name);
-            }
-        }
-    }
-
-    fn handle(&mut self, event: Event) {
-        match event {
-            Event::Endpoint(event) => self.endpoint(event),
-            Event::Slice(event) => self.slice(event),
-            Event::Namespace(event) => {
-                if let Some(event) = self.common(event) {
-                    if let Some(watched) = &mut self.watched {
-                        watched.namespace(&event);
-                    }
-                    let is_priority = |namespace: &Namespace| {
-                        namespace.metadata.annotations.get(PRIORITY.0) == Some(PRIORITY.1)
-                    };
-                    track(&mut self.priority, event, is_priority);
-                }
-            }
-            Event::Node(event) => {
-                if let Some(event) = self.common(event) {
-                    if let Some(watched) = &mut self.watched {
-                        watched.node(&event);
-                    }
-                    track(&mut self.nodes, event, |_| true);
-                    let limit = self.config.ces_rate_limits.for_nodes(self.nodes.len());
-                    self.bucket.set(limit.limit, limit.burst.into(), Instant::now());
-                }
-            }
-            Event::Pod(event) => {
-                if let (Some(event), Some(watched)) = (self.common(event), &mut self.watched) {
-                    watched.pod(event);
-                }
-            }
-            Event::Identity(event) => {
-                if let (Some(event), Some(watched)) = (self.common(event), &mut self.watched) {
-                    watched.identity(event);
-                }
-            }
-        }
-    }
-
-    /// Notes what is wrong; returns events of objects.
-    fn common<T: Resource>(&mut self, event: WatcherEvent<T>) -> Option<WatcherEvent<T>> {
-        let kind = T::kind().plural;
-        match &event {
-            WatcherEvent::Failing(error) => drop(self.failing.insert(kind, error.clone())),
-            WatcherEvent::Working => drop(self.failing.remove(&kind)),
-            WatcherEvent::Replaced { invalid, .. } => {
-                self.failing.remove(&kind);
-                self.invalid.retain(|(of, _), _| *of != kind);
-                for error in invalid {
-                    self.invalid
-                        .insert((kind.clone(), (*error.object).clone()), error.clone());
-                }
-                return Some(event);
-            }
-            WatcherEvent::Object(ObjectEvent::Invalid(error)) => {
-                self.invalid
-                    .insert((kind, (*error.object).clone()), error.clone());
-            }
-            WatcherEvent::Object(changed) => {
-                self.invalid.remove(&(kind, changed.key()));
-                return Some(event);
-            }
-            WatcherEvent::InitPage { .. } | WatcherEvent::InitDone => {}
-        }
-        None
-    }
-
-    fn endpoint(&mut self, event: WatcherEvent<CiliumEndpoint>) {
-        let Some(event) = self.common(event) else { return };
-        match event {
-            // Endpoints that cannot be read are kept as the slices have them: these come first.
-            WatcherEvent::Replaced { .. } if !self.has_slices_list => self.early = Some(event),
-            WatcherEvent::Replaced { items, invalid } => {
-                let unreadable = invalid.into_iter().map(|error| *error.object).collect();
-                let items = items
-                    .iter()
-                    .map(|object| (ObjectKey::of(&**object), entry(object)));
-                self.slices.replace_endpoints(items, &unreadable);
-                self.has_endpoints_list = true;
-            }
-            WatcherEvent::Object(event) => match (&mut self.early, event) {
-                // The list is older than this event.
-                (Some(WatcherEvent::Replaced { items, .. }), event) => {
-                    let key = event.key();
-                    items.retain(|object| ObjectKey::of(&**object) != key);
-                    if let ObjectEvent::Applied(object) = event {
-                        items.push(object);
-                    }
-                }
-                (_, ObjectEvent::Applied(object)) => {
-                    if let Some(entry) = entry(&object) {
-                        self.slices.upsert(ObjectKey::of(&*object), entry);
-                    }
-                }
-                (_, ObjectEvent::Deleted(key, _)) => self.slices.delete(&key),
-                (_, ObjectEvent::Invalid(_)) => {}
-            },
-            _ => {}
-        }
-    }
-
-    fn slice(&mut self, event: WatcherEvent<CiliumEndpointSlice>) {
-        let Some(event) = self.common(event) else { return };
-        match event {
-            WatcherEvent::Replaced { mut items, invalid } => {
-                let unreadable: Vec<Str> = invalid.into_iter().map(|error| error.object.name).collect();
-                items.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
-                self.slices
-                    .replace_slices(items.iter().map(|object| &**object), &unreadable);
-                self.has_slices_list = true;
-                if let Some(early) = self.early.take() {
-                    self.endpoint(early);
-                }
-            }
-            WatcherEvent::Object(ObjectEvent::Applied(object)) => self.slices.observe(&object),
-            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => self.slices.observe_gone(&key.name),
-            _ => {}
-        }
-    }
-
-    /// Begins the writes that are due; returns when the next one is.
-    fn begin_writes(&mut self) -> Option<Instant> {
-        if !self.has_slices_list || !self.has_endpoints_list {
-            return None;
-        }
-        let fast = self.begin(true);
-        let standard = self.begin(false);
-        fast.into_iter().chain(standard).min()
-    }
-
-    fn begin(&mut self, is_fast: bool) -> Option<Instant> {
-        loop {
-            let (busy, other) = match is_fast {
-                true => (&self.busy.fast, &self.busy.standard),
-                false => (&self.busy.standard, &self.busy.fast),
-            };
-            if busy.is_some() {
-                return None;
-            }
-            let now = Instant::now();
-            let wait = self.bucket.wait(now);
-            if !wait.is_zero() {
-                return Some(now + wait.min(LONGEST_WAIT));
-            }
-            let selected = |name: &Str| {
-                let namespace = self.slices.namespace(name);
-                let has_priority = namespace.is_some_and(|namespace| self.priority.contains(namespace));
-                has_priority == is_fast && other.as_ref() != Some(name)
-            };
-            let (name, since) = match self.queue.next(selected) {
-                Next::Nothing => return None,
-                Next::At(at) => return Some(at),
-                Next::Due(name, since) => (name, since),
-            };
-            let Some((due, changes)) = self.slices.write(&name) else {
-                self.queue.succeeded(&name);
-                continue;
-            };
-            self.bucket.take();
-            let queue = if is_fast { "fast" } else { "standard" };
-            self.metrics
-                .delay
-                .with([queue])
-                .observe(since.elapsed().as_secs_f64());
-            match is_fast {
-                true => self.busy.fast = Some(name.clone()),
-                false => self.busy.standard = Some(name.clone()),
-            }
-            let client = self.client.clone();
-            self.writes.push(Box::pin(async move {
-                let outcome = write(client, &name, due).await;
-                Written {
-                    name,
-                    is_fast,
-                    changes,
-                    outcome,
-                }
-            }));
-            return None;
-        }
-    }
-
-    fn ended(&mut self, written: Written) {
-        let Written {
-            name,
-            is_fast,
-            changes,
-            outcome,
-        } = written;
-        match is_fast {
-            true => self.busy.fast = None,
-            false => self.busy.standard = None,
-        }
-        self.slices.reopen(&name);
-        let error = match outcome {
-            Outcome::Written(object) => {
-                self.slices.observe(&object);
-                None
-            }
-            Outcome::Deleted => {
-                self.slices.observe_gone(&name);
-                None
-            }
-            Outcome::Changed(Some(object), error) => {
-                self.slices.observe(&object);
-                Some(error)
-            }
-            Outcome::Changed(None, error) => {
-                self.slices.observe_gone(&name);
-                Some(error)
-            }
-            Outcome::Failed(error) => Some(error),
+            "standard"
         };
-        let Some(error) = error else {
-            self.metrics.syncs.with(["success", ""]).inc();
-            self.metrics.endpoints.observe(changes.endpoints as f64);
-            for (opcode, count) in [(INSERTED, changes.inserted), (REMOVED, changes.removed)] {
-                if count > 0 {
-                    self.metrics.changes.with([opcode]).observe(count as f64);
-                }
-            }
-            self.queue.succeeded(&name);
-            return;
-        };
-        // The retry is later than what a change of the slice would ask for.
-        self.slices.forget_change(&name);
-        let is_transient = self.queue.retry(name.clone());
-        let failure = if is_transient { "transient" } else { "fatal" };
-        self.metrics.syncs.with(["fail", failure]).inc();
-        tracing::warn!(slice = %name, error = %hive::error_chain(&error), "Cannot write CiliumEndpointSlice");
-        self.last_error = Some((name, error));
+        let delay = changes.since.elapsed().as_secs_f64();
+        self.metrics.delay.with([queue]).observe(delay);
+        let (client, name) = (self.client.clone(), name.clone());
+        Box::pin(async move { Ok(Some((changes, write(client, &name, due).await))) })
     }
 
-    fn report(&mut self) {
-        let mut faults: Vec<String> = Vec::new();
-        let failing = self.failing.iter();
-        faults.extend(failing.map(|(kind, error)| format!("{kind}: {}", hive::error_chain(&**error))));
-        if self.queue.failing() == 0 {
-            self.last_error = None;
+    fn finished(
+        &mut self,
+        name: &Str,
+        result: Result<Self::Output, RequestError>,
+    ) -> Result<Option<Duration>, RequestError> {
+        let Some((changes, outcome)) = result? else {
+            return Ok(None);
+        };
+        let (object, error) = match outcome {
+            Outcome::Written(object) => (Some(Some(object)), None),
+            Outcome::Deleted => (Some(None), None),
+            Outcome::Changed(object, error) => (Some(object), Some(error)),
+            Outcome::Failed(error) => (None, Some(error)),
+        };
+        let failures = self.slices.ended(name, error.is_some());
+        match object {
+            Some(Some(object)) => {
+                self.slices.observe(&object);
+                self.stores.slices.upserted(object);
+            }
+            Some(None) => {
+                self.slices.observe_gone(name);
+                self.stores.slices.deleted(&ObjectKey {
+                    name: name.clone(),
+                    ..ObjectKey::default()
+                });
+            }
+            None => {}
         }
-        if let Some((name, error)) = &self.last_error {
-            let more = self.queue.failing();
-            faults.push(format!(
-                "{more} slices not written, retrying; `{name}`: {}",
-                hive::error_chain(error)
-            ));
+        if let Some(error) = error {
+            self.slices.forget_change(name);
+            let failure = if failures <= TRANSIENT {
+                "transient"
+            } else {
+                "fatal"
+            };
+            self.metrics.syncs.with(["fail", failure]).inc();
+            return Err(error);
         }
-        faults.extend(self.invalid.values().map(ToString::to_string));
+        self.metrics.syncs.with(["success", ""]).inc();
+        self.metrics.endpoints.observe(changes.endpoints as f64);
+        for (opcode, count) in [(INSERTED, changes.inserted), (REMOVED, changes.removed)] {
+            if count > 0 {
+                self.metrics.changes.with([opcode]).observe(count as f64);
+            }
+        }
+        Ok(None)
+    }
+
+    fn affected_by_results(&mut self) -> Vec<Str> {
+        self.changed()
+    }
+
+    fn synced(&mut self) -> Vec<Str> {
+        // Endpoints that cannot be read are kept as the slices have them.
+        let invalid = match self.pods {
+            Some(_) => self.stores.pods.watch().invalid(),
+            None => self.stores.endpoints.watch().invalid(),
+        };
+        let unreadable = invalid.keys().cloned().collect();
+        let early = self.early.take().unwrap_or_default();
+        match &self.pods {
+            Some(pods) => self.slices.replace_endpoints(pods.entries(), &unreadable),
+            None => self.slices.replace_endpoints(early.into_iter(), &unreadable),
+        }
+        self.changed()
+    }
+
+    fn delay(&self, _name: &Str) -> Duration {
+        COALESCE
+    }
+
+    fn has_priority(&self, name: &Str) -> bool {
+        let namespace = self.slices.namespace(name);
+        namespace.is_some_and(|namespace| self.priority.contains(namespace))
+    }
+
+    fn wait(&self) -> Duration {
+        self.bucket.clone().wait(Instant::now())
+    }
+
+    fn total(&self) -> usize {
+        self.slices.len().1
+    }
+
+    fn summary(&self, failed: usize) -> String {
         let (endpoints, slices) = self.slices.len();
-        let message = format!("{endpoints} endpoints in {slices} slices");
-        if faults.is_empty() {
-            self.health.ok(message);
-        } else {
-            faults.truncate(10);
-            self.health.degraded(message, &Faults(faults.join("; ")));
+        match failed {
+            0 => format!("{endpoints} endpoints in {slices} slices"),
+            _ => format!("{failed} {} {}", Self::KEYS, Self::FAILED),
         }
     }
 }
 
-/// Keeps the names of the objects that are selected.
-fn track<T: Resource>(names: &mut HashSet<Str>, event: WatcherEvent<T>, is_selected: impl Fn(&T) -> bool) {
-    match event {
-        WatcherEvent::Replaced { items, invalid } => {
-            let mut now: HashSet<Str> = invalid
-                .into_iter()
-                .map(|error| error.object.name)
-                .filter(|name| names.contains(name))
-                .collect();
-            let selected = items.iter().filter(|object| is_selected(object));
-            now.extend(selected.map(|object| object.metadata().name.clone()));
-            *names = now;
+impl SliceController {
+    /// Slices that may have to be written, after a change of what they are made of.
+    fn changed(&mut self) -> Vec<Str> {
+        if let (Some(pods), None) = (&mut self.pods, &self.early) {
+            pods.settle(&mut self.slices);
         }
-        WatcherEvent::Object(ObjectEvent::Applied(object)) => {
-            match is_selected(&object) {
-                true => names.insert(object.metadata().name.clone()),
-                false => names.remove(&object.metadata().name),
-            };
+        self.slices.take_changed().into_iter().collect()
+    }
+}
+
+impl Watches<CiliumEndpointSlice> for SliceController {
+    fn store(&mut self) -> &mut Store<CiliumEndpointSlice> {
+        &mut self.stores.slices
+    }
+
+    fn affected(&mut self, change: &Change<CiliumEndpointSlice>) -> Vec<Str> {
+        match &change.new {
+            Some(slice) => self.slices.observe(slice),
+            None => self.slices.observe_gone(&change.key.name),
         }
-        WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => {
-            names.remove(&key.name);
+        self.changed()
+    }
+}
+
+impl Watches<CiliumEndpoint> for SliceController {
+    fn store(&mut self) -> &mut Store<CiliumEndpoint> {
+        &mut self.stores.endpoints
+    }
+
+    fn affected(&mut self, change: &Change<CiliumEndpoint>) -> Vec<Str> {
+        let key = change.key.clone();
+        let new = change.new.as_ref().map(|endpoint| entry(endpoint));
+        match (&mut self.early, new) {
+            (Some(early), Some(new)) => _ = early.insert(key, new),
+            (Some(early), None) => _ = early.remove(&key),
+            (None, Some(new)) => {
+                if let Some(entry) = new {
+                    self.slices.upsert(key, entry);
+                }
+            }
+            (None, None) => self.slices.delete(&key),
         }
-        _ => {}
+        self.changed()
+    }
+}
+
+impl Watches<Namespace> for SliceController {
+    fn store(&mut self) -> &mut Store<Namespace> {
+        &mut self.stores.namespaces
+    }
+
+    fn affected(&mut self, change: &Change<Namespace>) -> Vec<Str> {
+        let name = &change.key.name;
+        // The pods of a namespace go before it: a deletion changes nothing of them.
+        if let (Some(pods), Some(namespace)) = (&mut self.pods, &change.new) {
+            pods.set_namespace(name, &namespace.metadata.labels);
+        }
+        let annotations = change
+            .new
+            .as_ref()
+            .map(|namespace| &namespace.metadata.annotations);
+        let is_priority = annotations.is_some_and(|all| all.get(PRIORITY.0) == Some(PRIORITY.1));
+        let is_other = match is_priority {
+            true => self.priority.insert(name.clone()),
+            false => self.priority.remove(name),
+        };
+        let mut changed = self.changed();
+        if is_other {
+            changed.extend(self.slices.of_namespace(name).cloned());
+        }
+        changed
+    }
+}
+
+impl Watches<CiliumNode> for SliceController {
+    fn store(&mut self) -> &mut Store<CiliumNode> {
+        &mut self.stores.nodes
+    }
+
+    fn affected(&mut self, change: &Change<CiliumNode>) -> Vec<Str> {
+        match (&mut self.pods, &change.new) {
+            (Some(pods), Some(node)) => pods.set_node(node),
+            (Some(pods), None) => pods.remove_node(&change.key.name),
+            (None, _) => {}
+        }
+        let nodes = self.stores.nodes.keys().len();
+        let limit = self.config.ces_rate_limits.for_nodes(nodes);
+        self.bucket.set(limit.limit, limit.burst.into(), Instant::now());
+        self.changed()
+    }
+}
+
+impl Watches<Pod> for SliceController {
+    fn store(&mut self) -> &mut Store<Pod> {
+        &mut self.stores.pods
+    }
+
+    fn affected(&mut self, change: &Change<Pod>) -> Vec<Str> {
+        match (&mut self.pods, &change.new) {
+            (Some(pods), Some(pod)) => pods.set_pod(change.key.clone(), pod),
+            (Some(pods), None) => pods.remove_pod(&change.key),
+            (None, _) => {}
+        }
+        self.changed()
+    }
+}
+
+impl Watches<CiliumIdentity> for SliceController {
+    fn store(&mut self) -> &mut Store<CiliumIdentity> {
+        &mut self.stores.identities
+    }
+
+    fn affected(&mut self, change: &Change<CiliumIdentity>) -> Vec<Str> {
+        match (&mut self.pods, &change.new) {
+            (Some(pods), Some(identity)) => pods.set_identity(identity),
+            (Some(pods), None) => pods.remove_identity(&change.key.name),
+            (None, _) => {}
+        }
+        self.changed()
     }
 }

@@ -15,7 +15,6 @@ mod config;
 mod controller;
 mod metrics;
 mod objects;
-mod queue;
 mod slices;
 mod slim;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use skep_k8s_crds::endpoint::{CiliumEndpointSlice, CoreCiliumEndpoint};
 use skep_k8s_types::ObjectKey;
 use skep_k8s_types::slim::{Metadata, Str};
+use tokio::time::Instant;
 
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxyz2456789";
 
@@ -28,6 +29,8 @@ struct Slice {
     is_closed: bool,
     inserted: usize,
     removed: usize,
+    /// Writes in a row that failed.
+    failures: u32,
 }
 
 #[derive(Debug)]
@@ -49,8 +52,9 @@ pub(crate) enum Write {
 }
 
 /// How a slice has changed since it was written last.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Changes {
+    pub(crate) since: Instant,
     pub(crate) endpoints: usize,
     pub(crate) inserted: usize,
     pub(crate) removed: usize,
@@ -63,6 +67,8 @@ pub(crate) struct Slices {
     slices: HashMap<Str, Slice>,
     /// Slices that may have to be written.
     changed: BTreeSet<Str>,
+    /// When slices that wait to be written have changed.
+    since: HashMap<Str, Instant>,
     has_endpoints: bool,
 }
 
@@ -73,6 +79,7 @@ impl Slices {
             endpoints: HashMap::new(),
             slices: HashMap::new(),
             changed: BTreeSet::new(),
+            since: HashMap::new(),
             has_endpoints: false,
         }
     }
@@ -90,24 +97,14 @@ impl Slices {
         self.slices.get(name).map(|slice| &slice.namespace)
     }
 
-    /// All slices of the server. Those that cannot be read stay as they were.
-    pub(crate) fn replace_slices<'a>(
-        &mut self,
-        slices: impl Iterator<Item = &'a CiliumEndpointSlice>,
-        unreadable: &[Str],
-    ) {
-        let mut seen: HashSet<Str> = unreadable.iter().cloned().collect();
-        for slice in slices {
-            seen.insert(slice.metadata.name.clone());
-            self.observe(slice);
-        }
-        let gone: Vec<Str> = self
-            .slices
-            .keys()
-            .filter(|name| !seen.contains(*name))
-            .cloned()
-            .collect();
-        gone.iter().for_each(|name| self.observe_gone(name));
+    pub(crate) fn of_namespace(&self, namespace: &Str) -> impl Iterator<Item = &Str> {
+        let slices = self.slices.iter();
+        slices.filter_map(move |(name, slice)| (slice.namespace == *namespace).then_some(name))
+    }
+
+    fn mark(&mut self, name: Str) {
+        self.since.entry(name.clone()).or_insert_with(Instant::now);
+        self.changed.insert(name);
     }
 
     /// The server has this slice. Before the endpoints are listed its entries are taken over; later, entries that are not
@@ -148,7 +145,7 @@ impl Slices {
                 }
             }
         }
-        self.changed.insert(name.clone());
+        self.mark(name.clone());
     }
 
     /// The server does not have this slice.
@@ -160,7 +157,7 @@ impl Slices {
         slice.is_closed = false;
         match slice.members.is_empty() {
             true => drop(self.slices.remove(name)),
-            false => drop(self.changed.insert(Str::new(name))),
+            false => self.mark(Str::new(name)),
         }
     }
 
@@ -192,7 +189,8 @@ impl Slices {
         if let Some(placed) = self.endpoints.get_mut(&key) {
             if *placed.entry != entry {
                 *placed.entry = entry;
-                self.changed.insert(placed.slice.clone());
+                let slice = placed.slice.clone();
+                self.mark(slice);
             }
             return;
         }
@@ -201,7 +199,7 @@ impl Slices {
         slice.namespace = key.namespace.clone();
         slice.members.insert(key.name.clone());
         slice.inserted += 1;
-        self.changed.insert(name.clone());
+        self.mark(name.clone());
         let entry = Box::new(entry);
         self.endpoints.insert(key, Placed { slice: name, entry });
     }
@@ -214,7 +212,7 @@ impl Slices {
             slice.members.remove(&key.name);
             slice.removed += 1;
         }
-        self.changed.insert(placed.slice);
+        self.mark(placed.slice);
     }
 
     /// The fullest slice of a namespace that has room, else a new name.
@@ -242,8 +240,10 @@ impl Slices {
     /// What has to be written so that the server has a slice as it should be. A slice that is to be deleted takes no
     /// endpoint any more.
     pub(crate) fn write(&mut self, name: &Str) -> Option<(Write, Changes)> {
+        let since = self.since.remove(name).unwrap_or_else(Instant::now);
         let slice = self.slices.get_mut(name)?;
         let changes = Changes {
+            since,
             endpoints: slice.members.len(),
             inserted: slice.inserted,
             removed: slice.removed,
@@ -289,16 +289,26 @@ impl Slices {
         })
     }
 
-    /// The change of a slice is handled otherwise.
-    pub(crate) fn forget_change(&mut self, name: &str) {
-        self.changed.remove(name);
+    /// The write of a slice has ended. Returns how many in a row have failed.
+    pub(crate) fn ended(&mut self, name: &Str, has_failed: bool) -> u32 {
+        if has_failed {
+            self.since.entry(name.clone()).or_insert_with(Instant::now);
+        }
+        let Some(slice) = self.slices.get_mut(name) else {
+            return has_failed.into();
+        };
+        slice.is_closed = false;
+        slice.failures = if has_failed {
+            slice.failures.saturating_add(1)
+        } else {
+            0
+        };
+        slice.failures
     }
 
-    /// The write of a slice has ended.
-    pub(crate) fn reopen(&mut self, name: &str) {
-        if let Some(slice) = self.slices.get_mut(name) {
-            slice.is_closed = false;
-        }
+    /// A slice waits for its retry, which is later than what a change would ask for.
+    pub(crate) fn forget_change(&mut self, name: &str) {
+        self.changed.remove(name);
     }
 }
 

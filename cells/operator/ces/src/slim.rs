@@ -6,8 +6,6 @@
 //! An endpoint is known when its pod has addresses, its node a CiliumNode, and its labels an identity. One that was known
 //! stays as it was while one of these is missing: the labels of a pod may have changed before their identity exists.
 
-mod watched;
-
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use skep_identity::Label;
@@ -17,9 +15,8 @@ use skep_k8s_crds::shared::{AddressPair, EncryptionSpec, EndpointNetworking, Int
 use skep_k8s_types::ObjectKey;
 use skep_k8s_types::slim::{CiliumIdentity, CiliumNode, ContainerPort, Labels, Pod, PodPhase, Str};
 
-pub(crate) use watched::Watched;
-
 use crate::objects;
+use crate::slices::Slices;
 
 /// What a pod has of an endpoint.
 #[derive(Debug)]
@@ -69,18 +66,21 @@ impl Pods {
         }
     }
 
-    /// Pods whose endpoints may have changed, since the last call.
-    pub(crate) fn take_changed(&mut self) -> HashSet<ObjectKey> {
-        std::mem::take(&mut self.changed)
+    /// All pods, each with its endpoint if that is known.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (ObjectKey, Option<CoreCiliumEndpoint>)> {
+        self.pods.keys().map(|key| (key.clone(), self.entry(key)))
     }
 
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.pods.keys()
-    }
-
-    /// Whether a pod has an endpoint, known or not.
-    pub(crate) fn contains(&self, key: &ObjectKey) -> bool {
-        self.pods.contains_key(key)
+    /// Changes slices to what has changed of pods.
+    pub(crate) fn settle(&mut self, slices: &mut Slices) {
+        for key in std::mem::take(&mut self.changed) {
+            match self.entry(&key) {
+                Some(entry) => slices.upsert(key, entry),
+                // It stays as it was while its node or its identity is missing.
+                None if self.pods.contains_key(&key) => {}
+                None => slices.delete(&key),
+            }
+        }
     }
 
     /// The endpoint of a pod, if it is known.
@@ -159,14 +159,6 @@ impl Pods {
 
     pub(crate) fn remove_node(&mut self, name: &str) {
         self.nodes.remove(name);
-    }
-
-    /// Names of the nodes and of the identities that are known.
-    fn nodes_and_identities(&self) -> (Vec<Str>, Vec<Str>) {
-        (
-            self.nodes.keys().cloned().collect(),
-            self.sets.keys().cloned().collect(),
-        )
     }
 
     pub(crate) fn set_identity(&mut self, identity: &CiliumIdentity) {

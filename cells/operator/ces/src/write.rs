@@ -3,28 +3,14 @@
 //! One write of a slice to the server.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::json;
-use skep_k8s_client::{Api, ApiError, Client, DeleteOptions, Patch, Preconditions, Subresource};
+use skep_k8s_client::{Api, Client, DeleteOptions, Patch, Preconditions, Subresource};
+use skep_k8s_controller::{RequestError, request};
 use skep_k8s_crds::endpoint::CiliumEndpointSlice;
 use skep_k8s_types::slim::Str;
 
 use crate::slices::Write;
-
-/// How long a write may take: the slices behind it wait.
-const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Why a slice could not be written. It is written again.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WriteError {
-    /// The server rejected the request, or cannot be reached.
-    #[error(transparent)]
-    Api(#[from] ApiError),
-    /// Whether the server has written it is not known.
-    #[error("no answer within {TIMEOUT:?}")]
-    TimedOut,
-}
 
 /// What the server has after a write.
 #[derive(Debug)]
@@ -32,20 +18,15 @@ pub(crate) enum Outcome {
     Written(Arc<CiliumEndpointSlice>),
     Deleted,
     /// Something else: it has changed meanwhile.
-    Changed(Option<Arc<CiliumEndpointSlice>>, WriteError),
-    Failed(WriteError),
+    Changed(Option<Arc<CiliumEndpointSlice>>, RequestError),
+    Failed(RequestError),
 }
 
 /// Writes a slice. After a conflict it is read again.
 pub(crate) async fn write(client: Arc<dyn Client>, name: &str, write: Write) -> Outcome {
-    let written = tokio::time::timeout(TIMEOUT, send(client, name, write)).await;
-    written.unwrap_or(Outcome::Failed(WriteError::TimedOut))
-}
-
-async fn send(client: Arc<dyn Client>, name: &str, write: Write) -> Outcome {
     let api = Api::<CiliumEndpointSlice>::all(client);
     let result = match &write {
-        Write::Create(object) => api.create(object).await.map(Some),
+        Write::Create(object) => request(api.create(object)).await.map(Some),
         // A patch, as annotations and finalizers of others stay.
         Write::Update(object) => {
             let patch = json!({
@@ -53,7 +34,8 @@ async fn send(client: Arc<dyn Client>, name: &str, write: Write) -> Outcome {
                 "namespace": object.namespace,
                 "endpoints": object.endpoints,
             });
-            let patched = api.patch(name, Subresource::None, &Patch::Merge(patch)).await;
+            let patch = Patch::Merge(patch);
+            let patched = request(api.patch(name, Subresource::None, &patch)).await;
             patched.map(Some)
         }
         Write::Delete { name, uid } => delete(&api, name, uid).await.map(|()| None),
@@ -61,18 +43,21 @@ async fn send(client: Arc<dyn Client>, name: &str, write: Write) -> Outcome {
     match result {
         Ok(Some(object)) => Outcome::Written(object),
         Ok(None) => Outcome::Deleted,
-        Err(error) if error.is_conflict() || error.is_already_exists() || error.is_not_found() => {
-            match api.get(name).await {
-                Ok(object) => Outcome::Changed(Some(object), error.into()),
-                Err(gone) if gone.is_not_found() => Outcome::Changed(None, error.into()),
-                Err(_) => Outcome::Failed(error.into()),
-            }
-        }
-        Err(error) => Outcome::Failed(error.into()),
+        Err(error) if has_changed(&error) => match request(api.get(name)).await {
+            Ok(object) => Outcome::Changed(Some(object), error),
+            Err(gone) if gone.is_not_found() => Outcome::Changed(None, error),
+            Err(_) => Outcome::Failed(error),
+        },
+        Err(error) => Outcome::Failed(error),
     }
 }
 
-async fn delete(api: &Api<CiliumEndpointSlice>, name: &str, uid: &Str) -> Result<(), ApiError> {
+fn has_changed(error: &RequestError) -> bool {
+    matches!(error, RequestError::Api(error)
+        if error.is_conflict() || error.is_already_exists() || error.is_not_found())
+}
+
+async fn delete(api: &Api<CiliumEndpointSlice>, name: &str, uid: &Str) -> Result<(), RequestError> {
     let options = DeleteOptions {
         preconditions: Preconditions {
             uid: uid.clone(),
@@ -80,7 +65,7 @@ async fn delete(api: &Api<CiliumEndpointSlice>, name: &str, uid: &Str) -> Result
         },
         ..DeleteOptions::default()
     };
-    match api.delete(name, &options).await {
+    match request(api.delete(name, &options)).await {
         Err(error) if error.is_not_found() => Ok(()),
         result => result,
     }

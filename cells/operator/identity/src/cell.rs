@@ -4,68 +4,21 @@
 //! Requires: a Kubernetes client, the settings of the cluster and of identities. For leaders only: two programs would create
 //! identities twice.
 
-use std::str::FromStr;
 use std::sync::Arc;
 
-use hive::config::Faults;
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, OnceJob, Params, SpawnError};
-use skep_base_settings::{cluster::ClusterSettings, identity::IdentityConfig};
+use hive::{Cell, Cfg, Jobs, OnceJob, Params, SpawnError};
+use skep_base_settings::{
+    cluster::ClusterSettings,
+    identity::{IdentityConfig, ManagementMode},
+};
 use skep_identity::{IdentityRange, RangeError};
 use skep_identity_labels::{FilterError, LabelConfig};
 use skep_k8s_client::Client;
+use skep_k8s_controller::job;
 
-use crate::controller::Controller;
+use crate::controller::controller;
 use crate::metrics::IdentityMetrics;
 use crate::world::World;
-
-/// Who creates the identities of pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ManagementMode {
-    Agent,
-    Operator,
-    /// Both, on the way from one to the other.
-    Both,
-}
-
-/// The mode is none of these.
-#[derive(Debug, thiserror::Error)]
-#[error("`{0}` is none of agent, operator, both")]
-pub struct UnknownMode(String);
-
-impl FromStr for ManagementMode {
-    type Err = UnknownMode;
-
-    fn from_str(text: &str) -> Result<Self, UnknownMode> {
-        match text {
-            "agent" => Ok(Self::Agent),
-            "operator" => Ok(Self::Operator),
-            "both" => Ok(Self::Both),
-            other => Err(UnknownMode(other.to_owned())),
-        }
-    }
-}
-
-/// Whether the operator creates identities.
-#[derive(Debug, Clone, hive::Config)]
-#[config(validate = Config::check)]
-pub struct Config {
-    /// Who creates the identities of pods: `agent`, `operator` or `both`.
-    #[config(default = "agent")]
-    pub identity_management_mode: String,
-}
-
-impl Config {
-    fn check(&self, faults: &mut Faults) {
-        if let Err(error) = self.identity_management_mode.parse::<ManagementMode>() {
-            faults.add("identity-management-mode", error.to_string());
-        }
-    }
-
-    fn is_enabled(&self) -> bool {
-        let mode = self.identity_management_mode.parse();
-        !matches!(mode, Ok(ManagementMode::Agent))
-    }
-}
 
 #[derive(Debug, thiserror::Error)]
 enum StartError {
@@ -82,7 +35,6 @@ enum StartError {
 #[must_use]
 pub fn cell() -> Cell {
     Cell::module("k8s-cid-controller", "Creates the identities of pods")
-        .config::<Config>()
         .config::<LabelConfig>()
         .provide(skep_base_metrics::provided::<IdentityMetrics>)
         .run(start)
@@ -90,7 +42,6 @@ pub fn cell() -> Cell {
 
 #[derive(Params)]
 struct StartParams {
-    config: Cfg<Config>,
     labels: Cfg<LabelConfig>,
     identities: Cfg<IdentityConfig>,
     cluster: Cfg<ClusterSettings>,
@@ -100,8 +51,7 @@ struct StartParams {
 }
 
 fn start(params: StartParams) -> Result<(), StartError> {
-    let config = &params.config;
-    if !config.is_enabled()
+    if params.identities.identity_management_mode == ManagementMode::Agent
         || !params.identities.identity_allocation_mode.uses_objects()
         || !params.client.is_enabled()
     {
@@ -111,20 +61,14 @@ fn start(params: StartParams) -> Result<(), StartError> {
     let range = IdentityRange::of_cluster(cluster.id, cluster.max_connected_clusters)?;
     let filter = params.labels.filter()?;
     let world = move || World::new(&cluster.name.to_string(), filter.clone(), range);
-    params.jobs.spawn(job(params.client, params.metrics, world))?;
+    params.jobs.spawn(create(params.client, params.metrics, world))?;
     Ok(())
 }
 
-pub(crate) fn job(
+pub(crate) fn create(
     client: Arc<dyn Client>,
     metrics: Arc<IdentityMetrics>,
     world: impl Fn() -> World + Send + Sync + 'static,
 ) -> OnceJob {
-    Job::once("create", move |cx: JobCtx| {
-        let mut controller = Controller::new(client.clone(), world(), metrics.clone(), cx.health.clone());
-        async move {
-            // A leader that is no longer one writes nothing more.
-            cx.until_cancelled(controller.run()).await;
-        }
-    })
+    job("create", move || controller(&client, metrics.clone(), world()))
 }

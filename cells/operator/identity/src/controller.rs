@@ -1,90 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The job: watches pods, namespaces and identities, creates the identities that are missing.
+//! The controller: pods, namespaces and identities in, the identities that are missing out.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use futures::stream::{BoxStream, FuturesUnordered};
-use futures::{FutureExt, StreamExt};
-use hive::Health;
+use futures::FutureExt;
+use futures::future::ready;
+use skep_base_metrics::workqueue::WorkqueueRecorder;
 use skep_identity::Labels;
 use skep_identity_labels::named_port_labels;
-use skep_k8s_client::{
-    Api, ApiError, Backoff, Client, ListOptions, ObjectEvent, Subresource, WatchState, WatcherEvent,
-    WriteOptions, watcher,
-};
+use skep_k8s_client::{Api, Client, ListOptions, Subresource, WriteOptions};
+use skep_k8s_controller::{Change, Controller, Reconciler, RequestError, Store, Watches, Work, request};
 use skep_k8s_types::selector::FieldSelector;
 use skep_k8s_types::slim::{CiliumIdentity, Namespace};
-use skep_k8s_types::{DecodeError, ObjectKey, Resource};
+use skep_k8s_types::{ObjectKey, RawObject, Resource};
 use skep_operator_gc::HEARTBEAT;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::Instant;
 
 use crate::metrics::IdentityMetrics;
 use crate::objects::{self, Pod};
 use crate::world::World;
 
-/// Most requests at once: 40 new label sets a second are kept up with if each takes 200 ms.
-const IN_FLIGHT: usize = 8;
-/// Time after which a request counts as failed.
-const REQUEST: Duration = Duration::from_secs(10);
-/// Time until a failed request is repeated: at first, and at most.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// How much later than a list the watch may show an identity that was created while the list was made.
-const SHOWN: Duration = Duration::from_secs(10);
+/// Requests at the same time: 40 new label sets a second are kept up with if each takes 200 ms.
+const CONCURRENCY: usize = 8;
+/// Time until a mark is removed again, unless the watch shows that it is gone; and between two checks of ids that no watch has
+/// shown and of label sets without id.
+const AGAIN: Duration = Duration::from_secs(60);
 /// The ids of a cluster are running out when fewer than one in so many is left.
 const FEW: usize = 20;
 
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum Concern {
-    #[error("{count} identities cannot be created, such as that of `{set}`: {cause}")]
-    Uncreated {
-        count: usize,
-        set: Arc<str>,
-        cause: String,
-    },
-    /// Fewer label sets have to be in use: see `labels`.
-    #[error("no id is left for {count} label sets of pods, such as `{set}`; all {size} are in use")]
-    NoIds {
-        count: usize,
-        set: Arc<str>,
-        size: usize,
-    },
-    #[error("only {free} of {size} ids are left for new identities")]
-    FewIds { free: usize, size: usize },
-    #[error("cannot watch {kind}: {cause}")]
-    Watch { kind: &'static str, cause: String },
-    #[error("{count} objects cannot be decoded, such as {error}")]
-    Undecodable { count: usize, error: DecodeError },
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// A label set, which needs an identity as long as pods have it.
+    Set(Arc<str>),
+    /// An identity that was found unused: its mark is removed as long as pods want it.
+    Marked(u32),
+    /// An identity that exists by an answer, and that the watch has not shown.
+    Unseen(u32),
 }
 
-#[derive(Debug, thiserror::Error)]
-enum CreateError {
-    #[error(transparent)]
-    Api(#[from] ApiError),
-    #[error("no answer from the API server")]
-    Timeout,
-    #[error("cannot write the object")]
-    Encode(#[from] serde_json::Error),
-}
-
-impl CreateError {
-    fn is_already_exists(&self) -> bool {
-        matches!(self, Self::Api(error) if error.is_already_exists())
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Set(set) => f.write_str(set),
+            Self::Marked(id) => write!(f, "mark of {id}"),
+            Self::Unseen(id) => write!(f, "{id}"),
+        }
     }
 }
 
-enum Done {
-    Created(u32, Result<(), CreateError>),
-    Unmarked(u32, Result<(), CreateError>),
+/// Result of a request.
+#[derive(Debug)]
+pub(crate) enum Done {
+    Nothing,
+    Created(u32, Result<(), RequestError>),
+    Unmarked,
+    Exists(bool),
 }
 
 /// A request to create an identity.
 #[derive(Debug)]
 struct Creation {
-    set: Arc<str>,
     begun: Instant,
     /// Whether the watch has shown the identity before the answer arrived.
     is_shown: bool,
@@ -92,201 +71,224 @@ struct Creation {
     is_repeated: bool,
 }
 
-/// What failed, and when it is tried again.
-#[derive(Debug)]
-struct Failed {
-    until: Instant,
-    pause: Duration,
-    cause: String,
-    /// The id of a request without answer: it may have been created.
-    unanswered: Option<u32>,
-}
-
-type Events<T> = BoxStream<'static, WatcherEvent<T>>;
-
-pub(crate) struct Controller {
+pub(crate) struct Identities {
     client: Arc<dyn Client>,
     metrics: Arc<IdentityMetrics>,
-    health: Health,
-    pods: Events<Pod>,
-    namespaces: Events<Namespace>,
-    identities: Events<CiliumIdentity>,
-    sources: [WatchState; 3],
+    pods: Store<Pod>,
+    namespaces: Store<Namespace>,
+    identities: Store<CiliumIdentity>,
     world: World,
-    requests: FuturesUnordered<BoxFuture<'static, Done>>,
     creating: HashMap<u32, Creation>,
-    /// Identities that exist by an answer, and that the watch has not shown yet. Those that a list did not show either are
-    /// gone at the time here.
-    unseen: HashMap<u32, Option<Instant>>,
-    failed: HashMap<Arc<str>, Failed>,
-    /// Identities that were found unused, and when their mark is removed, if pods want them.
-    marked: BTreeMap<u32, Instant>,
-    reported: Option<Option<Concern>>,
+    /// Ids of label sets whose request got no answer: they may have been created.
+    unanswered: HashMap<Arc<str>, u32>,
+    /// Identities that exist by an answer, and that the watch has not shown.
+    unseen: BTreeSet<u32>,
+    marked: BTreeSet<u32>,
+    /// Label sets for which no id is left.
+    without_id: BTreeSet<Arc<str>>,
+    /// Number of ids that have become free since the last of these waited.
+    freed: usize,
     rng: fastrand::Rng,
 }
 
-fn events<T: Resource>(client: &Arc<dyn Client>) -> Events<T> {
-    watcher(Arc::new(Api::<T>::all(client.clone())), Backoff::default())
+pub(crate) fn controller(
+    client: &Arc<dyn Client>,
+    metrics: Arc<IdentityMetrics>,
+    world: World,
+) -> Controller<Identities> {
+    let identities = Identities {
+        client: client.clone(),
+        metrics,
+        pods: Store::of_keys(),
+        namespaces: Store::of_keys(),
+        identities: Store::of_keys(),
+        world,
+        creating: HashMap::new(),
+        unanswered: HashMap::new(),
+        unseen: BTreeSet::new(),
+        marked: BTreeSet::new(),
+        without_id: BTreeSet::new(),
+        freed: 0,
+        rng: fastrand::Rng::new(),
+    };
+    // Its queue has metrics of its own.
+    Controller::new(identities, WorkqueueRecorder::default())
+        .concurrency(CONCURRENCY)
+        .resync(AGAIN, |identities| {
+            let sets = identities.without_id.iter().cloned().map(Key::Set);
+            sets.chain(identities.unseen.iter().copied().map(Key::Unseen))
+                .collect()
+        })
+        .watch_all::<Namespace>(client)
+        .watch_all::<CiliumIdentity>(client)
+        .watch_all::<Pod>(client)
 }
 
-impl Controller {
-    pub(crate) fn new(
-        client: Arc<dyn Client>,
-        world: World,
-        metrics: Arc<IdentityMetrics>,
-        health: Health,
-    ) -> Self {
-        Self {
-            pods: events(&client),
-            namespaces: events(&client),
-            identities: events(&client),
-            client,
-            metrics,
-            health,
-            sources: Default::default(),
-            world,
-            requests: FuturesUnordered::new(),
-            creating: HashMap::new(),
-            unseen: HashMap::new(),
-            failed: HashMap::new(),
-            marked: BTreeMap::new(),
-            reported: None,
-            rng: fastrand::Rng::new(),
-        }
-    }
+impl Reconciler for Identities {
+    type Key = Key;
+    type Output = Done;
+    type Error = RequestError;
+    const KEYS: &'static str = "label sets of pods";
+    const FAILED: &'static str = "without identity";
 
-    pub(crate) async fn run(&mut self) {
-        loop {
-            self.step().await;
-            // What has happened already is taken in before the next identity is created.
-            while self.step().now_or_never().is_some() {}
-            self.forget_unseen();
-            if self.sources.iter().all(WatchState::is_listed) {
-                self.create();
-                self.unmark();
-            }
-            self.report();
-        }
-    }
-
-    /// Takes in what happens next. Nothing is lost if it is dropped.
-    async fn step(&mut self) {
-        let now = Instant::now();
-        let marked = self.marked.iter().filter(|(id, _)| self.world.wants(**id));
-        let all = self.failed.values().map(|failed| failed.until);
-        let all = all.chain(marked.map(|(_, until)| *until));
-        let all = all.chain(self.unseen.values().copied().flatten());
-        let first = all.filter(|until| *until > now).min();
-        let due = async {
-            match first {
-                Some(until) => sleep_until(until).await,
-                None => std::future::pending().await,
-            }
-        };
-        // Watchers never end.
-        tokio::select! {
-            biased;
-            Some(done) = self.requests.next(), if !self.requests.is_empty() => match done {
-                Done::Created(id, result) => self.created(id, result),
-                Done::Unmarked(id, result) => unmarked(id, result),
+    fn reconcile(&mut self, key: &Key) -> Work<Self> {
+        let client = self.client.clone();
+        match key {
+            Key::Set(set) => match self.begin(set) {
+                Some((id, identity)) => async move {
+                    let created = request(Api::all(client).create(&identity)).await;
+                    Ok(Done::Created(id, created.map(drop)))
+                }
+                .boxed(),
+                None => ready(Ok(Done::Nothing)).boxed(),
             },
-            Some(event) = self.namespaces.next() => self.namespace(event),
-            Some(event) = self.identities.next() => self.identity(event),
-            Some(event) = self.pods.next() => self.pod(event),
-            () = due => {}
-        }
-    }
-
-    fn pod(&mut self, event: WatcherEvent<Pod>) {
-        self.sources[0].note(&event);
-        match event {
-            WatcherEvent::Replaced { items, invalid } => {
-                let kept = present(&items, &invalid);
-                let gone: Vec<ObjectKey> = self
-                    .world
-                    .pods()
-                    .filter(|key| !kept.contains(key))
-                    .cloned()
-                    .collect();
-                gone.iter().for_each(|key| self.world.remove_pod(key));
-                items.iter().for_each(|pod| self.set_pod(pod));
+            // As agents do: else it is deleted.
+            Key::Marked(id) if self.marked.contains(id) && self.world.wants(*id) => {
+                remove_mark(client, *id).boxed()
             }
-            WatcherEvent::Object(ObjectEvent::Applied(pod)) => self.set_pod(&pod),
-            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => self.world.remove_pod(&key),
-            _ => {}
-        }
-    }
-
-    fn set_pod(&mut self, pod: &Pod) {
-        let key = ObjectKey::of(pod);
-        if pod.has_identity() {
-            let ports = named_port_labels(pod.ports());
-            self.world
-                .set_pod(key, pod.metadata.labels.iter(), pod.service_account(), ports);
-        } else {
-            self.world.remove_pod(&key);
-        }
-    }
-
-    fn namespace(&mut self, event: WatcherEvent<Namespace>) {
-        self.sources[1].note(&event);
-        match event {
-            WatcherEvent::Replaced { items, invalid } => {
-                let kept = present(&items, &invalid);
-                let kept: HashSet<&str> = kept.iter().map(|key| &*key.name).collect();
-                let names = self.world.namespaces().filter(|name| !kept.contains(name));
-                let gone: Vec<String> = names.map(str::to_owned).collect();
-                gone.iter().for_each(|name| self.world.remove_namespace(name));
-                items.iter().for_each(|namespace| self.set_namespace(namespace));
+            Key::Unseen(id) if self.unseen.contains(id) => {
+                let id = *id;
+                async move { Ok(Done::Exists(!read(&*client, id).await?.is_empty())) }.boxed()
             }
-            WatcherEvent::Object(ObjectEvent::Applied(namespace)) => self.set_namespace(&namespace),
-            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => self.world.remove_namespace(&key.name),
-            _ => {}
+            Key::Marked(_) | Key::Unseen(_) => ready(Ok(Done::Nothing)).boxed(),
         }
     }
 
-    fn set_namespace(&mut self, namespace: &Namespace) {
-        let metadata = &namespace.metadata;
-        self.world.set_namespace(&metadata.name, metadata.labels.iter());
-    }
-
-    fn identity(&mut self, event: WatcherEvent<CiliumIdentity>) {
-        self.sources[2].note(&event);
-        match event {
-            WatcherEvent::Replaced { items, invalid } => {
-                let kept = present(&items, &invalid);
-                let kept: HashSet<u32> = kept
-                    .iter()
-                    .filter_map(|key| CiliumIdentity::id_of(&key.name))
-                    .collect();
-                for (_, until) in self.unseen.iter_mut().filter(|(id, _)| !kept.contains(id)) {
-                    until.get_or_insert_with(|| Instant::now() + SHOWN);
+    fn finished(
+        &mut self,
+        key: &Key,
+        result: Result<Done, RequestError>,
+    ) -> Result<Option<Duration>, RequestError> {
+        match (key, result?) {
+            (Key::Set(set), Done::Created(id, result)) => self.created(set, id, result),
+            (_, Done::Unmarked) => Ok(Some(AGAIN)),
+            (Key::Unseen(id), Done::Exists(false)) => {
+                if self.unseen.remove(id) {
+                    self.world.remove_identity(*id);
+                    self.release(*id);
                 }
-                let is_gone = |id: &u32| !kept.contains(id) && !self.unseen.contains_key(id);
-                let gone: Vec<u32> = self.world.identities().filter(is_gone).collect();
-                gone.iter().for_each(|id| self.world.remove_identity(*id));
-                invalid
-                    .iter()
-                    .for_each(|error| self.set_unreadable(&error.object));
-                self.marked.retain(|id, _| kept.contains(id));
-                items.iter().for_each(|identity| self.set_identity(identity));
+                Ok(None)
             }
-            WatcherEvent::Object(ObjectEvent::Applied(identity)) => self.set_identity(&identity),
-            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => {
-                if let Some(id) = CiliumIdentity::id_of(&key.name) {
-                    self.shown(id);
-                    self.world.remove_identity(id);
-                    self.marked.remove(&id);
-                }
-            }
-            WatcherEvent::Object(ObjectEvent::Invalid(error)) => self.set_unreadable(&error.object),
-            _ => {}
+            _ => Ok(None),
         }
+    }
+
+    fn affected_by_results(&mut self) -> Vec<Key> {
+        self.changed()
+    }
+
+    fn total(&self) -> usize {
+        self.world.sets()
+    }
+
+    fn faults(&self) -> Vec<String> {
+        let (free, size) = (self.world.free(), self.world.size());
+        let without = self.without_id.first().map(|set| {
+            let count = self.without_id.len();
+            format!("no id is left for {count} label sets of pods, such as `{set}`; all {size} are in use")
+        });
+        let few = || format!("only {free} of {size} ids are left for new identities");
+        without
+            .or_else(|| (free * FEW < size).then(few))
+            .into_iter()
+            .collect()
+    }
+
+    fn record(&mut self) {
+        self.metrics.free_ids.set(self.world.free() as f64);
+    }
+}
+
+impl Identities {
+    /// Keys of what has changed, and of label sets for which there are ids again.
+    fn changed(&mut self) -> Vec<Key> {
+        let sets = self.world.take_changed();
+        let mut keys = Vec::new();
+        if !sets.is_empty() {
+            let is_changed = |id: &&u32| self.world.wanted_set(**id).is_some_and(|set| sets.contains(set));
+            keys.extend(self.marked.iter().filter(is_changed).copied().map(Key::Marked));
+        }
+        keys.extend(sets.into_iter().map(Key::Set));
+        let waiting = std::iter::from_fn(|| self.without_id.pop_first());
+        keys.extend(waiting.take(self.freed).map(Key::Set));
+        self.freed = 0;
+        keys
+    }
+
+    /// Chooses the id of an identity that is missing.
+    fn begin(&mut self, set: &Arc<str>) -> Option<(u32, CiliumIdentity)> {
+        self.without_id.remove(set);
+        let unanswered = self.unanswered.get(set).copied();
+        let Some(labels) = self.world.missing_labels(set) else {
+            // It exists, or its pods are gone.
+            if let Some(id) = self.unanswered.remove(set) {
+                self.release(id);
+            }
+            return None;
+        };
+        let Some(id) = unanswered.or_else(|| self.world.free_id(&mut self.rng)) else {
+            self.without_id.insert(set.clone());
+            return None;
+        };
+        let identity = objects::identity(id, labels);
+        self.world.reserve(id);
+        let begun = Instant::now();
+        if let Some(since) = self.world.missing_since(set) {
+            self.metrics.sent(begun - since);
+        }
+        let creation = Creation {
+            begun,
+            is_shown: false,
+            is_repeated: unanswered.is_some(),
+        };
+        self.creating.insert(id, creation);
+        Some((id, identity))
+    }
+
+    fn created(
+        &mut self,
+        set: &Arc<str>,
+        id: u32,
+        result: Result<(), RequestError>,
+    ) -> Result<Option<Duration>, RequestError> {
+        self.unanswered.remove(set);
+        let Some(creation) = self.creating.remove(&id) else {
+            return Ok(None);
+        };
+        self.metrics.ended(result.is_ok(), creation.begun.elapsed());
+        let is_taken = matches!(&result, Err(RequestError::Api(error)) if error.is_already_exists());
+        let is_seen = creation.is_shown || self.world.is_used(id);
+        match &result {
+            Ok(()) if !creation.is_shown => {
+                if let Ok(labels) = set.parse() {
+                    self.world.set_identity(id, &labels);
+                }
+                self.unseen.insert(id);
+            }
+            Err(_) if is_taken && !is_seen => _ = self.unseen.insert(id),
+            // The request without answer may arrive yet.
+            Err(RequestError::Timeout) if !creation.is_shown => {
+                self.unanswered.insert(set.clone(), id);
+            }
+            _ => self.release(id),
+        }
+        match result {
+            Ok(()) => Ok(None),
+            // Another id, at once.
+            Err(_) if is_taken && !creation.is_repeated => Ok(Some(Duration::ZERO)),
+            // Perhaps it is what the request without answer created, which the watch will show.
+            Err(error) => Err(error),
+        }
+    }
+
+    fn release(&mut self, id: u32) {
+        self.world.release(id);
+        self.freed += 1;
     }
 
     /// The watch shows an identity: it knows more than answers do.
     fn shown(&mut self, id: u32) {
-        if self.unseen.remove(&id).is_some() {
+        if self.unseen.remove(&id) {
             self.world.release(id);
         }
         if let Some(creation) = self.creating.get_mut(&id) {
@@ -294,38 +296,7 @@ impl Controller {
         }
     }
 
-    fn set_unreadable(&mut self, key: &ObjectKey) {
-        if let Some(id) = CiliumIdentity::id_of(&key.name) {
-            self.shown(id);
-            self.world.set_unreadable(id);
-        }
-    }
-
-    /// Neither the list nor what the watch showed after it had these identities.
-    fn forget_unseen(&mut self) {
-        let now = Instant::now();
-        let is_over = |until: Option<Instant>| until.is_some_and(|until| until <= now);
-        let ids: Vec<u32> = self
-            .unseen
-            .iter()
-            .filter(|(_, until)| is_over(**until))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in ids {
-            self.unseen.remove(&id);
-            self.world.release(id);
-            self.world.remove_identity(id);
-        }
-    }
-
-    fn set_identity(&mut self, identity: &CiliumIdentity) {
-        // A name that is no number is of no identity.
-        let Some(id) = identity.id() else { return };
-        if objects::is_marked(identity) {
-            self.marked.entry(id).or_insert_with(Instant::now);
-        } else {
-            self.marked.remove(&id);
-        }
+    fn set_identity(&mut self, id: u32, identity: &CiliumIdentity) {
         self.shown(id);
         match Labels::from_pairs(identity.security_labels.iter()) {
             Ok(labels) => self.world.set_identity(id, &labels),
@@ -335,217 +306,112 @@ impl Controller {
             }
         }
     }
+}
 
-    /// Label sets whose identities are being created.
-    fn busy(&self) -> HashSet<&Arc<str>> {
-        self.creating.values().map(|creation| &creation.set).collect()
+impl Watches<Pod> for Identities {
+    fn store(&mut self) -> &mut Store<Pod> {
+        &mut self.pods
     }
 
-    /// Starts requests for what is missing.
-    fn create(&mut self) {
-        let now = Instant::now();
-        let busy = self.busy();
-        let is_due = |set: &&Arc<str>| {
-            !busy.contains(*set) && self.failed.get(*set).is_none_or(|failed| failed.until <= now)
-        };
-        let room = IN_FLIGHT.saturating_sub(self.requests.len());
-        let due: Vec<Arc<str>> = self.world.missing().filter(is_due).take(room).cloned().collect();
-        for set in due {
-            let unanswered = self.failed.get(&set).and_then(|failed| failed.unanswered);
-            let free = || self.world.free_id(&mut self.rng);
-            let Some(id) = unanswered.or_else(free) else {
-                continue;
-            };
-            let Some(labels) = self.world.missing_labels(&set) else {
-                continue;
-            };
-            self.requests
-                .push(create(self.client.clone(), id, objects::identity(id, labels)).boxed());
-            self.world.reserve(id);
-            if let Some(since) = self.world.missing_since(&set) {
-                self.metrics.sent(now - since);
+    fn affected(&mut self, change: &Change<Pod>) -> Vec<Key> {
+        let key = change.key.clone();
+        match change.new.as_ref().filter(|pod| pod.has_identity()) {
+            Some(pod) => {
+                let ports = named_port_labels(pod.ports());
+                let labels = pod.metadata.labels.iter();
+                self.world.set_pod(key, labels, pod.service_account(), ports);
             }
-            let creation = Creation {
-                set,
-                begun: now,
-                is_shown: false,
-                is_repeated: unanswered.is_some(),
-            };
-            self.creating.insert(id, creation);
+            None => self.world.remove_pod(&key),
         }
+        self.changed()
+    }
+}
+
+impl Watches<Namespace> for Identities {
+    fn store(&mut self) -> &mut Store<Namespace> {
+        &mut self.namespaces
     }
 
-    /// Removes the mark of identities that pods want, as agents do: else they are deleted.
-    fn unmark(&mut self) {
-        let now = Instant::now();
-        for (id, until) in &mut self.marked {
-            if *until > now || self.requests.len() >= IN_FLIGHT || !self.world.wants(*id) {
-                continue;
-            }
-            // Unless the watch shows that it is gone.
-            *until = now + RETRY.1;
-            let (id, client) = (*id, self.client.clone());
-            let request = async move {
-                let removed = timeout(REQUEST, remove_mark(&*client, id)).await;
-                let result = removed.unwrap_or(Err(CreateError::Timeout));
-                Done::Unmarked(id, result)
-            };
-            self.requests.push(request.boxed());
+    fn affected(&mut self, change: &Change<Namespace>) -> Vec<Key> {
+        let name = &change.key.name;
+        match &change.new {
+            Some(namespace) => self.world.set_namespace(name, namespace.metadata.labels.iter()),
+            None => self.world.remove_namespace(name),
         }
+        self.changed()
+    }
+}
+
+impl Watches<CiliumIdentity> for Identities {
+    fn store(&mut self) -> &mut Store<CiliumIdentity> {
+        &mut self.identities
     }
 
-    fn created(&mut self, id: u32, result: Result<(), CreateError>) {
-        let Some(creation) = self.creating.remove(&id) else {
-            return;
+    fn affected(&mut self, change: &Change<CiliumIdentity>) -> Vec<Key> {
+        // A name that is no number is of no identity.
+        let Some(id) = CiliumIdentity::id_of(&change.key.name) else {
+            return Vec::new();
         };
-        let Creation {
-            set,
-            begun,
-            is_shown,
-            is_repeated,
-        } = creation;
-        let old = self.failed.remove(&set);
-        self.metrics.ended(result.is_ok(), begun.elapsed());
-        match &result {
-            Ok(()) if !is_shown => {
-                if let Ok(labels) = set.parse() {
-                    self.world.set_identity(id, &labels);
+        let mut keys = Vec::new();
+        self.marked.remove(&id);
+        match &change.new {
+            Some(identity) => {
+                self.set_identity(id, identity);
+                if objects::is_marked(identity) {
+                    self.marked.insert(id);
+                    keys.push(Key::Marked(id));
                 }
-                self.unseen.insert(id, None);
             }
-            Err(error) if error.is_already_exists() && !is_shown && !self.world.is_used(id) => {
-                self.unseen.insert(id, None);
+            None => {
+                self.shown(id);
+                self.world.remove_identity(id);
+                self.freed += 1;
             }
-            // The request without answer may arrive yet.
-            Err(CreateError::Timeout) if !is_shown => {}
-            _ => self.world.release(id),
         }
-        let error = match result {
-            Ok(()) => return,
-            // Another id, at once.
-            Err(error) if error.is_already_exists() && !is_repeated => return,
-            // Perhaps it is what the request without answer created, which the watch will show.
-            Err(error) => error,
-        };
-        let pause = old.map_or(RETRY.0, |failed| failed.pause * 2).min(RETRY.1);
-        let cause = hive::error_chain(&error).to_string();
-        tracing::warn!(%set, error = %cause, "Cannot create identity");
-        let failed = Failed {
-            until: Instant::now() + pause,
-            pause,
-            cause,
-            unanswered: (matches!(error, CreateError::Timeout) && !is_shown).then_some(id),
-        };
-        self.failed.insert(set, failed);
+        keys.extend(self.changed());
+        keys
     }
 
-    fn report(&mut self) {
-        // Pods that are gone need nothing any longer.
-        let world = &mut self.world;
-        self.failed.retain(|set, failed| {
-            let is_missing = world.missing_labels(set).is_some();
-            if let (false, Some(id)) = (is_missing, failed.unanswered) {
-                world.release(id);
-            }
-            is_missing
-        });
-        let (free, size) = (self.world.free(), self.world.size());
-        self.metrics.free_ids.set(free as f64);
-        let concern = self.concern(free, size);
-        if self.reported.as_ref() == Some(&concern) {
-            return;
+    fn invalid(&mut self, key: &ObjectKey) -> Vec<Key> {
+        if let Some(id) = CiliumIdentity::id_of(&key.name) {
+            self.shown(id);
+            self.world.set_unreadable(id);
         }
-        match &concern {
-            Some(concern) => self.health.degraded("Identities", concern),
-            None => self
-                .health
-                .ok("Identities of all pods exist or are being created"),
-        }
-        self.reported = Some(concern);
-    }
-
-    fn concern(&self, free: usize, size: usize) -> Option<Concern> {
-        let kinds = ["pods", "namespaces", "identities"];
-        for (kind, source) in kinds.into_iter().zip(&self.sources) {
-            if let Some(error) = source.failing() {
-                let cause = hive::error_chain(&**error).to_string();
-                return Some(Concern::Watch { kind, cause });
-            }
-        }
-        let sets: BTreeSet<&Arc<str>> = self.failed.keys().collect();
-        if let Some(set) = sets.first() {
-            return Some(Concern::Uncreated {
-                count: sets.len(),
-                set: (*set).clone(),
-                cause: self.failed[*set].cause.clone(),
-            });
-        }
-        let busy = self.busy();
-        let mut waiting = self.world.missing().filter(|set| !busy.contains(set));
-        if let (0, Some(set)) = (free, waiting.next()) {
-            let (set, count) = (set.clone(), 1 + waiting.count());
-            return Some(Concern::NoIds { count, set, size });
-        }
-        let mut undecodable = self.sources.iter().flat_map(|source| source.invalid().values());
-        if let Some(error) = undecodable.next().cloned() {
-            let count = 1 + undecodable.count();
-            return Some(Concern::Undecodable { count, error });
-        }
-        (free * FEW < size).then_some(Concern::FewIds { free, size })
+        self.changed()
     }
 }
 
-async fn create(client: Arc<dyn Client>, id: u32, identity: CiliumIdentity) -> Done {
-    let kind = CiliumIdentity::kind();
-    let create = async {
-        let mut object = serde_json::to_value(identity)?;
-        object["apiVersion"] = kind.api_version().into();
-        object["kind"] = kind.kind.as_str().into();
-        let options = WriteOptions::default();
-        let created = timeout(REQUEST, client.create(&kind, "", object, &options)).await;
-        created.map_err(|_| CreateError::Timeout)??;
-        Ok(())
-    };
-    let result = create.await;
-    Done::Created(id, result)
-}
-
-fn unmarked(id: u32, result: Result<(), CreateError>) {
-    match result {
-        Ok(()) => {}
-        // Another writer was faster.
-        Err(CreateError::Api(error)) if error.is_conflict() || error.is_not_found() => {}
-        Err(error) => {
-            tracing::warn!(id, error = %hive::error_chain(&error), "Cannot remove deletion mark of identity");
-        }
-    }
-}
-
-/// Operators may list and update identities, but neither get nor patch them.
-async fn remove_mark(client: &dyn Client, id: u32) -> Result<(), CreateError> {
-    let kind = CiliumIdentity::kind();
+/// An identity by its name: operators may list and update identities, but neither get nor patch them.
+async fn read(client: &dyn Client, id: u32) -> Result<Vec<RawObject>, RequestError> {
     let options = ListOptions {
         fields: FieldSelector::equal("metadata.name", &id.to_string()),
         ..ListOptions::default()
     };
-    let page = client.list(&kind, "", &options).await?;
-    for object in page.items {
-        let mut object = (*object.to_value().map_err(ApiError::from)?).clone();
-        let annotations = object["metadata"]["annotations"].as_object_mut();
-        if annotations.is_some_and(|annotations| annotations.remove(HEARTBEAT).is_some()) {
-            let options = WriteOptions::default();
-            client
-                .update(&kind, "", Subresource::None, object, &options)
-                .await?;
-        }
-    }
-    Ok(())
+    Ok(request(client.list(&CiliumIdentity::kind(), "", &options))
+        .await?
+        .items)
 }
 
-/// The objects of a list, also those that cannot be decoded.
-fn present<T: Resource>(items: &[Arc<T>], invalid: &[DecodeError]) -> HashSet<ObjectKey> {
-    let items = items.iter().map(|item| ObjectKey::of(&**item));
-    items
-        .chain(invalid.iter().map(|error| (*error.object).clone()))
-        .collect()
+/// Removes the mark of an identity. Failures are repeated as seldom as successes that the watch does not show.
+async fn remove_mark(client: Arc<dyn Client>, id: u32) -> Result<Done, RequestError> {
+    let remove = async {
+        for object in read(&*client, id).await? {
+            let mut object = (*object.to_value()?).clone();
+            let annotations = object["metadata"]["annotations"].as_object_mut();
+            if annotations.is_some_and(|annotations| annotations.remove(HEARTBEAT).is_some()) {
+                let (kind, options) = (CiliumIdentity::kind(), WriteOptions::default());
+                request(client.update(&kind, "", Subresource::None, object, &options)).await?;
+            }
+        }
+        Ok(())
+    };
+    match remove.await {
+        Ok(()) => {}
+        // Another writer was faster.
+        Err(RequestError::Api(error)) if error.is_conflict() || error.is_not_found() => {}
+        Err(error) => {
+            tracing::warn!(id, error = %hive::error_chain(&error), "Cannot remove deletion mark of identity");
+        }
+    }
+    Ok(Done::Unmarked)
 }

@@ -14,7 +14,7 @@ mod metrics;
 mod objects;
 mod world;
 
-pub use cell::{Config, ManagementMode, cell};
+pub use cell::cell;
 pub use world::World;
 
 hive::catalogue!(cell);

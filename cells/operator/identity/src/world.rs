@@ -2,7 +2,7 @@
 
 //! Which identities are missing.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use skep_identity::{IdentityRange, Label, Labels, NumericIdentity};
@@ -35,6 +35,8 @@ pub struct World {
     known: HashMap<Arc<str>, usize>,
     /// Label sets of pods that no identity has, and since when.
     missing: BTreeMap<Arc<str>, Instant>,
+    /// Label sets that have become wanted, missing, or neither.
+    changed: BTreeSet<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -78,6 +80,7 @@ impl World {
             reserved: HashSet::new(),
             known: HashMap::new(),
             missing: BTreeMap::new(),
+            changed: BTreeSet::new(),
         }
     }
 
@@ -144,7 +147,9 @@ impl World {
             Some((set, _)) => set.clone(),
             None => text.into(),
         };
-        self.missing.remove(&set);
+        if self.missing.remove(&set).is_some() {
+            self.changed.insert(set.clone());
+        }
         *self.known.entry(set.clone()).or_default() += 1;
         self.by_id.insert(id, Some(set));
     }
@@ -164,6 +169,7 @@ impl World {
             if *count == 0 {
                 self.known.remove(&set);
                 if self.wanted.contains_key(&set) {
+                    self.changed.insert(set.clone());
                     self.missing.insert(set, Instant::now());
                 }
             }
@@ -180,17 +186,14 @@ impl World {
         self.reserved.remove(&id);
     }
 
-    pub fn pods(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.pods.keys()
+    /// Label sets that have become wanted, missing, or neither since the last call.
+    pub fn take_changed(&mut self) -> BTreeSet<Arc<str>> {
+        std::mem::take(&mut self.changed)
     }
 
-    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
-        self.namespaces.keys().map(|name| &**name)
-    }
-
-    /// The ids of the identities that are known.
-    pub fn identities(&self) -> impl Iterator<Item = u32> {
-        self.by_id.keys().copied()
+    /// Number of label sets of pods.
+    pub fn sets(&self) -> usize {
+        self.wanted.len()
     }
 
     /// Whether an identity with the id is known.
@@ -214,10 +217,15 @@ impl World {
         Some(&self.wanted.get(set)?.labels)
     }
 
+    /// The label set of an identity, if pods have it.
+    pub fn wanted_set(&self, id: u32) -> Option<&Arc<str>> {
+        let set = self.by_id.get(&id)?.as_ref()?;
+        self.wanted.contains_key(set).then_some(set)
+    }
+
     /// Whether pods have the labels of an identity.
     pub fn wants(&self, id: u32) -> bool {
-        let set = self.by_id.get(&id);
-        matches!(set, Some(Some(set)) if self.wanted.contains_key(set))
+        self.wanted_set(id).is_some()
     }
 
     /// How many ids of the cluster no identity has and are not reserved.
@@ -292,6 +300,7 @@ impl World {
             None => text.into(),
         };
         self.wanted.insert(set.clone(), Wanted { labels, pods: 1 });
+        self.changed.insert(set.clone());
         if !self.known.contains_key(&set) {
             self.missing.insert(set.clone(), Instant::now());
         }
@@ -305,6 +314,7 @@ impl World {
                 if wanted.pods == 0 {
                     self.wanted.remove(&set);
                     self.missing.remove(&set);
+                    self.changed.insert(set);
                 }
             }
         }

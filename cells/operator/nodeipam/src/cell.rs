@@ -5,10 +5,11 @@
 
 use std::sync::Arc;
 
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use hive::{Cell, Cfg, Jobs, Params, SpawnError};
 use skep_base_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 use skep_base_settings::{DefaultIpam, ServiceIpamConfig};
 use skep_k8s_client::Client;
+use skep_k8s_controller::job;
 
 use crate::controller::controller;
 
@@ -50,11 +51,7 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
     }
     let is_default = ipam.default_lb_service_ipam == DefaultIpam::NodeIpam;
     let queue = WorkqueueRecorder::new(queues.as_ref(), "service-nodeipam");
-    jobs.spawn(Job::once("service-nodeipam", move |cx: JobCtx| {
-        let controller = controller(&client, is_default, queue.clone());
-        async move {
-            // A leader that is no longer one writes nothing more.
-            cx.until_cancelled(controller.run(&cx.health)).await;
-        }
+    jobs.spawn(job("service-nodeipam", move || {
+        controller(&client, is_default, queue.clone())
     }))
 }

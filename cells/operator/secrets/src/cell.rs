@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use hive::config::Faults;
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use hive::{Cell, Cfg, Jobs, Params, SpawnError};
 use skep_base_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 use skep_k8s_client::Client;
+use skep_k8s_controller::job;
 
 use crate::controller::controller;
 
@@ -63,11 +64,7 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
     }
     let queue = WorkqueueRecorder::new(queues.as_ref(), "secret-sync");
     let namespace = config.policy_secrets_namespace.clone();
-    jobs.spawn(Job::once("copy", move |cx: JobCtx| {
-        let controller = controller(&client, &namespace, queue.clone());
-        async move {
-            // A leader that is no longer one writes nothing more.
-            cx.until_cancelled(controller.run(&cx.health)).await;
-        }
+    jobs.spawn(job("copy", move || {
+        controller(&client, &namespace, queue.clone())
     }))
 }

@@ -300,7 +300,7 @@ async fn a_write_without_an_answer_is_repeated() {
     world.faults.fail_times(1, Verb::Create, Fault::Hangs);
     world.endpoint("shop", "cart-0", 300).await;
 
-    seconds(25).await;
+    seconds(11).await;
     assert_eq!(world.sizes().await, [0; 0]);
     seconds(10).await;
 

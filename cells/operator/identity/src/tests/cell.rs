@@ -12,15 +12,15 @@ use skep_base_settings::cluster::ClusterSettings;
 use skep_base_settings::identity::IdentityConfig;
 use skep_identity::{IdentityRange, NumericIdentity};
 use skep_identity_labels::LabelFilter;
-use skep_k8s_apiserver::testing::TestCluster;
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_client::{Client, DeleteOptions, ListOptions, Subresource};
+use skep_k8s_memory::testing::TestCluster;
 use skep_k8s_types::slim::CiliumIdentity;
 use skep_k8s_types::{Kind, Resource};
 use skep_operator_gc::HEARTBEAT;
 
 use crate::World;
-use crate::cell::job;
+use crate::cell::create;
 use crate::metrics::IdentityMetrics;
 
 const FLAGS: &[&str] = &[
@@ -454,7 +454,7 @@ async fn start_with_ids(cluster: &Cluster, size: u32) -> Running {
             let (first, last) = (NumericIdentity::new(256), NumericIdentity::new(255 + size));
             let range = IdentityRange::between(first, last);
             let world = move || World::new("default", LabelFilter::default(), range);
-            jobs.spawn(job(client.clone(), metrics, world))
+            jobs.spawn(create(client.clone(), metrics, world))
         });
     testing::start(Hive::new([cell])).await
 }
