@@ -85,6 +85,7 @@ fn datapath() -> Cell {
         skep_base_settings::identity::cell(),
         skep_identity_cache::own::cell(),
         skep_identity_cache::api::cell(),
+        skep_identity_allocator::cell(),
         skep_node_manager::cell(),
         skep_node_manager::api::cell(),
         skep_node_routes::cell(),

@@ -10,9 +10,12 @@ use hive::Cell;
 /// Where the global identities of the cluster are.
 #[derive(Debug, Clone, hive::Config)]
 pub struct IdentityConfig {
-    /// Where identities are allocated: `crd`, `kvstore`, `doublewrite-readcrd` or `doublewrite-readkvstore`.
+    /// Identity allocation backend: `crd`, `kvstore`, `doublewrite-readcrd` or `doublewrite-readkvstore`.
     #[config(default = "kvstore")]
     pub identity_allocation_mode: AllocationMode,
+    /// Creator of CiliumIdentities: `agent`, `operator` or `both`.
+    #[config(default = "agent")]
+    pub identity_management_mode: ManagementMode,
 }
 
 hive::catalogue!(cell);
@@ -90,6 +93,46 @@ impl fmt::Display for AllocationMode {
     }
 }
 
+/// Who creates CiliumIdentities: Cilium's setting `identity-management-mode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ManagementMode {
+    /// Agents.
+    Agent,
+    /// The operator.
+    Operator,
+    /// Both, on the way from one to the other.
+    Both,
+}
+
+/// The word is no mode: fix `identity-management-mode`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is none of agent, operator, both")]
+pub struct UnknownManagementMode(pub String);
+
+impl FromStr for ManagementMode {
+    type Err = UnknownManagementMode;
+
+    fn from_str(word: &str) -> Result<Self, UnknownManagementMode> {
+        match word {
+            "agent" => Ok(Self::Agent),
+            "operator" => Ok(Self::Operator),
+            "both" => Ok(Self::Both),
+            other => Err(UnknownManagementMode(other.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for ManagementMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Agent => "agent",
+            Self::Operator => "operator",
+            Self::Both => "both",
+        })
+    }
+}
+
+hive::config_value!(ManagementMode, "agent, operator or both");
 hive::config_value!(
     AllocationMode,
     "crd, kvstore, doublewrite-readcrd or doublewrite-readkvstore"

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Jobs, Params, SpawnError};
+use parking_lot::Mutex;
 use skep_base_settings::AddressFamilies;
 use skep_ipcache::Writer;
 use skep_k8s_client::Client;
@@ -13,6 +14,7 @@ use skep_k8s_types::slim::{CiliumEndpoint, CiliumEndpointSlice};
 use skep_node_local::LocalNodeStore;
 
 use crate::config::Config;
+use crate::endpoints::Endpoints;
 use crate::watch::Watch;
 
 /// Endpoints of all nodes as claims in the ipcache.
@@ -52,15 +54,15 @@ fn start(params: StartParams) -> Result<(), StartError> {
         return Ok(());
     }
     let watch = Watch {
-        client,
         guard: params.ipcache.register_source("endpoints")?,
-        ipcache: params.ipcache,
         local: params.local,
         families: params.families,
+        endpoints: Mutex::new(Endpoints::new(params.ipcache.clone())),
+        ipcache: params.ipcache,
     };
     match params.config.enable_cilium_endpoint_slice {
-        true => watch.spawn::<CiliumEndpointSlice>(&params.jobs)?,
-        false => watch.spawn::<CiliumEndpoint>(&params.jobs)?,
+        true => watch.spawn::<CiliumEndpointSlice>(client, &params.jobs)?,
+        false => watch.spawn::<CiliumEndpoint>(client, &params.jobs)?,
     }
     Ok(())
 }

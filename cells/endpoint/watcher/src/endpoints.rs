@@ -72,10 +72,9 @@ impl Endpoints {
         self.endpoints.len()
     }
 
-    /// The objects that are not among these.
-    pub(crate) fn objects_without(&self, kept: &HashSet<ObjectKey>) -> Vec<Arc<ObjectKey>> {
-        let gone = self.objects.keys().filter(|object| !kept.contains(&***object));
-        gone.cloned().collect()
+    /// The objects that have endpoints.
+    pub(crate) fn objects(&self) -> Vec<ObjectKey> {
+        self.objects.keys().map(|object| (**object).clone()).collect()
     }
 
     /// Claims anew where the view has changed.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Cell: the table `identities`, with the reserved ones. Requires: a database. Provides: [`Writer`], the read-only table.
+//! Cell: the table `identities`, with the reserved ones. Requires: a database. Provides: [`Writer`],
+//! [`LocalIdentities`], the read-only table.
 
-use hive::Cell;
+use hive::{Cell, Jobs, SpawnError};
 use statedb::{Db, RwTable, Table};
 
+use crate::local::LocalIdentities;
 use crate::table::{self, SecurityIdentity};
 use crate::writer::Writer;
 
@@ -15,7 +17,13 @@ pub fn cell() -> Cell {
         .provide_private(new_table)
         .provide(read_only)
         .provide(Writer::new)
+        .provide(LocalIdentities::new)
+        .run(release)
         .library() // other cells read the table
+}
+
+fn release(local: LocalIdentities, jobs: Jobs) -> Result<(), SpawnError> {
+    local.spawn(&jobs)
 }
 
 fn new_table(db: Db) -> Result<RwTable<SecurityIdentity>, statedb::Error> {

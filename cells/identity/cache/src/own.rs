@@ -12,12 +12,14 @@ use std::sync::Arc;
 use compact_str::CompactString;
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use skep_base_settings::identity::IdentityConfig;
-use skep_identity::NumericIdentity;
-use skep_k8s_client::Client as KubernetesClient;
+use skep_identity::{Labels, NumericIdentity};
+use skep_k8s_client::{Api, Client as KubernetesClient};
+use skep_k8s_reflectors::Feed;
 use skep_kvstore_client::Client;
-use statedb::InitGuard;
+use statedb::{InitGuard, WriteTxn};
 
-use crate::table::{IdentitySource, SecurityIdentity};
+use self::objects::{IdentityObject, Objects};
+use crate::table::{IdentitySource, ObjectFacts, SecurityIdentity};
 use crate::writer::Writer;
 
 #[derive(Debug, thiserror::Error)]
@@ -50,15 +52,10 @@ fn start(params: StartParams) -> Result<(), StartError> {
         let client = params.kubernetes.filter(|client| client.is_enabled());
         let Some(client) = client else { return Ok(()) };
         let source = Source::new(params.writer, IdentitySource::Kubernetes)?;
-        params
-            .jobs
-            .spawn(Job::once("watch-ciliumidentities", move |cx: JobCtx| {
-                let (client, source) = (client.clone(), source.clone());
-                async move {
-                    let watch = objects::watch(client, source, &cx);
-                    cx.until_cancelled(watch).await.unwrap_or(Ok(()))
-                }
-            }))?;
+        let objects = Arc::new(Api::<IdentityObject>::all(client));
+        Feed::new("watch-ciliumidentities", objects, Objects::new(source))
+            .optional_kind()
+            .spawn(&params.jobs)?;
     } else if params.kvstore.is_enabled() {
         let source = Source::new(params.writer, IdentitySource::KvStore)?;
         let client = params.kvstore;
@@ -75,7 +72,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
 
 #[derive(Debug)]
 enum IdentityChange {
-    Upsert(NumericIdentity, CompactString),
+    Upsert(NumericIdentity, Arc<Labels>, ObjectFacts),
     Delete(NumericIdentity),
     Synced,
 }
@@ -101,21 +98,26 @@ impl Source {
     fn write(&self, changes: impl IntoIterator<Item = IdentityChange>) -> Result<(), statedb::Error> {
         let mut txn = self.writer.write();
         for change in changes {
-            match change {
-                IdentityChange::Upsert(id, labels) => {
-                    let row = SecurityIdentity {
-                        id,
-                        source: self.source,
-                        cluster: CompactString::default(),
-                        labels,
-                    };
-                    self.writer.upsert(&mut txn, row)?;
-                }
-                IdentityChange::Delete(id) => self.writer.delete(&mut txn, self.source, id)?,
-                IdentityChange::Synced => self.writer.done(&mut txn, &self.guard)?,
-            }
+            self.apply(&mut txn, change)?;
         }
         txn.commit();
         Ok(())
+    }
+
+    fn apply(&self, txn: &mut WriteTxn, change: IdentityChange) -> Result<(), statedb::Error> {
+        match change {
+            IdentityChange::Upsert(id, labels, object) => {
+                let row = SecurityIdentity {
+                    id,
+                    source: self.source,
+                    cluster: CompactString::default(),
+                    labels,
+                    object,
+                };
+                self.writer.upsert(txn, row).map(drop)
+            }
+            IdentityChange::Delete(id) => self.writer.delete(txn, self.source, id),
+            IdentityChange::Synced => self.writer.done(txn, &self.guard),
+        }
     }
 }

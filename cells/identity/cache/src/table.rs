@@ -3,8 +3,10 @@
 //! Row of `identities`.
 
 use std::fmt;
+use std::sync::Arc;
 
 use compact_str::CompactString;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use skep_identity::{Label, Labels, NumericIdentity, Reserved};
 use statedb::row::BoxError;
@@ -18,6 +20,8 @@ pub enum IdentitySource {
     /// The key-value store of the own cluster.
     KvStore,
     ClusterMesh,
+    /// This node: networks, DNS names.
+    Local,
 }
 
 impl fmt::Display for IdentitySource {
@@ -27,8 +31,17 @@ impl fmt::Display for IdentitySource {
             Self::Kubernetes => "k8s",
             Self::KvStore => "kvstore",
             Self::ClusterMesh => "clustermesh",
+            Self::Local => "local",
         })
     }
+}
+
+/// What a CiliumIdentity says besides labels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObjectFacts {
+    pub created: Option<Timestamp>,
+    /// Whether the operator found it unused, and is going to delete it.
+    pub is_marked: bool,
 }
 
 /// Row of `identities`: a security identity.
@@ -38,22 +51,19 @@ pub struct SecurityIdentity {
     pub source: IdentitySource,
     /// The remote cluster that allocated it; empty for the own cluster and for reserved identities.
     pub cluster: CompactString,
-    /// Its labels as the key-value store has them: `k8s:app=cart;k8s:tier=;`.
-    pub labels: CompactString,
+    pub labels: Arc<Labels>,
+    pub object: ObjectFacts,
 }
 
 impl SecurityIdentity {
     pub const BY_ID: Index<Self, u32> = Index::new("id", |row, keys| keys.add(&row.id.get()));
     /// By labels: identities of one set of labels, in several clusters.
-    pub const BY_LABELS: Index<Self, str> = Index::new("labels", |row, keys| keys.add(row.labels.as_str()));
+    pub const BY_LABELS: Index<Self, str> =
+        Index::new("labels", |row, keys| keys.add(&row.labels.to_string()));
 
-    /// Its labels as the API has them: `source:key=value` each, without `=` if the value is empty.
+    /// Labels as the API has them: `source:key=value` each, without `=` if the value is empty.
     pub fn label_texts(&self) -> Vec<String> {
-        match self.labels.parse::<Labels>() {
-            Ok(labels) => labels.iter().map(Label::to_string).collect(),
-            // Another program wrote what is no label: shown as it is.
-            Err(_) => self.labels.split_terminator(';').map(str::to_owned).collect(),
-        }
+        self.labels.iter().map(Label::to_string).collect()
     }
 }
 
@@ -74,7 +84,7 @@ impl Row for SecurityIdentity {
     fn to_json(&self) -> Result<Value, BoxError> {
         Ok(json!({
             "ID": self.id.get(), "Source": self.source.to_string(), "Cluster": self.cluster.as_str(),
-            "Labels": self.labels.as_str(),
+            "Labels": self.labels.to_string(),
         }))
     }
 }
@@ -98,7 +108,8 @@ pub(crate) fn with_reserved(db: &Db) -> Result<RwTable<SecurityIdentity>, stated
             id: reserved.identity(),
             source: IdentitySource::Reserved,
             cluster: CompactString::default(),
-            labels: labels.to_string().into(),
+            labels: Arc::new(labels),
+            object: ObjectFacts::default(),
         };
         table.insert(&mut txn, row)?;
     }

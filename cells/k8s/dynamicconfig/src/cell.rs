@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use hive::{Cell, Cfg, Jobs, Params, SpawnError};
 use skep_base_settings::NodeName;
 use skep_k8s_client::Client;
 use statedb::{Db, RwTable, Table};
@@ -68,17 +68,8 @@ fn start(params: StartParams) -> Result<(), StartError> {
         return Ok(());
     }
     let mut txn = db.write(&[&table]);
-    let guard = Arc::new(table.register_initializer(&mut txn, "config-sources")?);
+    let guard = table.register_initializer(&mut txn, "config-sources")?;
     txn.commit();
-    jobs.spawn(Job::once("watch-sources", move |cx: JobCtx| {
-        let mut watch = Watch::new(
-            client.clone(),
-            &config,
-            node.as_str(),
-            (db.clone(), table.clone(), guard.clone()),
-            cx.health.clone(),
-        );
-        async move { cx.until_cancelled(watch.run()).await.unwrap_or(Ok(())) }
-    }))?;
+    Watch::spawn((db, table, guard), &client, &config, node.as_str(), &jobs)?;
     Ok(())
 }

@@ -2,6 +2,8 @@
 
 //! Settings: where the configuration is.
 
+use std::fmt;
+
 use hive::config::Faults;
 use serde::Deserialize;
 
@@ -48,6 +50,26 @@ pub enum SourceKind {
     CiliumNodeConfig,
     /// A node: its labels and annotations `config.cilium.io/<key>`; annotations win.
     Node,
+}
+
+impl fmt::Display for SourceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ConfigMap => "config-map",
+            Self::CiliumNodeConfig => "cilium-node-config",
+            Self::Node => "node",
+        })
+    }
+}
+
+/// `config-map/kube-system/cilium-config`.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)?;
+        let parts = [&self.namespace, &self.name];
+        let mut parts = parts.into_iter().filter(|part| !part.is_empty());
+        parts.try_for_each(|part| write!(f, "/{part}"))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Events → batches → transactions.
-
-mod batch;
 mod config;
-mod job;
+mod rows;
 
 pub use config::{Reflector, TransformError};
-pub use job::ReflectError;
+pub use rows::ReflectError;
 
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use statedb::{Db, Table};
 use crate::apiserver::ApiServers;
 use crate::error::StartError;
 use crate::ids;
-use crate::k8s::Watch;
+use crate::k8s::NodeObjects;
 use crate::manager::NodeManager;
 use crate::metrics::NodeMetrics;
 use crate::node::Node;
@@ -81,30 +81,24 @@ fn start(params: StartParams) -> Result<(), StartError> {
     let guard = manager.register_source("local-node")?;
     local::spawn(db, local_table, manager.clone(), guard, &jobs)?;
     if let Some(client) = client.filter(|client| client.is_enabled()) {
-        ApiServers {
-            client: client.clone(),
-            ipcache: ipcache.clone(),
-            guard: ipcache.register_source("kube-apiserver")?,
-        }
-        .spawn(&jobs)?;
-        Watch {
-            client: client.clone(),
+        let guard = ipcache.register_source("kube-apiserver")?;
+        ApiServers::new(ipcache.clone(), guard)?.spawn(client.clone(), &jobs)?;
+        NodeObjects {
             manager: manager.clone(),
             local: local.clone(),
             guard: manager.register_source("nodes")?,
             source: Source::Kubernetes,
             convert: convert::kubernetes_node,
         }
-        .spawn(&jobs)?;
-        Watch {
-            client,
+        .spawn(client.clone(), &jobs)?;
+        NodeObjects {
             manager: manager.clone(),
             local: local.clone(),
             guard: manager.register_source("ciliumnodes")?,
             source: Source::CustomResource,
             convert: convert::cilium_node,
         }
-        .spawn(&jobs)?;
+        .spawn(client, &jobs)?;
     }
     manager.sources().spawn(config.sync_timeout, &jobs)?;
     NodeClaims {

@@ -2,7 +2,6 @@
 
 //! The one owner of writes to table `nodes`.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use skep_ipcache::{Source, SourceGuard, SourceSync};
@@ -135,37 +134,6 @@ impl NodeManager {
             self.metrics.event("delete", source);
         }
         Ok(gone.is_some())
-    }
-
-    /// Makes the nodes of a cluster, as a source has them, these and those that are kept: for a complete list.
-    ///
-    /// # Errors
-    ///
-    /// If the transaction is not one of [`NodeManager::write`].
-    pub fn replace(
-        &self,
-        txn: &mut WriteTxn,
-        cluster: &str,
-        source: Source,
-        nodes: impl IntoIterator<Item = Node>,
-        is_kept: impl Fn(&NodeKey) -> bool,
-    ) -> Result<(), statedb::Error> {
-        let mut listed = BTreeSet::new();
-        for node in nodes {
-            listed.insert(node.key.clone());
-            self.upsert(txn, node)?;
-        }
-        let gone: Vec<NodeKey> = self
-            .table
-            .all(txn)
-            .filter(|row| row.source == source && row.key.cluster == cluster)
-            .filter(|row| !listed.contains(&row.key) && !is_kept(&row.key))
-            .map(|row| row.key.clone())
-            .collect();
-        for key in gone {
-            self.delete(txn, &key, source)?;
-        }
-        Ok(())
     }
 }
 

@@ -6,10 +6,10 @@
 
 use serde::{Deserialize, Serialize};
 use skep_k8s_types::resource;
-use skep_k8s_types::slim::Metadata;
+use skep_k8s_types::slim::{CiliumIdentity, Metadata};
 
 /// The annotation of an identity that was found unused: when.
-pub const HEARTBEAT: &str = "io.cilium.heartbeat";
+pub const HEARTBEAT: &str = CiliumIdentity::HEARTBEAT;
 
 /// Reason of the condition `NetworkUnavailable` of a node with an agent.
 pub(crate) const REASON: &str = "CiliumIsUp";

@@ -126,6 +126,10 @@ pub(super) const GROUPS: &[Group] = &[
         "enable-cilium-network-policy", "enable-ciliumnode-crd", "enable-datapath-plugins",
         "enable-egress-gateway", "enable-envoy-config", "skip-crd-creation",
     ]),
+    supported(AGENT, &[
+        "enable-well-known-identities", "fixed-identity-mapping", "identity-allocation-sync-interval",
+        "identity-allocation-timeout", "identity-management-mode",
+    ]),
     supported(OPERATOR, &[
         "agent-not-ready-taint-key", "auto-create-cilium-pod-ip-pools", "ces-controller-mode",
         "ces-max-ciliumendpoints-per-ces", "ces-rate-limits", "cilium-endpoint-gc-interval",
@@ -239,7 +243,7 @@ pub(super) const GROUPS: &[Group] = &[
         "bpf-policy-map-full-reconciliation-interval", "bpf-policy-map-pressure-metrics-threshold",
         "enable-endpoint-lockdown-on-policy-overflow", "enable-k8s-cluster-network-policy",
         "enable-k8s-clusternetworkpolicy", "enable-k8s-networkpolicy", "enable-non-default-deny-policies",
-        "endpoint-policy-update-timeout", "fixed-identity-mapping", "policy-audit-mode",
+        "endpoint-policy-update-timeout", "policy-audit-mode",
         "policy-cidr-match-mode", "policy-queue-size", "policy-secrets-only-from-secrets-namespace",
         "policy-trigger-interval", "static-cnp-path",
     ]),
@@ -406,6 +410,5 @@ pub(super) const GROUPS: &[Group] = &[
         "ipv6-service-range", "k8s-require-ipv4-pod-cidr", "k8s-require-ipv6-pod-cidr",
     ]),
     no_effect(AGENT, "the agent allocates no identities", &[
-        "enable-well-known-identities", "identity-allocation-sync-interval", "identity-allocation-timeout",
         "identity-change-grace-period", "identity-max-jitter", "identity-restore-grace-period",
     ]),];

@@ -13,6 +13,7 @@ use skep_kvstore_store::{Observer, WatchStore, WatchStoreOptions, WatchStoreStat
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::{IdentityChange, Source};
+use crate::table::ObjectFacts;
 
 /// Changes that share a transaction at most.
 const BATCH: usize = 1000;
@@ -32,7 +33,17 @@ impl Changes {
 
 impl Observer<NumericIdentity, IdentityLabels> for Changes {
     fn upsert(&mut self, id: &NumericIdentity, labels: &Arc<IdentityLabels>) {
-        self.send(IdentityChange::Upsert(*id, labels.as_str().into()));
+        match labels.as_str().parse() {
+            Ok(labels) => self.send(IdentityChange::Upsert(
+                *id,
+                Arc::new(labels),
+                ObjectFacts::default(),
+            )),
+            Err(error) => {
+                tracing::warn!(identity = %id, %error, "Ignoring identity with invalid labels");
+                self.send(IdentityChange::Delete(*id));
+            }
+        }
     }
 
     fn delete(&mut self, id: &NumericIdentity, _labels: &Arc<IdentityLabels>) {

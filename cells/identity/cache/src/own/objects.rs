@@ -1,45 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! CiliumIdentities.
+//! CiliumIdentities → table `identities`.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use futures::StreamExt;
-use hive::JobCtx;
+use serde::{Deserialize, Serialize};
 use skep_identity::{LabelError, Labels, NumericIdentity};
-use skep_k8s_client::{Api, Backoff, Client, ObjectEvent, WatchState, WatcherEvent, watcher};
-use skep_k8s_types::Resource;
-use skep_k8s_types::slim::{CiliumIdentity, Str};
+use skep_k8s_reflectors::{Rejected, Sink, State};
+use skep_k8s_types::slim::{CiliumIdentity, CreatedMetadata, Labels as Pairs, Metadata, Str};
+use skep_k8s_types::{Kind, ObjectKey, Resource};
+use statedb::WriteTxn;
 
 use super::{IdentityChange, Source};
+use crate::table::ObjectFacts;
 
-/// Events that share a transaction at most.
-const BATCH: usize = 512;
-
-/// Keeps the table in step with the objects. Does not return, unless the table cannot be written.
-pub(super) async fn watch(
-    client: Arc<dyn Client>,
-    source: Source,
-    cx: &JobCtx,
-) -> Result<(), statedb::Error> {
-    let api = Api::<CiliumIdentity>::all(client);
-    let mut batches = watcher(Arc::new(api), Backoff::default()).ready_chunks(BATCH);
-    let mut objects = Objects::default();
-    // Watchers never end.
-    while let Some(batch) = batches.next().await {
-        for event in batch {
-            objects.apply(event);
-        }
-        source.write(std::mem::take(&mut objects.changes))?;
-        objects.report(cx);
-    }
-    Ok(())
+/// A CiliumIdentity with the time of its creation.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub(super) struct IdentityObject {
+    metadata: CreatedMetadata,
+    security_labels: Option<Pairs>,
 }
 
-/// The identity of the object with a name.
-fn id_of(name: &Str) -> Option<NumericIdentity> {
-    CiliumIdentity::id_of(name).map(NumericIdentity::new)
+impl Resource for IdentityObject {
+    fn kind() -> Kind {
+        CiliumIdentity::kind()
+    }
+
+    fn metadata(&self) -> &Metadata {
+        &self.metadata.common
+    }
+
+    fn metadata_mut(&mut self) -> &mut Metadata {
+        &mut self.metadata.common
+    }
 }
 
 /// Why an object has no identity: fix or delete it. Its last valid state stays.
@@ -48,7 +43,6 @@ enum InvalidIdentity {
     /// Its name is not a number.
     #[error("CiliumIdentity {0}: the name must be a decimal number without leading zeros")]
     Name(Str),
-    /// One of its labels is invalid.
     #[error("CiliumIdentity {name}")]
     Label {
         name: Str,
@@ -57,91 +51,75 @@ enum InvalidIdentity {
     },
 }
 
-#[derive(Default)]
-struct Objects {
-    known: HashSet<NumericIdentity>,
-    invalid: BTreeMap<Str, InvalidIdentity>,
-    state: WatchState,
-    changes: Vec<IdentityChange>,
+/// Writes the identities of objects.
+pub(super) struct Objects {
+    source: Source,
+    ids: HashMap<ObjectKey, NumericIdentity>,
 }
 
 impl Objects {
-    fn apply(&mut self, event: WatcherEvent<CiliumIdentity>) {
-        self.state.note(&event);
-        match event {
-            WatcherEvent::Replaced { items, invalid } => {
-                self.invalid.clear();
-                let names = items.iter().map(|object| &object.metadata.name);
-                let names = names.chain(invalid.iter().map(|error| &error.object.name));
-                let present: HashSet<NumericIdentity> = names.filter_map(id_of).collect();
-                let gone: Vec<NumericIdentity> = self.known.difference(&present).copied().collect();
-                gone.into_iter().for_each(|id| self.delete(id));
-                items.iter().for_each(|object| self.upsert(object));
-                self.changes.push(IdentityChange::Synced);
-            }
-            WatcherEvent::Object(ObjectEvent::Applied(object)) => self.upsert(&object),
-            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => {
-                self.invalid.remove(&key.name);
-                if let Some(id) = id_of(&key.name) {
-                    self.delete(id);
-                }
-            }
-            // The kind is not registered: there are no objects of it until it is.
-            WatcherEvent::Failing(error) if error.is_not_found() => {
-                self.changes.push(IdentityChange::Synced);
-            }
-            _ => {}
+    pub(super) fn new(source: Source) -> Self {
+        Self {
+            source,
+            ids: HashMap::new(),
         }
     }
+}
 
-    fn upsert(&mut self, object: &CiliumIdentity) {
-        let name = &object.metadata.name;
-        let Some(id) = id_of(name) else {
-            self.invalid
-                .insert(name.clone(), InvalidIdentity::Name(name.clone()));
-            return;
+fn identity(object: &IdentityObject) -> Result<(NumericIdentity, Labels), InvalidIdentity> {
+    let name = &object.metadata().name;
+    let id = CiliumIdentity::id_of(name).ok_or_else(|| InvalidIdentity::Name(name.clone()))?;
+    let pairs = object.security_labels.iter().flat_map(Pairs::iter);
+    let labels = Labels::from_pairs(pairs).map_err(|cause| InvalidIdentity::Label {
+        name: name.clone(),
+        cause,
+    })?;
+    Ok((NumericIdentity::new(id), labels))
+}
+
+impl Sink<IdentityObject> for Objects {
+    fn write(&mut self) -> WriteTxn {
+        self.source.writer.write()
+    }
+
+    fn apply(
+        &mut self,
+        txn: &mut WriteTxn,
+        key: &ObjectKey,
+        state: State<'_, IdentityObject>,
+    ) -> Result<Option<Rejected>, statedb::Error> {
+        let State::Applied(object) = state else {
+            if let Some(id) = self.ids.remove(key) {
+                self.source.apply(txn, IdentityChange::Delete(id))?;
+            }
+            return Ok(None);
         };
-        match Labels::from_pairs(object.security_labels.iter()) {
-            Ok(labels) => {
-                self.invalid.remove(name);
-                self.known.insert(id);
-                self.changes
-                    .push(IdentityChange::Upsert(id, labels.to_string().into()));
-            }
-            Err(cause) => {
-                let name = name.clone();
-                self.invalid
-                    .insert(name.clone(), InvalidIdentity::Label { name, cause });
-            }
-        }
+        let (id, labels) = match identity(object) {
+            Ok(identity) => identity,
+            Err(error) => return Ok(Some(Rejected::new(&error))),
+        };
+        let facts = ObjectFacts {
+            created: object.metadata.creation_timestamp,
+            is_marked: object
+                .metadata()
+                .annotations
+                .contains_key(CiliumIdentity::HEARTBEAT),
+        };
+        self.ids.insert(key.clone(), id);
+        self.source
+            .apply(txn, IdentityChange::Upsert(id, Arc::new(labels), facts))?;
+        Ok(None)
     }
 
-    fn delete(&mut self, id: NumericIdentity) {
-        if self.known.remove(&id) {
-            self.changes.push(IdentityChange::Delete(id));
-        }
+    fn objects(&self) -> Vec<ObjectKey> {
+        self.ids.keys().cloned().collect()
     }
 
-    fn report(&self, cx: &JobCtx) {
-        let kind = CiliumIdentity::kind().kind;
-        if let Some(error) = self.state.failing() {
-            match error.is_not_found() {
-                true => cx.health.ok(format!("{kind} is not registered")),
-                false => cx.health.degraded(format!("Cannot watch {kind}"), &**error),
-            }
-            return;
-        }
-        let (undecoded, count) = (self.state.invalid(), self.known.len());
-        let message = format!(
-            "{} invalid objects, {count} identities",
-            undecoded.len() + self.invalid.len()
-        );
-        if let Some(first) = undecoded.values().next() {
-            cx.health.degraded(message, first);
-        } else if let Some(first) = self.invalid.values().next() {
-            cx.health.degraded(message, first);
-        } else {
-            cx.health.ok(format!("{count} identities"));
-        }
+    fn listed(&mut self, txn: &mut WriteTxn) -> Result<(), statedb::Error> {
+        self.source.apply(txn, IdentityChange::Synced)
+    }
+
+    fn summary(&self) -> String {
+        format!("{} identities", self.ids.len())
     }
 }

@@ -2,12 +2,14 @@
 
 //! What the API answers.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json, to_value};
 use skep_identity::{NumericIdentity, Reserved};
 use statedb::Db;
 
 use crate::api::Identities;
-use crate::table::{self, IdentitySource, SecurityIdentity};
+use crate::table::{self, IdentitySource, ObjectFacts, SecurityIdentity};
 use crate::writer::Writer;
 
 struct World {
@@ -32,7 +34,8 @@ fn row(id: u32, source: IdentitySource, labels: &str) -> SecurityIdentity {
         id: NumericIdentity::new(id),
         source,
         cluster: "".into(),
-        labels: labels.into(),
+        labels: Arc::new(labels.parse().unwrap()),
+        object: ObjectFacts::default(),
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use hive::{Cell, Hive, Level, Running, Settings, testing};
 use serde_json::{Value, json};
-use skep_k8s_memory::testing::TestCluster;
 use skep_k8s_client::Client as KubernetesClient;
+use skep_k8s_memory::testing::TestCluster;
 use skep_k8s_types::Resource;
 use skep_k8s_types::slim::CiliumIdentity;
 use skep_kvstore_client::memory::Memory;
@@ -138,7 +138,7 @@ async fn ciliumidentities_are_followed() {
     concern.await;
     assert_eq!(
         agent.concern().unwrap(),
-        "1 invalid objects, 1 identities: CiliumIdentity web: the name must be a decimal number without leading zeros"
+        "1 objects rejected, 1 identities: CiliumIdentity web: the name must be a decimal number without leading zeros"
     );
     agent.stop().await;
 }

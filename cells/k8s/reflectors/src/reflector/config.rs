@@ -52,6 +52,7 @@ pub struct Reflector<T, R> {
     pub(super) owns: Option<fn(&R) -> bool>,
     pub(super) ready: Option<Ready>,
     pub(super) clear_on_stop: bool,
+    pub(super) is_optional: bool,
     pub(super) backoff: Backoff,
     pub(super) observe: Option<Box<dyn Fn(&'static str) + Send + Sync>>,
 }
@@ -106,6 +107,7 @@ impl<T: Resource, R: Send + Sync + 'static> Reflector<T, R> {
             owns: None,
             ready: None,
             clear_on_stop: false,
+            is_optional: false,
             backoff: Backoff::default(),
             observe: None,
         }
@@ -142,6 +144,12 @@ impl<T: Resource, R: Send + Sync + 'static> Reflector<T, R> {
     /// Deletes all rows of the reflector when it stops, for use on demand.
     pub fn clear_on_stop(mut self) -> Self {
         self.clear_on_stop = true;
+        self
+    }
+
+    /// While the kind is not registered, there are no objects of it: the table is initialised.
+    pub fn optional_kind(mut self) -> Self {
+        self.is_optional = true;
         self
     }
 

@@ -730,3 +730,24 @@ async fn late_tables_are_named() {
         .await
         .unwrap();
 }
+
+#[tokio::test]
+async fn an_optional_kind_that_is_not_registered_has_no_objects() {
+    let bench = Bench::start(|reflector| reflector.optional_kind()).await;
+    let fail = |code, reason: &str| {
+        let status = ApiError::Status(Status::new(code, reason, "no"));
+        bench.steps.send(Step::List(Err(status))).unwrap();
+    };
+
+    fail(503, "ServiceUnavailable");
+    bench
+        .health(|report| report.message == "Waiting for the Kubernetes API server")
+        .await;
+    assert!(!bench.initialized());
+    fail(404, "NotFound");
+
+    bench
+        .health(|report| report.message == "Service is not registered")
+        .await;
+    assert!(bench.initialized());
+}

@@ -19,6 +19,9 @@ pub struct CiliumIdentity {
 }
 
 impl CiliumIdentity {
+    /// Annotation of an identity that the operator found unused: when.
+    pub const HEARTBEAT: &str = "io.cilium.heartbeat";
+
     /// The number; `None` for a name that is not a decimal number as Cilium writes it.
     pub fn id(&self) -> Option<u32> {
         Self::id_of(&self.metadata.name)

@@ -99,45 +99,6 @@ async fn invalid_parts_are_named_and_the_rest_is_used() {
 }
 
 #[test]
-fn lists_replace_the_nodes_of_their_cluster_and_source_only() {
-    let manager = NodeManager::with_table(&Db::new()).unwrap();
-    let mesh = |cluster, name| node(cluster, name, Source::ClusterMesh, &[]);
-    let mut txn = manager.write();
-    for present in [
-        mesh("alder", "n1"),
-        mesh("alder", "n2"),
-        mesh("alder", "n3"),
-        mesh("birch", "n1"),
-        node("alder", "n1", Source::KvStore, &[]),
-    ] {
-        manager.upsert(&mut txn, present).unwrap();
-    }
-
-    let kept = NodeKey::new("alder", "n3");
-    let list = [mesh("alder", "n2"), mesh("alder", "n4")];
-    manager
-        .replace(&mut txn, "alder", Source::ClusterMesh, list, |key| *key == kept)
-        .unwrap();
-    let snapshot = txn.commit();
-
-    let table = manager.table();
-    let rows: Vec<String> = table
-        .all(&snapshot)
-        .map(|row| format!("{} {}", row.key, row.source))
-        .collect();
-    assert_eq!(
-        rows,
-        [
-            "alder/n1 kvstore",
-            "alder/n2 clustermesh",
-            "alder/n3 clustermesh",
-            "alder/n4 clustermesh",
-            "birch/n1 clustermesh"
-        ]
-    );
-}
-
-#[test]
 fn nodes_are_listed_once_by_their_strongest_source() {
     let manager = NodeManager::with_table(&Db::new()).unwrap();
     let mut txn = manager.write();
