@@ -150,7 +150,9 @@ struct Switch<R> {
 impl<R> Switch<R> {
     fn turn(&self, reconciler: &mut R) {
         let is_wanted = (self.is_wanted)(reconciler);
-        let is_turned = self.switch.send_if_modified(|was| std::mem::replace(was, is_wanted) != is_wanted);
+        let is_turned = self
+            .switch
+            .send_if_modified(|was| std::mem::replace(was, is_wanted) != is_wanted);
         if is_turned && !is_wanted {
             (self.forget)(reconciler);
         }
@@ -221,7 +223,8 @@ impl<R: Reconciler> Controller<R> {
         R: Watches<T>,
     {
         let events = watcher(source, Backoff::default());
-        self.listed.push(|reconciler| Watches::<T>::store(reconciler).watch().is_listed());
+        self.listed
+            .push(|reconciler| Watches::<T>::store(reconciler).watch().is_listed());
         self.events(events)
     }
 

@@ -2,7 +2,7 @@
 
 //! Objects as a watcher reports them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use skep_k8s_client::{ObjectEvent, WatchState, WatcherEvent};
@@ -54,6 +54,13 @@ impl<T: Resource> Store<T> {
 
     /// Takes in an event; returns the changes. Those of a list are in the order of keys, deletions first.
     pub fn apply(&mut self, event: WatcherEvent<T>) -> Vec<Change<T>> {
+        // Objects that were never valid, too.
+        let before: BTreeSet<ObjectKey> = match &event {
+            WatcherEvent::Replaced { .. } => {
+                self.keys().chain(self.watch.invalid().keys()).cloned().collect()
+            }
+            _ => BTreeSet::new(),
+        };
         self.watch.note(&event);
         let seen = match &event {
             WatcherEvent::Replaced { items, .. } => items.iter().filter_map(|item| version(&**item)).max(),
@@ -65,9 +72,9 @@ impl<T: Resource> Store<T> {
             WatcherEvent::Replaced { items, .. } => {
                 let items = items.into_iter().map(|item| (ObjectKey::of(&*item), item));
                 let items: BTreeMap<ObjectKey, Arc<T>> = items.collect();
-                let is_gone = |key: &ObjectKey| !items.contains_key(key) && !self.is_invalid(key);
-                let gone: Vec<ObjectKey> = self.keys().filter(|key| is_gone(key)).cloned().collect();
-                let mut changes: Vec<Change<T>> = gone.iter().map(|key| self.deleted(key)).collect();
+                let is_gone = |key: &&ObjectKey| !items.contains_key(*key) && !self.is_invalid(key);
+                let gone: Vec<&ObjectKey> = before.iter().filter(is_gone).collect();
+                let mut changes: Vec<Change<T>> = gone.into_iter().map(|key| self.deleted(key)).collect();
                 changes.extend(items.into_values().filter_map(|item| self.upserted(item)));
                 changes
             }
@@ -98,7 +105,9 @@ impl<T: Resource> Store<T> {
         let key = ObjectKey::of(&*object);
         let known = self.get(&key).filter(|_| !self.is_invalid(&key));
         let known = known.map_or(Some(self.seen), |known| version(&**known));
-        let is_known = version(&*object).zip(known).is_some_and(|(new, known)| new <= known);
+        let is_known = version(&*object)
+            .zip(known)
+            .is_some_and(|(new, known)| new <= known);
         if is_known { None } else { self.upserted(object) }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use skep_base_metrics::workqueue::WorkqueueRecorder;
 use skep_k8s_client::{ObjectEvent, WatcherEvent};
+use skep_k8s_types::RawObject;
 use skep_k8s_types::slim::Pod;
 use tokio::time::advance;
 
@@ -190,4 +191,21 @@ fn answers_to_writes_are_taken_in_unless_the_watch_has_come_further() {
     assert!(store.removed(&pod("a", "1", 5).metadata).is_none(), "another pod");
     assert!(store.removed(&pod("a", "3", 8).metadata).is_some());
     assert_eq!(store.keys().len(), 0);
+}
+
+#[test]
+fn objects_that_were_never_valid_are_deleted_by_a_list_without_them() {
+    let mut store = Store::<Pod>::default();
+    let object = RawObject::from_json(r#"{"metadata": {"name": "a"}, "spec": 1}"#.into());
+    let error = object.decode::<Pod>().unwrap_err();
+    store.apply(WatcherEvent::Object(ObjectEvent::Invalid(error)));
+    assert!(store.has_gaps());
+
+    let (items, invalid) = (Vec::new(), Vec::new());
+    let changes = store.apply(WatcherEvent::Replaced { items, invalid });
+
+    let [change] = &*changes else {
+        panic!("{changes:?}")
+    };
+    assert_eq!((&*change.key.name, change.new.is_none()), ("a", true));
 }

@@ -10,11 +10,12 @@ use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
 use parking_lot::Mutex;
 use skep_base_settings::AddressFamilies;
 use skep_k8s_client::Client;
+use skep_k8s_crds::pools::CiliumPodIPPool;
 
 use crate::assign::ClusterPool;
 use crate::config::{Config, PoolError};
 use crate::multipool::{MultiPool, MultiPoolNodes, create_pools};
-use crate::nodes::NodePool;
+use crate::nodes::controller;
 use crate::recorder::{IpamRecorder, Unrecorded};
 
 /// Time between two attempts to create a pool.
@@ -88,8 +89,8 @@ fn start_cluster_pool(params: StartParams) -> Result<(), StartError> {
         async move {
             // Each run starts from what the nodes hold.
             let pool = ClusterPool::new(config.pools(&families)?);
-            let mut nodes = NodePool::new(client, pool, cx.health.clone()).recorded_by(recorder);
-            cx.token.run_until_cancelled(nodes.run()).await;
+            let controller = controller(&client, pool, recorder);
+            cx.token.run_until_cancelled(controller.run(&cx.health)).await;
             Ok::<_, PoolError>(())
         }
     }))?;
@@ -117,12 +118,11 @@ fn start_multi_pool(params: StartParams) -> Result<(), SpawnError> {
         jobs.spawn(create.retry(Retry::forever().backoff(Backoff::constant(RETRY))))?;
     }
     jobs.spawn(Job::once("multi-pool", move |cx: JobCtx| {
-        let migration = config.migration();
-        let pool = MultiPoolNodes::new(client.clone(), pools.0.clone(), migration);
-        let nodes = NodePool::new(client.clone(), pool, cx.health.clone());
-        let mut nodes = nodes.recorded_by(recorder.clone());
+        let pool = MultiPoolNodes::new(pools.0.clone(), config.migration());
+        let controller = controller(&client, pool, recorder.clone());
+        let controller = controller.watch_all::<CiliumPodIPPool>(&client);
         async move {
-            cx.token.run_until_cancelled(nodes.run()).await;
+            cx.token.run_until_cancelled(controller.run(&cx.health)).await;
         }
     }))
 }

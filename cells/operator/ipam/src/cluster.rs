@@ -21,23 +21,6 @@ fn pod_cidrs(node: &CiliumNode) -> &[String] {
 impl NodeAllocator for ClusterPool {
     type Spec = Vec<String>;
 
-    async fn changed(&mut self) {
-        // The networks are settings.
-        std::future::pending().await
-    }
-
-    fn is_ready(&self) -> bool {
-        true
-    }
-
-    fn failing(&self) -> Option<&str> {
-        None
-    }
-
-    fn faults(&self) -> Vec<String> {
-        Vec::new()
-    }
-
     fn take_changed(&mut self) -> bool {
         Self::take_changed(self)
     }
@@ -50,10 +33,6 @@ impl NodeAllocator for ClusterPool {
             held: pool.held().filter(|(prefix, _)| pool.contains(prefix)).count(),
         });
         pools.collect()
-    }
-
-    fn holders(&self) -> Vec<String> {
-        self.nodes().map(str::to_owned).collect()
     }
 
     fn restore(&mut self, node: &CiliumNode) {

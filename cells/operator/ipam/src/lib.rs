@@ -19,6 +19,7 @@ pub mod metrics;
 mod multipool;
 mod nodes;
 mod recorder;
+mod rounds;
 #[cfg(feature = "testing")]
 mod suite;
 #[cfg(test)]

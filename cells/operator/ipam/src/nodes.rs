@@ -1,37 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! CiliumNodes → what is allocated to them in their specs, errors in their statuses.
+//! The controller: CiliumNodes in, what is allocated to them in their specs and errors in their statuses out. A key is the
+//! name of a node.
 //!
-//! Nothing is allocated until all nodes are listed and restored. A write reads the node, assigns by what was read and
-//! writes it back with its resource version: a conflict means to assign again. What waits to be written is reserved.
-//! What is allocated is up to a [`NodeAllocator`].
+//! Nothing is allocated until all nodes are listed and restored. One node is assigned at a time, by its last version, which
+//! alone is written: a conflict means to assign again. What waits to be written is reserved. What is allocated is up to a
+//! [`NodeAllocator`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use hive::Health;
 use serde_json::{Value, json};
-use skep_k8s_client::{
-    Api, ApiError, Backoff, Client, ObjectEvent, Subresource, WatcherEvent, WriteOptions, watcher,
+use skep_base_metrics::workqueue::WorkqueueRecorder;
+use skep_k8s_client::{Client, Subresource, WriteOptions};
+use skep_k8s_controller::{
+    Change, Controller, Failure, Reconciler, RequestError, Retry, Store, Watches, Work, request,
 };
 use skep_k8s_crds::node::CiliumNode;
-use skep_k8s_types::{RawObject, Resource};
-use tokio::time::{Instant, sleep_until, timeout};
+use skep_k8s_types::{ObjectKey, Resource};
 
 use crate::allocator::OccupyError;
-use crate::recorder::{IpamRecorder, PoolUsage, Unrecorded};
+use crate::recorder::{IpamRecorder, PoolUsage};
+use crate::rounds::Rounds;
 
 /// Nodes with this annotation set to `true` are ignored.
 const IGNORE: &str = "ipam.cilium.io/ignore";
-/// Shortest time between two rounds of writes.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// Time until a failed write is retried.
-const RETRY: Duration = Duration::from_secs(15);
-/// Time after which a request counts as failed.
-const REQUEST: Duration = Duration::from_secs(10);
-const NAMED: usize = 10;
 
 /// What the spec of a node is to contain.
 pub(crate) struct Assigned<S> {
@@ -45,24 +39,18 @@ pub(crate) struct Assigned<S> {
 ///
 /// A node is restored before anything is allocated. What is assigned stays reserved for the node until the node is removed
 /// or its spec says otherwise.
-pub(crate) trait NodeAllocator: Send {
+pub(crate) trait NodeAllocator: Send + 'static {
     /// The part of a node's spec that it writes.
-    type Spec: PartialEq + Send + Sync;
+    type Spec: PartialEq + Send + Sync + 'static;
 
-    /// Waits until anything but a node has changed: then all nodes are assigned again.
-    fn changed(&mut self) -> impl Future<Output = ()> + Send;
-    /// Whether everything but the nodes is known.
-    fn is_ready(&self) -> bool;
-    /// Why it is not up to date.
-    fn failing(&self) -> Option<&str>;
-    /// What else is wrong, for health.
-    fn faults(&self) -> Vec<String>;
+    /// Faults for health, beside those of nodes.
+    fn faults(&self) -> Vec<String> {
+        Vec::new()
+    }
     /// Whether the pools, or what nodes hold of them, have changed since the last call.
     fn take_changed(&mut self) -> bool;
     /// How much of each pool is in use. It looks at every prefix in use.
     fn usage(&self) -> Vec<PoolUsage>;
-    /// Names of the nodes that hold networks.
-    fn holders(&self) -> Vec<String>;
     fn restore(&mut self, node: &CiliumNode);
     /// Assigns what a node asks for.
     fn assign(&mut self, node: &CiliumNode) -> Assigned<Self::Spec>;
@@ -77,41 +65,52 @@ pub(crate) trait NodeAllocator: Send {
     fn text(spec: &Self::Spec) -> String;
 }
 
-/// Nodes that do not have their networks.
+/// Why a node does not have its networks.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Unassigned(String);
-
-#[derive(Debug, thiserror::Error)]
-enum WriteError {
+pub(crate) enum NodeError {
     #[error(transparent)]
-    Api(#[from] ApiError),
-    #[error("no answer from the API server")]
-    Timeout,
+    Request(#[from] RequestError),
+    /// It is assigned again.
+    #[error("it has changed since it was assigned")]
+    Stale,
+    /// Its status has the error, too.
+    #[error("{0}")]
+    Unassigned(String),
 }
 
-/// What is known of a node.
-struct Known {
-    node: Arc<CiliumNode>,
-    error: Option<String>,
+impl Failure for NodeError {
+    fn retry(&self) -> Retry {
+        match self {
+            Self::Request(error) => error.retry(),
+            Self::Stale => Retry::Conflict,
+            Self::Unassigned(_) => Retry::OnChange,
+        }
+    }
 }
 
 /// Keeps the networks of all nodes.
 pub(crate) struct NodePool<A> {
     client: Arc<dyn Client>,
-    pool: A,
-    health: Health,
+    pub(crate) pool: A,
+    nodes: Store<CiliumNode>,
+    /// Nodes that do not have their networks.
+    failed: BTreeSet<String>,
     recorder: Arc<dyn IpamRecorder>,
-    known: BTreeMap<String, Known>,
-    /// Nodes to look at, and when.
-    due: BTreeMap<String, Instant>,
-    /// Nodes that cannot be decoded, so that what they hold is not known.
-    unreadable: BTreeSet<String>,
-    is_listed: bool,
+    rounds: Rounds,
     /// Whether the usage of pools was recorded since the start.
     is_usage_recorded: bool,
-    next_round: Instant,
-    failing: Option<String>,
+}
+
+/// A controller without the sources of its pool.
+pub(crate) fn controller<A: NodeAllocator>(
+    client: &Arc<dyn Client>,
+    pool: A,
+    recorder: Arc<dyn IpamRecorder>,
+) -> Controller<NodePool<A>> {
+    let nodes = NodePool::new(client.clone(), pool, recorder);
+    Controller::new(nodes, WorkqueueRecorder::default())
+        .concurrency(1)
+        .watch_all::<CiliumNode>(client)
 }
 
 fn status_error(node: &CiliumNode) -> &str {
@@ -122,330 +121,166 @@ fn status_error(node: &CiliumNode) -> &str {
         .unwrap_or_default()
 }
 
-fn is_ignored(node: &CiliumNode) -> bool {
-    node.metadata.annotations.get(IGNORE) == Some("true")
-}
-
-fn version(node: &CiliumNode) -> Option<u64> {
-    node.metadata.resource_version.parse().ok()
-}
-
 impl<A: NodeAllocator> NodePool<A> {
-    pub(crate) fn new(client: Arc<dyn Client>, pool: A, health: Health) -> Self {
+    pub(crate) fn new(client: Arc<dyn Client>, pool: A, recorder: Arc<dyn IpamRecorder>) -> Self {
         Self {
             client,
             pool,
-            health,
-            recorder: Arc::new(Unrecorded),
-            known: BTreeMap::new(),
-            due: BTreeMap::new(),
-            unreadable: BTreeSet::new(),
-            is_listed: false,
+            nodes: Store::default(),
+            failed: BTreeSet::new(),
+            rounds: Rounds::new(recorder.clone()),
+            recorder,
             is_usage_recorded: false,
-            next_round: Instant::now(),
-            failing: None,
         }
     }
 
-    pub(crate) fn recorded_by(mut self, recorder: Arc<dyn IpamRecorder>) -> Self {
-        self.recorder = recorder;
-        self
+    /// Names of all nodes, to be queued.
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.nodes.keys().map(|key| key.name.to_string()).collect()
     }
 
-    pub(crate) async fn run(&mut self) {
-        let source = Arc::new(Api::<CiliumNode>::all(self.client.clone()));
-        let mut events = watcher(source, Backoff::default());
-        loop {
-            let round = self.round_at();
-            let wait = async {
-                match round {
-                    Some(at) => sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                event = events.next() => match event {
-                    Some(event) => self.apply(event),
-                    None => return,
-                },
-                () = self.pool.changed() => self.assign_all(),
-                () = wait => self.round().await,
-            }
-            self.wake();
-            self.report();
-            self.record();
+    /// Queues nodes, and those that wait for what was released.
+    pub(crate) fn queue(&mut self, mut nodes: Vec<String>) -> Vec<String> {
+        if self.pool.take_released() {
+            nodes.extend(self.failed.iter().cloned());
         }
-    }
-
-    fn round_at(&self) -> Option<Instant> {
-        if !self.is_listed || !self.unreadable.is_empty() || !self.pool.is_ready() {
-            return None;
+        for node in &nodes {
+            self.rounds.queued(node);
         }
-        let first = self.due.values().min()?;
-        Some((*first).max(self.next_round))
+        nodes
     }
 
-    fn apply(&mut self, event: WatcherEvent<CiliumNode>) {
-        match event {
-            WatcherEvent::Replaced { items, invalid } => {
-                self.failing = None;
-                let present: BTreeSet<String> = items
-                    .iter()
-                    .map(|node| node.metadata.name.to_string())
-                    .chain(invalid.iter().map(|error| error.object.name.to_string()))
-                    .collect();
-                let holding = self.pool.holders();
-                let gone = self
-                    .known
-                    .keys()
-                    .cloned()
-                    .chain(holding)
-                    .chain(self.unreadable.iter().cloned());
-                let gone: BTreeSet<String> = gone.filter(|name| !present.contains(name)).collect();
-                for name in gone {
-                    self.remove(&name);
-                }
-                let mut items = items;
-                // Of two nodes with the same network the first by name keeps it.
-                items.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
-                for node in items {
-                    self.upsert(node);
-                }
-                for error in invalid {
-                    self.invalid(&error.object.name, &error);
-                }
-                self.is_listed = true;
-            }
-            WatcherEvent::Object(ObjectEvent::Applied(node)) => self.upsert(node),
-            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => self.remove(&key.name),
-            WatcherEvent::Object(ObjectEvent::Invalid(error)) => {
-                let name = error.object.name.clone();
-                self.invalid(&name, &error);
-            }
-            WatcherEvent::Failing(error) => {
-                let text = hive::error_chain(&*error);
-                tracing::warn!(error = %text, "Cannot watch CiliumNodes");
-                self.failing = Some(text);
-            }
-            WatcherEvent::Working => self.failing = None,
-            WatcherEvent::InitPage { .. } | WatcherEvent::InitDone => {}
-        }
-    }
-
-    /// What the node held stays in use. If that is not known, nothing is allocated until it is.
-    fn invalid(&mut self, name: &str, error: &(dyn std::error::Error + 'static)) {
-        tracing::warn!(node = name, error = %hive::error_chain(error), "Cannot decode CiliumNode");
-        if !self.known.contains_key(name) {
-            self.unreadable.insert(name.to_owned());
-        }
-    }
-
-    fn upsert(&mut self, node: Arc<CiliumNode>) {
-        let name = node.metadata.name.to_string();
-        // An event older than the last write is ignored: by it, a written pod CIDR would count as removed.
-        let written = self.known.get(&name).map(|known| &known.node);
-        if let Some(written) = written
-            && written.metadata.uid == node.metadata.uid
-            && version(&node) < version(written)
-        {
-            return;
-        }
-        self.unreadable.remove(&name);
-        self.pool.restore(&node);
-        let error = self.known.remove(&name).and_then(|known| known.error);
-        self.known.insert(name.clone(), Known { node, error });
-        self.queue(name, Instant::now());
-    }
-
-    fn queue(&mut self, name: String, at: Instant) {
-        self.recorder.queued();
-        self.due.insert(name, at);
-    }
-
-    fn queue_all(&mut self, names: Vec<String>) {
-        let now = Instant::now();
-        for name in names {
-            self.queue(name, now);
-        }
-    }
-
-    fn remove(&mut self, name: &str) {
-        self.pool.remove(name);
-        self.known.remove(name);
-        self.due.remove(name);
-        self.unreadable.remove(name);
-    }
-
-    fn assign_all(&mut self) {
-        self.queue_all(self.known.keys().cloned().collect());
-    }
-
-    /// What was released may be what another node waits for.
-    fn wake(&mut self) {
-        if !self.pool.take_released() {
-            return;
-        }
-        let waiting = self.known.iter().filter(|(_, known)| known.error.is_some());
-        self.queue_all(waiting.map(|(name, _)| name.clone()).collect());
-    }
-
-    /// Assigns and writes whatever is due. The first request without an answer ends the round.
-    async fn round(&mut self) {
-        let now = Instant::now();
-        let due = self.due.iter().filter(|(_, at)| **at <= now);
-        let first = due.clone().map(|(_, at)| *at).min().unwrap_or(now);
-        let names: Vec<String> = due.map(|(name, _)| name.clone()).collect();
-        let nodes = names.len();
-        for name in names {
-            match self.bring_up_to_date(&name).await {
-                Ok(()) => {
-                    self.due.remove(&name);
-                }
-                Err(WriteError::Api(error)) if error.is_not_found() => {
-                    // Its deletion is on the way.
-                    self.due.remove(&name);
-                }
-                Err(WriteError::Api(error)) if error.is_conflict() => {
-                    self.queue(name, Instant::now() + INTERVAL);
-                }
-                Err(error) => {
-                    let text = hive::error_chain(&error);
-                    tracing::warn!(node = name, error = %text, "Cannot write CiliumNode");
-                    let is_status = matches!(&error, WriteError::Api(error) if error.status().is_some());
-                    if let Some(known) = self.known.get_mut(&name) {
-                        known.error = Some(text);
-                    }
-                    self.queue(name, Instant::now() + RETRY);
-                    if !is_status {
-                        let later = Instant::now() + RETRY;
-                        self.due
-                            .values_mut()
-                            .filter(|at| **at <= now)
-                            .for_each(|at| *at = later);
-                        break;
-                    }
-                }
-            }
-        }
-        self.recorder.round(nodes, now - first, now.elapsed());
-        self.next_round = Instant::now() + INTERVAL;
-    }
-
-    async fn bring_up_to_date(&mut self, name: &str) -> Result<(), WriteError> {
-        let Some(known) = self.known.get(name) else {
-            return Ok(());
+    /// The last version of a node, unless it is ignored or has become invalid.
+    fn node(&self, name: &str) -> Option<Arc<CiliumNode>> {
+        let key = ObjectKey {
+            name: name.into(),
+            ..ObjectKey::default()
         };
-        let node = known.node.clone();
-        if is_ignored(&node) || self.is_up_to_date(name, &node) {
-            return Ok(());
-        }
-        let raw = read(&*self.client, name).await?;
-        let mut node: Arc<CiliumNode> = raw.clone().decode().map_err(ApiError::from)?;
-        if is_ignored(&node) {
-            return Ok(());
-        }
+        let node = self.nodes.get(&key).filter(|_| !self.nodes.is_invalid(&key))?;
+        let is_ignored = node.metadata.annotations.get(IGNORE) == Some("true");
+        (!is_ignored).then(|| node.clone())
+    }
+}
+
+impl<A: NodeAllocator> Reconciler for NodePool<A> {
+    type Key = String;
+    type Output = ();
+    type Error = NodeError;
+    const KEYS: &'static str = "nodes";
+    const FAILED: &'static str = "without their pod CIDRs";
+
+    fn reconcile(&mut self, name: &String) -> Work<Self> {
+        self.rounds.begun(name);
+        let Some(node) = self.node(name) else {
+            return Box::pin(async { Ok(()) });
+        };
         let assigned = self.pool.assign(&node);
-        for duplicate in &assigned.duplicates {
-            tracing::warn!(node = name, error = %duplicate, "Duplicate CIDR, will be released from this node");
-        }
-        let mut object = (*raw.to_value().map_err(ApiError::from)?).clone();
-        if assigned.spec != A::spec(&node) {
-            A::set_spec(&mut object, &assigned.spec);
-            let stored = write(&*self.client, Subresource::None, object).await?;
-            node = stored.clone().decode().map_err(ApiError::from)?;
-            object = (*stored.to_value().map_err(ApiError::from)?).clone();
-            let pod_cidrs = A::text(&assigned.spec);
-            tracing::info!(node = name, pod_cidrs, "Assigned pod CIDRs");
-            self.remember(name, &node, assigned.error.as_deref());
-        }
-        if assigned.error.as_deref().unwrap_or_default() != status_error(&node) {
-            set_error(&mut object, assigned.error.as_deref());
-            let stored = write(&*self.client, Subresource::Status, object).await?;
-            node = stored.decode().map_err(ApiError::from)?;
-        }
-        self.remember(name, &node, assigned.error.as_deref());
-        Ok(())
+        let client = self.client.clone();
+        Box::pin(async move {
+            match write::<A>(&*client, &node, &assigned).await {
+                // Its deletion is on the way.
+                Err(NodeError::Request(error)) if error.is_not_found() => return Ok(()),
+                written => written?,
+            }
+            assigned
+                .error
+                .map_or(Ok(()), |error| Err(NodeError::Unassigned(error)))
+        })
     }
 
-    fn is_up_to_date(&mut self, name: &str, node: &CiliumNode) -> bool {
-        let assigned = self.pool.assign(node);
-        let is_same = assigned.spec == A::spec(node)
-            && assigned.error.as_deref().unwrap_or_default() == status_error(node);
-        if is_same && let Some(known) = self.known.get_mut(name) {
-            known.error = assigned.error;
+    fn finished(
+        &mut self,
+        name: &String,
+        result: Result<(), NodeError>,
+    ) -> Result<Option<Duration>, NodeError> {
+        let retry = result.as_ref().err().map(Failure::retry);
+        match retry {
+            None => _ = self.failed.remove(name),
+            Some(Retry::Conflict) => {}
+            Some(_) => _ = self.failed.insert(name.clone()),
         }
-        is_same
+        self.rounds.finished(name, retry == Some(Retry::Unanswered));
+        result.map(|()| None)
     }
 
-    /// Restores what was written, so that it counts as removed once it is missing.
-    fn remember(&mut self, name: &str, node: &Arc<CiliumNode>, error: Option<&str>) {
-        self.pool.restore(node);
-        if let Some(known) = self.known.get_mut(name) {
-            known.node = node.clone();
-            known.error = error.map(str::to_owned);
+    fn wait(&self) -> Duration {
+        match self.nodes.has_gaps() {
+            // What a node holds is not known: it may be anything.
+            true => Duration::MAX,
+            false => self.rounds.wait(),
         }
+    }
+
+    fn total(&self) -> usize {
+        self.nodes.keys().len()
+    }
+
+    fn faults(&self) -> Vec<String> {
+        self.pool.faults()
     }
 
     fn record(&mut self) {
-        if !self.is_listed || !self.pool.is_ready() {
-            return;
-        }
-        let failed = self.known.values().filter(|known| known.error.is_some());
-        let in_deficit = self.unreadable.len() + failed.count();
+        let invalid = self.nodes.watch().invalid().keys();
+        let unreadable = invalid.filter(|key| self.nodes.get(key).is_none()).count();
         self.recorder
-            .nodes(self.known.len() + self.unreadable.len(), in_deficit);
+            .nodes(self.total() + unreadable, self.failed.len() + unreadable);
         // There are many events of nodes, and few of them change a pool.
         if self.pool.take_changed() | !std::mem::replace(&mut self.is_usage_recorded, true) {
             self.recorder.pools(&self.pool.usage());
         }
     }
+}
 
-    fn report(&self) {
-        let total = self.known.len();
-        if let Some(error) = self.failing.as_deref().or(self.pool.failing()) {
-            let error = Unassigned(error.to_owned());
-            self.health
-                .degraded("Waiting for the Kubernetes API server", &error);
-            return;
+impl<A: NodeAllocator> Watches<CiliumNode> for NodePool<A> {
+    fn store(&mut self) -> &mut Store<CiliumNode> {
+        &mut self.nodes
+    }
+
+    fn affected(&mut self, change: &Change<CiliumNode>) -> Vec<String> {
+        let name = &change.key.name;
+        match &change.new {
+            Some(node) => self.pool.restore(node),
+            None => self.pool.remove(name),
         }
-        if !self.is_listed || !self.pool.is_ready() {
-            return;
-        }
-        let unreadable = self
-            .unreadable
-            .iter()
-            .map(|name| format!("`{name}`: cannot be decoded"));
-        let failed = self.known.iter().filter_map(|(name, known)| {
-            let error = known.error.as_ref()?;
-            Some(format!("`{name}`: {error}"))
-        });
-        let mut all: Vec<String> = unreadable.chain(failed).collect();
-        let without = all.len();
-        all.extend(self.pool.faults());
-        if all.is_empty() {
-            self.health.ok(format!("{total} nodes"));
-            return;
-        }
-        let mut text = all[..all.len().min(NAMED)].join("; ");
-        if all.len() > NAMED {
-            text.push_str(&format!("; and {} more", all.len() - NAMED));
-        }
-        let message = format!("{without} of {total} nodes without their pod CIDRs");
-        self.health.degraded(message, &Unassigned(text));
+        self.queue(vec![name.to_string()])
     }
 }
 
-async fn read(client: &dyn Client, name: &str) -> Result<RawObject, WriteError> {
-    let kind = CiliumNode::kind();
-    let request = timeout(REQUEST, client.get(&kind, "", name));
-    Ok(request.await.map_err(|_| WriteError::Timeout)??)
-}
-
-async fn write(client: &dyn Client, part: Subresource, object: Value) -> Result<RawObject, WriteError> {
+/// Writes what is assigned to a node, if it is still the version that it was assigned by.
+async fn write<A: NodeAllocator>(
+    client: &dyn Client,
+    node: &CiliumNode,
+    assigned: &Assigned<A::Spec>,
+) -> Result<(), NodeError> {
+    let name = node.metadata.name.as_str();
+    let is_same = assigned.spec == A::spec(node);
+    let error = assigned.error.as_deref().unwrap_or_default();
+    if is_same && error == status_error(node) {
+        return Ok(());
+    }
     let (kind, options) = (CiliumNode::kind(), WriteOptions::default());
-    let request = timeout(REQUEST, client.update(&kind, "", part, object, &options));
-    Ok(request.await.map_err(|_| WriteError::Timeout)??)
+    let read = request(client.get(&kind, "", name)).await?;
+    let read = read.to_value().map_err(RequestError::from)?;
+    let mut object = (*read).clone();
+    if object["metadata"]["resourceVersion"] != *node.metadata.resource_version {
+        return Err(NodeError::Stale);
+    }
+    for duplicate in &assigned.duplicates {
+        tracing::warn!(node = name, error = %duplicate, "Duplicate CIDR, will be released from this node");
+    }
+    if !is_same {
+        A::set_spec(&mut object, &assigned.spec);
+        let stored = request(client.update(&kind, "", Subresource::None, object, &options)).await?;
+        let stored = stored.to_value().map_err(RequestError::from)?;
+        object = (*stored).clone();
+        let pod_cidrs = A::text(&assigned.spec);
+        tracing::info!(node = name, pod_cidrs, "Assigned pod CIDRs");
+    }
+    if error != status_error(node) {
+        set_error(&mut object, assigned.error.as_deref());
+        request(client.update(&kind, "", Subresource::Status, object, &options)).await?;
+    }
+    Ok(())
 }
 
 /// Member `name` of an object, which is made an object if it is none.

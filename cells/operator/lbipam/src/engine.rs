@@ -2,13 +2,13 @@
 
 //! The objects as far as they are known, and their pending writes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use skep_k8s_client::ObjectEvent;
 use skep_k8s_types::slim::Str;
 use skep_k8s_types::{DecodeError, ObjectKey, Resource};
 
@@ -27,16 +27,9 @@ pub(crate) struct Engine {
     families: Families,
     pools: BTreeMap<Str, PoolEntry>,
     services: BTreeMap<ObjectKey, ServiceEntry>,
-    /// Services that exist and were never decoded.
-    undecoded: BTreeMap<ObjectKey, Undecoded>,
-}
-
-/// A service of which nothing is known but the addresses in its status.
-#[derive(Debug)]
-struct Undecoded {
-    error: DecodeError,
-    /// Reserved for it; `None` until its status was read.
-    addresses: Option<Vec<IpAddr>>,
+    /// Services that exist and were never decoded, with the addresses that are reserved for them: those of their status, which
+    /// is to be read.
+    undecoded: BTreeMap<ObjectKey, Option<Vec<IpAddr>>>,
 }
 
 #[derive(Debug, Default)]
@@ -61,8 +54,8 @@ struct ServiceEntry {
     /// Addresses that LB-IPAM has put into its status, or will. Others in the status are those of other controllers.
     owned: BTreeSet<IpAddr>,
     is_settled: bool,
-    /// Why the newest state could not be decoded: `object` is older, nothing is written.
-    unreadable: Option<DecodeError>,
+    /// The newest state could not be decoded: `object` is older, nothing is written.
+    is_unreadable: bool,
 }
 
 impl ServiceEntry {
@@ -78,6 +71,15 @@ impl ServiceEntry {
 pub(crate) enum Target {
     Pool(Str),
     Service(ObjectKey),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pool(name) => write!(f, "pool `{name}`"),
+            Self::Service(key) => write!(f, "Service `{key}`"),
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -113,60 +115,45 @@ impl Engine {
         !self.pools.is_empty()
     }
 
-    /// Names and faults of pools whose specification is not used.
+    /// Names and faults of pools whose specification is not used, but for those that cannot be decoded.
     pub(crate) fn invalid_pools(&self) -> impl Iterator<Item = (&Str, &str)> {
         let faults = |(name, entry)| -> Option<(&Str, &str)> {
             let entry: &PoolEntry = entry;
-            Some((name, entry.error.as_deref()?))
+            let error = entry.error.as_deref()?;
+            (!entry.is_unreadable).then_some((name, error))
         };
         self.pools.iter().filter_map(faults)
     }
 
-    /// Why services cannot be decoded. They keep what they have.
-    pub(crate) fn unreadable_services(&self) -> impl Iterator<Item = &DecodeError> {
-        let known = self
-            .services
-            .values()
-            .filter_map(|entry| entry.unreadable.as_ref());
-        known.chain(self.undecoded.values().map(|entry| &entry.error))
-    }
-
     /// Services whose addresses are not known: until they are, nothing may be allocated.
     pub(crate) fn unread_services(&self) -> impl Iterator<Item = &ObjectKey> {
-        let unread = self
-            .undecoded
-            .iter()
-            .filter(|(_, entry)| entry.addresses.is_none());
+        let unread = self.undecoded.iter().filter(|(_, addresses)| addresses.is_none());
         unread.map(|(key, _)| key)
     }
 
     /// Reserves what the status of a service that cannot be decoded shows.
     pub(crate) fn reserve(&mut self, service: &ObjectKey, addresses: Vec<IpAddr>) {
-        if let Some(entry) = self.undecoded.get_mut(service) {
-            entry.addresses = Some(addresses);
+        if let Some(reserved) = self.undecoded.get_mut(service) {
+            *reserved = Some(addresses);
         }
     }
 
-    pub(crate) fn replace_pools(&mut self, items: Vec<Arc<PoolObject>>, invalid: Vec<DecodeError>) {
-        let names: HashSet<Str> = items
-            .iter()
-            .map(|pool| pool.metadata().name.clone())
-            .chain(invalid.iter().map(|error| error.object.name.clone()))
-            .collect();
-        self.pools.retain(|name, _| names.contains(name));
-        items.into_iter().for_each(|pool| self.upsert_pool(pool));
-        invalid.into_iter().for_each(|error| self.unreadable_pool(&error));
+    /// Forgets objects that were never decoded and are not invalid any more.
+    pub(crate) fn retain_invalid(
+        &mut self,
+        is_invalid_pool: impl Fn(&Str) -> bool,
+        is_invalid_service: impl Fn(&ObjectKey) -> bool,
+    ) {
+        self.pools
+            .retain(|name, entry| entry.object.is_some() || is_invalid_pool(name));
+        self.undecoded.retain(|key, _| is_invalid_service(key));
     }
 
-    pub(crate) fn apply_pool(&mut self, event: ObjectEvent<PoolObject>) {
-        match event {
-            ObjectEvent::Applied(pool) => self.upsert_pool(pool),
-            ObjectEvent::Deleted(key, _) => drop(self.pools.remove(&key.name)),
-            ObjectEvent::Invalid(error) => self.unreadable_pool(&error),
-        }
+    pub(crate) fn delete_pool(&mut self, name: &Str) {
+        self.pools.remove(name);
     }
 
-    fn upsert_pool(&mut self, object: Arc<PoolObject>) {
+    pub(crate) fn upsert_pool(&mut self, object: Arc<PoolObject>) {
         let entry = self.pools.entry(object.metadata().name.clone()).or_default();
         let is_another = |known: &Arc<PoolObject>| known.metadata().uid != object.metadata().uid;
         if entry.object.as_ref().is_some_and(is_another) {
@@ -189,32 +176,10 @@ impl Engine {
         entry.object = Some(object);
     }
 
-    fn unreadable_pool(&mut self, error: &DecodeError) {
+    pub(crate) fn unreadable_pool(&mut self, error: &DecodeError) {
         let entry = self.pools.entry(error.object.name.clone()).or_default();
         entry.error = Some(error.to_string());
         entry.is_unreadable = true;
-    }
-
-    pub(crate) fn replace_services(&mut self, items: Vec<Arc<ServiceObject>>, invalid: Vec<DecodeError>) {
-        let keys: HashSet<ObjectKey> = items
-            .iter()
-            .map(|service| ObjectKey::of(&**service))
-            .chain(invalid.iter().map(|error| (*error.object).clone()))
-            .collect();
-        self.services.retain(|key, _| keys.contains(key));
-        self.undecoded.retain(|key, _| keys.contains(key));
-        items.into_iter().for_each(|service| self.upsert_service(service));
-        invalid
-            .into_iter()
-            .for_each(|error| self.unreadable_service(error));
-    }
-
-    pub(crate) fn apply_service(&mut self, event: ObjectEvent<ServiceObject>) {
-        match event {
-            ObjectEvent::Applied(service) => self.upsert_service(service),
-            ObjectEvent::Deleted(key, _) => self.delete_service(&key),
-            ObjectEvent::Invalid(error) => self.unreadable_service(error),
-        }
     }
 
     pub(crate) fn delete_service(&mut self, key: &ObjectKey) {
@@ -228,7 +193,7 @@ impl Engine {
         self.undecoded.clear();
     }
 
-    fn upsert_service(&mut self, object: Arc<ServiceObject>) {
+    pub(crate) fn upsert_service(&mut self, object: Arc<ServiceObject>) {
         let key = ObjectKey::of(&*object);
         self.undecoded.remove(&key);
         let metadata = object.metadata();
@@ -257,7 +222,7 @@ impl Engine {
                 }
                 known.request = request;
                 known.object = object;
-                known.unreadable = None;
+                known.is_unreadable = false;
             }
             None => {
                 let shown = status::shown(&object.status);
@@ -268,35 +233,17 @@ impl Engine {
                     object,
                     request,
                     is_settled: false,
-                    unreadable: None,
+                    is_unreadable: false,
                 };
                 self.services.insert(key, entry);
             }
         }
     }
 
-    fn unreadable_service(&mut self, error: DecodeError) {
-        match self.services.get_mut(&*error.object) {
-            Some(entry) => entry.unreadable = Some(error),
-            None => {
-                let key = (*error.object).clone();
-                let addresses = None;
-                self.undecoded.insert(key, Undecoded { error, addresses });
-            }
-        }
-    }
-
-    /// Takes over an object that was written or read again.
-    pub(crate) fn refresh_pool(&mut self, pool: Arc<PoolObject>) {
-        if self.pools.contains_key(&pool.metadata().name) {
-            self.upsert_pool(pool);
-        }
-    }
-
-    /// As [`refresh_pool`](Self::refresh_pool).
-    pub(crate) fn refresh_service(&mut self, service: Arc<ServiceObject>) {
-        if self.services.contains_key(&ObjectKey::of(&*service)) {
-            self.upsert_service(service);
+    pub(crate) fn unreadable_service(&mut self, key: &ObjectKey) {
+        match self.services.get_mut(key) {
+            Some(entry) => entry.is_unreadable = true,
+            None => _ = self.undecoded.insert(key.clone(), None),
         }
     }
 
@@ -319,12 +266,8 @@ impl Engine {
                 })
             })
             .collect();
-        let undecoded = self.undecoded.values();
-        let mut reserved: BTreeSet<IpAddr> = undecoded
-            .filter_map(|entry| entry.addresses.as_ref())
-            .flatten()
-            .copied()
-            .collect();
+        let undecoded = self.undecoded.values().flatten();
+        let mut reserved: BTreeSet<IpAddr> = undecoded.flatten().copied().collect();
         for entry in self.services.values() {
             let Some(request) = &entry.request else { continue };
             reserved.extend(
@@ -393,7 +336,7 @@ impl Engine {
                 }),
                 None => continue,
             };
-            if desired != *status && entry.unreadable.is_none() {
+            if desired != *status && !entry.is_unreadable {
                 pass.writes.push(StatusWrite {
                     target: Target::Service(key.clone()),
                     patch: status_patch(&*entry.object, &json!(desired)),

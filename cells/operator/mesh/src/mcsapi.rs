@@ -26,30 +26,34 @@ mod write;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hive::{Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, Member, Params, SpawnError};
 use skep_base_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 use skep_base_settings::cluster::ClusterSettings;
 use skep_clustermesh_export::ExportSettings;
 use skep_clustermesh_mesh::{ClusterMesh, MeshObserver, observe};
-use skep_clustermesh_types::ServiceExport;
+use skep_clustermesh_types::{Kind, ServiceExport};
 use skep_k8s_client::{ApiError, Client};
+use skep_k8s_controller::Controller;
 use skep_k8s_crds::Config;
 use skep_k8s_types::Resource;
+use skep_k8s_types::slim::Namespace;
 
-use self::controller::Controller;
+use self::controller::Merger;
 use self::exports::RemoteExports;
 use self::metrics::McsApiMetrics;
 use self::state::State;
-use crate::object::{ExportObject, ImportObject};
-use crate::queue::Queue;
+use crate::object::{ExportObject, ImportObject, ServiceObject, SliceObject};
+use crate::synced;
 
 #[cfg(test)]
 pub(crate) use self::metrics::McsApiMetrics as Metrics;
 pub(crate) use self::names::{HEADLESS, MANAGED_BY, MIRROR_MANAGER, SOURCE_CLUSTER};
 
 hive::catalogue!(cell);
+
+/// Services that are written at the same time.
+const WORKERS: usize = 8;
 
 /// Merges service exports of all clusters.
 pub fn cell() -> Cell {
@@ -107,23 +111,28 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
     let cluster = params.cluster.info().name;
     jobs.spawn(Job::once("merge-exports", move |cx: JobCtx| {
         let shares_namespaces = params.namespaces.clustermesh_default_global_namespace;
-        let mut controller = Controller {
+        let merger = Merger {
             state: State::new(cluster.to_string(), shares_namespaces),
             remote: params.remote.clone(),
             mesh: params.mesh.clone(),
             client: params.client.clone(),
             metrics: params.metrics.clone(),
-            health: cx.health.clone(),
-            queue: Queue::new(
-                Duration::ZERO,
-                WorkqueueRecorder::new(params.queues.as_ref(), "mcsapi"),
-            ),
             incomplete: BTreeSet::new(),
-            look: None,
         };
+        let queue = WorkqueueRecorder::new(params.queues.as_ref(), "mcsapi");
+        let controller = Controller::new(merger, queue)
+            .concurrency(WORKERS)
+            .wait_for(synced(params.mesh.clone(), &[Kind::ServiceExports]))
+            .watch_all::<ExportObject>(&params.client)
+            .watch_all::<ImportObject>(&params.client)
+            .watch_all::<ServiceObject>(&params.client)
+            .watch_all::<SliceObject>(&params.client)
+            .watch_all::<Namespace>(&params.client)
+            .source(params.remote.clone().changes(), Merger::remote_changed);
         async move {
+            cx.health.starting("Waiting for remote clusters");
             // A leader that is no longer one writes nothing more.
-            cx.until_cancelled(controller.run()).await;
+            cx.until_cancelled(controller.run(&cx.health)).await;
         }
     }))
 }

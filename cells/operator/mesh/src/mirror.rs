@@ -14,21 +14,24 @@ mod object;
 mod plan;
 mod remote;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Members, Params, SpawnError};
 use skep_base_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
 use skep_clustermesh_mesh::{ClusterMesh, MeshObserver, observe};
-use skep_clustermesh_types::{ClusterEndpointSlice, ClusterService, ServiceSettings};
-use skep_k8s_client::Client;
+use skep_clustermesh_types::{ClusterEndpointSlice, ClusterService, Kind, ServiceSettings};
+use skep_k8s_client::{Api, Client};
+use skep_k8s_controller::{Controller, Store};
 use skep_k8s_types::selector::{Selector, SelectorError};
 
-use self::controller::Controller;
+use self::controller::Mirror;
+use self::object::MirroredSlice;
 use self::remote::RemoteBackends;
 use crate::mcsapi::{MANAGED_BY, MIRROR_MANAGER};
-use crate::queue::Queue;
-use crate::store::Store;
+use crate::object::ServiceObject;
+use crate::slices::SliceIndex;
+use crate::synced;
 
 pub use self::config::Config;
 
@@ -86,27 +89,32 @@ fn start(params: StartParams) -> Result<(), StartError> {
     jobs.spawn(Job::once("mirror", move |cx: JobCtx| {
         let config = &params.config;
         let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX).max(1);
-        let mut controller = Controller {
+        let mirror = Mirror {
             services: Store::default(),
             slices: Store::default(),
-            slices_of: BTreeMap::new(),
+            slices_of: SliceIndex::default(),
             remote: params.remote.clone(),
             mesh: params.mesh.clone(),
             client: params.client.clone(),
-            health: cx.health.clone(),
-            queue: Queue::new(
-                config.clustermesh_endpoint_updates_batch_period,
-                WorkqueueRecorder::new(params.queues.as_ref(), "endpoint-sync"),
-            ),
             incomplete: BTreeSet::new(),
-            look: None,
             most: count(config.clustermesh_endpoints_per_slice),
-            workers: count(config.clustermesh_concurrent_service_endpoint_syncs),
+            delay: config.clustermesh_endpoint_updates_batch_period,
         };
-        let selector = selector.clone();
+        let queue = WorkqueueRecorder::new(params.queues.as_ref(), "endpoint-sync");
+        let slices = Api::<MirroredSlice>::all(params.client.clone()).labels(selector.clone());
+        let controller = Controller::new(mirror, queue)
+            .concurrency(count(config.clustermesh_concurrent_service_endpoint_syncs))
+            .wait_for(synced(
+                params.mesh.clone(),
+                &[Kind::Services, Kind::EndpointSlices],
+            ))
+            .watch_all::<ServiceObject>(&params.client)
+            .watch(Arc::new(slices))
+            .source(params.remote.changes(), Mirror::remote_changed);
         async move {
+            cx.health.starting("Waiting for remote clusters");
             // A leader that is no longer one writes nothing more.
-            cx.until_cancelled(controller.run(selector)).await;
+            cx.until_cancelled(controller.run(&cx.health)).await;
         }
     }))?;
     Ok(())

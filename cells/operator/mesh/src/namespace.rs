@@ -3,10 +3,9 @@
 //! Namespaces: which are shared with other clusters.
 
 use skep_clustermesh_types::annotation::{GLOBAL_NAMESPACE, is_global_namespace};
+use skep_k8s_controller::Store;
 use skep_k8s_types::ObjectKey;
 use skep_k8s_types::slim::{Namespace, Str};
-
-use crate::store::Store;
 
 /// What a namespace means for what is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

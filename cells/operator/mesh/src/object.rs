@@ -117,12 +117,3 @@ resource!(ExportObject, ServiceExport, metadata.common);
 resource!(ImportObject, ServiceImport, metadata.common);
 resource!(ServiceObject, Service, metadata);
 resource!(SliceObject, EndpointSlice, metadata);
-
-/// Whether a version of an object is older than another one of the same object. Versions are opaque, but those that are numbers
-/// are ordered.
-pub(crate) fn is_older(version: &str, than: &str) -> bool {
-    match (version.parse::<u64>(), than.parse::<u64>()) {
-        (Ok(version), Ok(than)) => version < than,
-        _ => false,
-    }
-}

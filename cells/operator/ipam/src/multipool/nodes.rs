@@ -2,22 +2,20 @@
 
 //! Pools of CiliumPodIPPools, for nodes: `spec.ipam.pools`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures::StreamExt;
-use futures::stream::BoxStream;
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use skep_k8s_client::{Api, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
+use skep_k8s_controller::{Change, Store, Watches};
 use skep_k8s_crds::node::{CiliumNode, IpamPools};
 use skep_k8s_crds::pools::CiliumPodIPPool;
 
 use super::pool::PoolSpec;
 use super::pools::{Allocation, MultiPool, Request};
 use crate::allocator::Family;
-use crate::nodes::{Assigned, NodeAllocator, member};
+use crate::nodes::{Assigned, NodeAllocator, NodePool, member};
 use crate::recorder::PoolUsage;
 
 /// How errors of requests begin in the status of a node.
@@ -44,81 +42,24 @@ pub(crate) struct NodeSpec {
 pub(crate) struct MultiPoolNodes {
     pools: Arc<Mutex<MultiPool>>,
     migration: Option<Migration>,
-    events: BoxStream<'static, WatcherEvent<CiliumPodIPPool>>,
-    is_listed: bool,
-    failing: Option<String>,
+    objects: Store<CiliumPodIPPool>,
     /// Pools that are not as they are specified, and why.
     faults: BTreeMap<String, String>,
 }
 
 impl MultiPoolNodes {
-    pub(crate) fn new(
-        client: Arc<dyn Client>,
-        pools: Arc<Mutex<MultiPool>>,
-        migration: Option<Migration>,
-    ) -> Self {
+    pub(crate) fn new(pools: Arc<Mutex<MultiPool>>, migration: Option<Migration>) -> Self {
         // Each run starts from what the nodes hold.
         *pools.lock() = MultiPool::default();
-        let source = Arc::new(Api::<CiliumPodIPPool>::all(client));
         Self {
             pools,
             migration,
-            events: watcher(source, Backoff::default()).boxed(),
-            is_listed: false,
-            failing: None,
+            objects: Store::default(),
             faults: BTreeMap::new(),
         }
     }
 
-    /// Returns whether nodes have to be assigned again.
-    fn apply(&mut self, event: WatcherEvent<CiliumPodIPPool>) -> bool {
-        match event {
-            WatcherEvent::Replaced { items, invalid } => {
-                self.failing = None;
-                let present = items.iter().map(|pool| pool.metadata.name.to_string());
-                let undecoded = invalid.iter().map(|error| error.object.name.to_string());
-                let present: BTreeSet<String> = present.chain(undecoded).collect();
-                let known: Vec<String> = self.pools.lock().pools().map(str::to_owned).collect();
-                for name in known
-                    .iter()
-                    .chain(&self.faults.keys().cloned().collect::<Vec<_>>())
-                {
-                    if !present.contains(name) {
-                        self.remove(name);
-                    }
-                }
-                for pool in &items {
-                    self.upsert(pool);
-                }
-                for error in &invalid {
-                    self.invalid(&error.object.name, error);
-                }
-                self.is_listed = true;
-                true
-            }
-            WatcherEvent::Object(ObjectEvent::Applied(pool)) => self.upsert(&pool),
-            WatcherEvent::Object(ObjectEvent::Deleted(key, _)) => {
-                self.remove(&key.name);
-                true
-            }
-            WatcherEvent::Object(ObjectEvent::Invalid(error)) => {
-                self.invalid(&error.object.name, &error);
-                false
-            }
-            WatcherEvent::Failing(error) => {
-                let text = hive::error_chain(&*error).to_string();
-                tracing::warn!(error = %text, "Cannot watch CiliumPodIPPools");
-                self.failing = Some(text);
-                false
-            }
-            WatcherEvent::Working => {
-                self.failing = None;
-                false
-            }
-            WatcherEvent::InitPage { .. } | WatcherEvent::InitDone => false,
-        }
-    }
-
+    /// Takes in a pool; returns whether it has changed. One with an invalid specification stays as it was.
     fn upsert(&mut self, pool: &CiliumPodIPPool) -> bool {
         let name = pool.metadata.name.as_str();
         let changed = PoolSpec::new(&pool.spec).and_then(|spec| self.pools.lock().upsert_pool(name, spec));
@@ -128,22 +69,12 @@ impl MultiPoolNodes {
                 changed
             }
             Err(error) => {
-                self.invalid(name, &error);
+                let text = hive::error_chain(&error).to_string();
+                tracing::warn!(pool = name, error = %text, "Invalid CiliumPodIPPool");
+                self.faults.insert(name.to_owned(), text);
                 false
             }
         }
-    }
-
-    /// The pool stays as it was.
-    fn invalid(&mut self, name: &str, error: &(dyn std::error::Error + 'static)) {
-        let text = hive::error_chain(error).to_string();
-        tracing::warn!(pool = name, error = %text, "Invalid CiliumPodIPPool");
-        self.faults.insert(name.to_owned(), text);
-    }
-
-    fn remove(&mut self, name: &str) {
-        self.faults.remove(name);
-        self.pools.lock().remove_pool(name);
     }
 
     /// What a node has, with the pod CIDRs that become networks of a pool.
@@ -235,25 +166,6 @@ fn requests(node: &CiliumNode) -> Vec<Request> {
 impl NodeAllocator for MultiPoolNodes {
     type Spec = NodeSpec;
 
-    async fn changed(&mut self) {
-        loop {
-            let Some(event) = self.events.next().await else {
-                return std::future::pending().await;
-            };
-            if self.apply(event) {
-                return;
-            }
-        }
-    }
-
-    fn is_ready(&self) -> bool {
-        self.is_listed
-    }
-
-    fn failing(&self) -> Option<&str> {
-        self.failing.as_deref()
-    }
-
     fn faults(&self) -> Vec<String> {
         let faults = self.faults.iter();
         faults
@@ -267,10 +179,6 @@ impl NodeAllocator for MultiPoolNodes {
 
     fn usage(&self) -> Vec<PoolUsage> {
         self.pools.lock().usage()
-    }
-
-    fn holders(&self) -> Vec<String> {
-        self.pools.lock().nodes().map(str::to_owned).collect()
     }
 
     fn restore(&mut self, node: &CiliumNode) {
@@ -334,6 +242,27 @@ impl NodeAllocator for MultiPoolNodes {
         let pools = spec.allocated.iter();
         let pools = pools.map(|allocation| format!("{}={}", allocation.pool, allocation.cidrs.join("+")));
         pools.collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Watches<CiliumPodIPPool> for NodePool<MultiPoolNodes> {
+    fn store(&mut self) -> &mut Store<CiliumPodIPPool> {
+        &mut self.pool.objects
+    }
+
+    /// All nodes, if the pool has changed.
+    fn affected(&mut self, change: &Change<CiliumPodIPPool>) -> Vec<String> {
+        let is_changed = match &change.new {
+            Some(pool) => self.pool.upsert(pool),
+            None => {
+                let name = change.key.name.as_str();
+                self.pool.faults.remove(name);
+                self.pool.pools.lock().remove_pool(name);
+                true
+            }
+        };
+        let nodes = if is_changed { self.all() } else { Vec::new() };
+        self.queue(nodes)
     }
 }
 

@@ -223,11 +223,6 @@ impl MultiPool {
         self.pools.get(name)?.spec.as_ref()
     }
 
-    /// Names of the nodes that hold networks.
-    pub fn nodes(&self) -> impl Iterator<Item = &str> {
-        self.nodes.keys().map(String::as_str)
-    }
-
     /// What a node holds, whether or not its spec lists it already; none for an unknown node.
     #[must_use]
     pub fn allocated(&self, node: &str) -> Option<Vec<Allocation>> {

@@ -6,10 +6,14 @@
 
 use hive::{Cell, Hive, Level, Settings};
 use skep_k8s_client::testing::{Fault, Verb};
+use skep_k8s_client::{Api, ObjectEvent, WatcherEvent};
+use skep_k8s_types::RawObject;
+use tokio::time::Instant;
 
 use super::*;
 use crate::allocator::{Family, PrefixAllocator};
 use crate::assign::ClusterPool;
+use crate::recorder::Unrecorded;
 use crate::world::World;
 
 struct Operator {
@@ -17,14 +21,18 @@ struct Operator {
     health: Arc<hive::MemoryHealth>,
 }
 
+fn cluster_pool(network: &str) -> ClusterPool {
+    let v4 = PrefixAllocator::new(Family::V4, vec![network.parse().unwrap()], 24).unwrap();
+    ClusterPool::new([(Family::V4, v4)].into())
+}
+
 impl Operator {
     fn start(server: &Arc<World>, network: &str) -> Self {
-        let v4 = PrefixAllocator::new(Family::V4, vec![network.parse().unwrap()], 24).unwrap();
-        let pool = ClusterPool::new([(Family::V4, v4)].into());
+        let client: Arc<dyn Client> = server.client.clone();
+        let controller = controller(&client, cluster_pool(network), Arc::new(Unrecorded));
         let (health, reports) = hive::testing::health("ipam");
-        let mut nodes = NodePool::new(server.client.clone(), pool, health);
         Self {
-            task: tokio::spawn(async move { nodes.run().await }),
+            task: tokio::spawn(async move { controller.run(&health).await }),
             health: reports,
         }
     }
@@ -221,35 +229,24 @@ async fn an_event_from_before_the_last_write_changes_nothing() {
     let server = World::new().await;
     server.add("n1", &["10.9.0.0/24"]).await;
     server.add("n2", &["10.9.0.0/24"]).await;
-    let stale = server
-        .client
-        .inner()
-        .get(&CiliumNode::kind(), "", "n2")
-        .await
-        .unwrap();
-    let stale: Arc<CiliumNode> = stale.decode().unwrap();
-    let v4 = PrefixAllocator::new(Family::V4, vec!["10.9.0.0/16".parse().unwrap()], 24).unwrap();
-    let (health, _) = hive::testing::health("ipam");
-    let mut nodes = NodePool::new(
-        server.client.clone(),
-        ClusterPool::new([(Family::V4, v4)].into()),
-        health,
-    );
-    let items = Api::<CiliumNode>::all(server.client.clone())
-        .list_all()
-        .await
-        .unwrap()
-        .items;
-    nodes.apply(WatcherEvent::Replaced {
-        items,
-        invalid: Vec::new(),
-    });
-    nodes.round().await;
-    let written = nodes.known["n2"].node.clone();
-    assert_eq!(ClusterPool::spec(&written), ["10.9.1.0/24"]);
+    let list = async || {
+        let nodes = Api::<CiliumNode>::all(server.client.clone());
+        nodes.list_all().await.unwrap().items
+    };
+    let stale = list().await[1].clone();
+    let mut nodes = pool_of("10.9.0.0/16").await;
+    apply(&mut nodes, list().await, Vec::new());
+    let operator = Operator::start(&server, "10.9.0.0/16");
+    server.wait("n2", &["10.9.1.0/24"], "").await;
+    drop(operator);
+    apply(&mut nodes, list().await, Vec::new());
 
-    nodes.remove("n1");
-    nodes.apply(WatcherEvent::Object(ObjectEvent::Applied(stale)));
+    for event in [
+        ObjectEvent::Deleted(ObjectKey::of(&*list().await[0]), None),
+        ObjectEvent::Applied(stale),
+    ] {
+        handle(&mut nodes, WatcherEvent::Object(event));
+    }
 
     assert_eq!(nodes.pool.held("n2"), ["10.9.1.0/24".parse().unwrap()]);
 }
@@ -258,29 +255,26 @@ async fn an_event_from_before_the_last_write_changes_nothing() {
 async fn nothing_is_allocated_while_a_node_cannot_be_decoded() {
     let server = World::new().await;
     server.add("n1", &[]).await;
-    let items = Api::<CiliumNode>::all(server.client.clone())
-        .list_all()
-        .await
-        .unwrap()
-        .items;
-    let v4 = PrefixAllocator::new(Family::V4, vec!["10.9.0.0/16".parse().unwrap()], 24).unwrap();
-    let (health, reports) = hive::testing::health("ipam");
-    let mut nodes = NodePool::new(
-        server.client.clone(),
-        ClusterPool::new([(Family::V4, v4)].into()),
-        health,
-    );
-    nodes.apply(WatcherEvent::Replaced {
-        items,
-        invalid: vec![undecodable("n2")],
+    server.add("n2", &["10.9.0.0/24"]).await;
+    server.client.rewrite(|object| {
+        if object["metadata"]["name"] == "n2" && object["metadata"]["labels"].is_null() {
+            object["spec"]["ipam"]["podCIDRs"] = json!(7);
+        }
     });
-    nodes.report();
-    assert_eq!(nodes.round_at(), None);
-    let text = reports.get("ipam").and_then(|entry| entry.error);
-    assert_eq!(text.as_deref(), Some("`n2`: cannot be decoded"));
+    let operator = Operator::start(&server, "10.9.0.0/16");
+    operator
+        .wait_health(Level::Degraded, "CiliumNode n2: spec.ipam.podCIDRs")
+        .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(server.client.count(Verb::Update), 0);
 
-    nodes.remove("n2");
-    assert!(nodes.round_at().is_some());
+    server
+        .change("n2", |object| {
+            object["metadata"]["labels"] = json!({ "valid": "" })
+        })
+        .await;
+
+    server.wait("n1", &["10.9.1.0/24"], "").await;
 }
 
 fn node(name: &str, pod_cidrs: &[&str]) -> Arc<CiliumNode> {
@@ -302,24 +296,48 @@ fn undecodable(name: &str) -> skep_k8s_types::DecodeError {
 }
 
 async fn pool_of(network: &str) -> NodePool<ClusterPool> {
-    let server = World::new().await;
-    let v4 = PrefixAllocator::new(Family::V4, vec![network.parse().unwrap()], 24).unwrap();
-    let pool = ClusterPool::new([(Family::V4, v4)].into());
-    let (health, _) = hive::testing::health("ipam");
-    NodePool::new(server.client.clone(), pool, health)
+    let client = World::new().await.client.clone();
+    NodePool::new(client, cluster_pool(network), Arc::new(Unrecorded))
+}
+
+/// Takes in an event as the runtime does; returns the keys that are queued.
+fn handle(nodes: &mut NodePool<ClusterPool>, event: WatcherEvent<CiliumNode>) -> Vec<String> {
+    let changes = nodes.store().apply(event);
+    changes.iter().flat_map(|change| nodes.affected(change)).collect()
+}
+
+fn apply(
+    nodes: &mut NodePool<ClusterPool>,
+    items: Vec<Arc<CiliumNode>>,
+    invalid: Vec<skep_k8s_types::DecodeError>,
+) {
+    handle(nodes, WatcherEvent::Replaced { items, invalid });
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_the_first_list_the_first_node_by_name_keeps_a_duplicate() {
     let mut nodes = pool_of("10.9.0.0/16").await;
 
-    nodes.apply(WatcherEvent::Replaced {
-        items: vec![node("z", &["10.9.0.0/24"]), node("a", &["10.9.0.0/24"])],
-        invalid: Vec::new(),
-    });
+    let items = vec![node("z", &["10.9.0.0/24"]), node("a", &["10.9.0.0/24"])];
+    apply(&mut nodes, items, Vec::new());
 
     assert_eq!(nodes.pool.held("a"), ["10.9.0.0/24".parse().unwrap()]);
     assert_eq!(nodes.pool.held("z"), []);
+}
+
+/// A network of a node that is gone is that of a new node, not of one that waits.
+#[tokio::test(start_paused = true)]
+async fn of_a_relist_the_nodes_that_are_gone_are_first() {
+    let mut nodes = pool_of("10.9.0.0/24").await;
+    apply(&mut nodes, vec![node("z", &["10.9.0.0/24"])], Vec::new());
+
+    apply(
+        &mut nodes,
+        vec![node("a", &[]), node("b", &["10.9.0.0/24"])],
+        Vec::new(),
+    );
+
+    assert_eq!(nodes.pool.held("b"), ["10.9.0.0/24".parse().unwrap()]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -330,39 +348,27 @@ async fn a_deletion_wakes_the_nodes_that_wait() {
         node("b", &[]),
         node("c", &["10.9.7.0/24"]),
     ];
-    nodes.apply(WatcherEvent::Replaced {
-        items,
-        invalid: Vec::new(),
-    });
-    nodes.due.clear();
-    if let Some(known) = nodes.known.get_mut("b") {
-        known.error = Some("allocator full".to_owned());
-    }
-    nodes.wake();
-    assert_eq!(nodes.round_at(), None, "nothing was released");
+    apply(&mut nodes, items, Vec::new());
+    let full = NodeError::Unassigned("allocator full".to_owned());
+    let _ = nodes.finished(&"b".to_owned(), Err(full));
 
-    nodes.remove("a");
-    nodes.wake();
-
-    assert_eq!(nodes.due.keys().collect::<Vec<_>>(), ["b"]);
+    let deleted =
+        |name: &str| WatcherEvent::Object(ObjectEvent::Deleted(ObjectKey::of(&*node(name, &[])), None));
+    assert_eq!(handle(&mut nodes, deleted("d")), ["d"], "nothing was released");
+    assert_eq!(handle(&mut nodes, deleted("a")), ["a", "b"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_relist_without_an_undecodable_node_ends_the_wait_for_it() {
     let mut nodes = pool_of("10.9.0.0/16").await;
-    nodes.apply(WatcherEvent::Replaced {
-        items: vec![node("a", &["10.9.0.0/24"]), node("b", &[])],
-        invalid: vec![undecodable("broken")],
-    });
-    assert_eq!(nodes.round_at(), None);
+    let items = vec![node("a", &["10.9.0.0/24"]), node("b", &[])];
+    apply(&mut nodes, items, vec![undecodable("broken")]);
+    assert_eq!(nodes.wait(), Duration::MAX);
 
     // A node that was decoded before keeps what it held.
-    nodes.apply(WatcherEvent::Replaced {
-        items: vec![node("b", &[])],
-        invalid: vec![undecodable("a")],
-    });
+    apply(&mut nodes, vec![node("b", &[])], vec![undecodable("a")]);
 
-    assert!(nodes.round_at().is_some());
+    assert_eq!(nodes.wait(), Duration::ZERO);
     assert_eq!(nodes.pool.held("a"), ["10.9.0.0/24".parse().unwrap()]);
 }
 
@@ -459,13 +465,11 @@ impl IpamRecorder for Recorded {
 #[tokio::test(start_paused = true)]
 async fn the_usage_of_pools_is_computed_when_it_changes() {
     let server = World::new().await;
-    let v4 = PrefixAllocator::new(Family::V4, vec!["10.9.0.0/16".parse().unwrap()], 24).unwrap();
-    let pool = ClusterPool::new([(Family::V4, v4)].into());
     let recorded = Arc::new(Recorded::default());
-    let mut nodes = NodePool::new(server.client.clone(), pool, hive::testing::health("ipam").0)
-        .recorded_by(recorded.clone());
+    let pool = cluster_pool("10.9.0.0/16");
+    let mut nodes = NodePool::new(server.client.clone(), pool, recorded.clone());
     let mut event = |event| {
-        nodes.apply(event);
+        handle(&mut nodes, event);
         nodes.record();
     };
     let node = |version: u32, pod_cidrs: &[&str]| -> Arc<CiliumNode> {

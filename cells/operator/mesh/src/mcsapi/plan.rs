@@ -72,7 +72,7 @@ fn waits_for(view: &View<'_>, exports: &[&ServiceExport]) -> Vec<String> {
     let status = view.import.and_then(|import| import.status.as_ref());
     let clusters = status.and_then(|status| status.clusters.as_ref());
     let is_unknown = |cluster: &&String| {
-        view.unknown.contains(*cluster) && exports.iter().all(|export| export.cluster != **cluster)
+        exports.iter().all(|export| export.cluster != **cluster) && (view.is_unknown)(cluster)
     };
     let names = clusters.into_iter().flatten().map(|cluster| &cluster.cluster);
     names.filter(is_unknown).cloned().collect()

@@ -2,11 +2,12 @@
 
 //! What is known of the cluster, and which services an object is about.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use skep_clustermesh_types::{SERVICE_NAME_LABEL, ServiceExport};
+use skep_clustermesh_types::ServiceExport;
+use skep_k8s_controller::Store;
 use skep_k8s_types::ObjectKey;
 use skep_k8s_types::slim::{Metadata, Namespace, Str};
 
@@ -16,7 +17,7 @@ use super::view::{Copied, Plan, Target, View};
 use super::write::Written;
 use crate::namespace;
 use crate::object::{ExportObject, ImportObject, ServiceObject, SliceObject};
-use crate::store::Store;
+use crate::slices::SliceIndex;
 
 /// What is known of the cluster.
 #[derive(Debug)]
@@ -29,12 +30,9 @@ pub(crate) struct State {
     pub(crate) services: Store<ServiceObject>,
     pub(crate) slices: Store<SliceObject>,
     pub(crate) namespaces: Store<Namespace>,
-    /// Slices by the service that their label names.
-    slices_of: BTreeMap<ObjectKey, BTreeSet<Str>>,
+    pub(crate) slices_of: SliceIndex,
     copied: BTreeMap<ObjectKey, Copied>,
 }
-
-pub(crate) type Dirty = BTreeSet<ObjectKey>;
 
 fn key(namespace: &Str, name: impl AsRef<str>) -> ObjectKey {
     ObjectKey {
@@ -44,15 +42,9 @@ fn key(namespace: &Str, name: impl AsRef<str>) -> ObjectKey {
 }
 
 /// The service that a derived Service, or a slice of it, was derived of.
-fn origin(metadata: &Metadata) -> Option<ObjectKey> {
+pub(crate) fn origin(metadata: &Metadata) -> Option<ObjectKey> {
     let name = metadata.labels.get(names::SERVICE_NAME)?;
     Some(key(&metadata.namespace, name))
-}
-
-/// The service that a slice is of.
-fn service_of(slice: &SliceObject) -> Option<ObjectKey> {
-    let metadata = &slice.metadata;
-    Some(key(&metadata.namespace, metadata.labels.get(SERVICE_NAME_LABEL)?))
 }
 
 fn manager(slice: &SliceObject) -> &str {
@@ -69,104 +61,39 @@ impl State {
             services: Store::default(),
             slices: Store::default(),
             namespaces: Store::default(),
-            slices_of: BTreeMap::new(),
+            slices_of: SliceIndex::default(),
             copied: BTreeMap::new(),
         }
     }
 
-    /// Whether all first lists are complete.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.exports.is_complete()
-            && self.imports.is_complete()
-            && self.services.is_complete()
-            && self.slices.is_complete()
-            && self.namespaces.is_complete()
+    /// Services of a namespace that have an export or an import.
+    pub(crate) fn in_namespace(&self, namespace: &str) -> impl Iterator<Item = &ObjectKey> {
+        let keys = self.exports.keys().chain(self.imports.keys());
+        keys.filter(move |key| key.namespace == namespace)
     }
 
-    /// What is wrong with watches and objects, for health.
-    pub(crate) fn faults(&self) -> Vec<String> {
-        let stores = self.exports.faults().chain(self.imports.faults());
-        let stores = stores.chain(self.services.faults()).chain(self.slices.faults());
-        stores.chain(self.namespaces.faults()).collect()
-    }
-
-    /// A Service has changed: that of an export, or one that was derived.
-    pub(crate) fn service_changed(dirty: &mut Dirty, key: &ObjectKey, service: Option<&Arc<ServiceObject>>) {
-        dirty.insert(key.clone());
-        dirty.extend(service.and_then(|service| origin(&service.metadata)));
-    }
-
-    /// Takes over a slice, in its old and new state.
-    pub(crate) fn slice_changed(
-        slices_of: &mut BTreeMap<ObjectKey, BTreeSet<Str>>,
-        dirty: &mut Dirty,
-        old: Option<&Arc<SliceObject>>,
-        new: Option<&Arc<SliceObject>>,
-    ) {
-        for (slice, is_new) in [(old, false), (new, true)] {
-            let Some(slice) = slice else { continue };
-            let Some(service) = service_of(slice) else {
-                continue;
-            };
-            let name = slice.metadata.name.clone();
-            let names = slices_of.entry(service.clone()).or_default();
-            if is_new {
-                names.insert(name);
-            } else {
-                names.remove(&name);
-            }
-            if names.is_empty() {
-                slices_of.remove(&service);
-            }
-            dirty.insert(service);
-            dirty.extend(origin(&slice.metadata));
-        }
-    }
-
-    /// Takes over an event of a slice.
-    pub(crate) fn slice_event(
-        &mut self,
-        event: skep_k8s_client::WatcherEvent<SliceObject>,
-        dirty: &mut Dirty,
-    ) {
-        let Self {
-            slices, slices_of, ..
-        } = self;
-        slices.handle(event, |_, old, new| {
-            Self::slice_changed(slices_of, dirty, old, new)
-        });
-    }
-
-    /// All services of a namespace that may have to be looked at.
-    pub(crate) fn in_namespace(&self, namespace: &str, dirty: &mut Dirty) {
-        let exports = self.exports.keys().chain(self.imports.keys());
-        dirty.extend(exports.filter(|key| key.namespace == namespace).cloned());
-    }
-
+    /// Takes in the answer to a write.
     pub(crate) fn written(&mut self, written: Written) {
-        let Self {
-            slices, slices_of, ..
-        } = self;
-        let mut ignored = Dirty::new();
-        let mut slice = |old: Option<&Arc<SliceObject>>, new: Option<&Arc<SliceObject>>| {
-            Self::slice_changed(slices_of, &mut ignored, old, new);
-        };
         match written {
-            Written::Export(export) => self.exports.apply(export, |_, _, _| ()),
-            Written::Import(import) => self.imports.apply(import, |_, _, _| ()),
-            Written::Service(service) => self.services.apply(service, |_, _, _| ()),
-            Written::Slice(object) => slices.apply(object, |_, old, new| slice(old, new)),
+            Written::Export(export) => _ = self.exports.written(export),
+            Written::Import(import) => _ = self.imports.written(import),
+            Written::Service(service) => _ = self.services.written(service),
+            Written::Slice(slice) => {
+                let change = self.slices.written(slice);
+                change.map(|change| self.slices_of.apply(&change));
+            }
             Written::Copied(copied) => {
                 let key = key(&copied.copy.namespace, &copied.copy.target);
                 self.copied.insert(key, copied);
             }
-            Written::Gone(target, key) => match target {
-                Target::Export => self.exports.delete(&key, |_, _, _| ()),
-                Target::Import => self.imports.delete(&key, |_, _, _| ()),
-                Target::Service => self.services.delete(&key, |_, _, _| ()),
+            Written::Deleted(target, metadata) => match target {
+                Target::Export => _ = self.exports.removed(&metadata),
+                Target::Import => _ = self.imports.removed(&metadata),
+                Target::Service => _ = self.services.removed(&metadata),
                 Target::Slice => {
-                    self.copied.remove(&key);
-                    slices.delete(&key, |_, old, new| slice(old, new));
+                    self.copied.remove(&key(&metadata.namespace, &metadata.name));
+                    let change = self.slices.removed(&metadata);
+                    change.map(|change| self.slices_of.apply(&change));
                 }
             },
         }
@@ -177,36 +104,30 @@ impl State {
         &self,
         key: &ObjectKey,
         remotes: &[Arc<ServiceExport>],
-        unknown: &BTreeSet<String>,
+        is_unknown: &dyn Fn(&str) -> bool,
         now: Timestamp,
     ) -> Plan {
         let derived = ObjectKey {
             namespace: key.namespace.clone(),
             name: names::derived(key),
         };
-        let invalid = self.exports.invalid(key).or(self.imports.invalid(key));
-        let invalid = invalid.or(self.services.invalid(key));
-        if let Some(error) = invalid.or(self.services.invalid(&derived)) {
+        let of_services = self.services.watch().invalid();
+        let invalid = [
+            self.exports.watch().invalid().get(key),
+            self.imports.watch().invalid().get(key),
+            of_services.get(key),
+            of_services.get(&derived),
+        ];
+        if let Some(error) = invalid.into_iter().flatten().next() {
             // What is written must follow from all that there is.
             return Plan {
                 fault: Some(error.to_string()),
                 ..Plan::default()
             };
         }
-        let slices = |service: &ObjectKey| -> Vec<&SliceObject> {
-            let names = self.slices_of.get(service).into_iter().flatten();
-            let slice = |name: &Str| {
-                let key = ObjectKey {
-                    namespace: key.namespace.clone(),
-                    name: name.clone(),
-                };
-                self.slices.get(&key).map(|slice| &**slice)
-            };
-            names.filter_map(slice).collect()
-        };
-        let mut sources = slices(key);
+        let mut sources = self.slices_of.of(key, &self.slices);
         sources.retain(|slice| !matches!(manager(slice), names::COPIES_MANAGER | names::MIRROR_MANAGER));
-        let mut copies = slices(&derived);
+        let mut copies = self.slices_of.of(&derived, &self.slices);
         copies.retain(|slice| manager(slice) == names::COPIES_MANAGER);
         plan(&View {
             key,
@@ -217,7 +138,7 @@ impl State {
             import: self.imports.get(key).map(|import| &**import),
             derived: self.services.get(&derived).map(|service| &**service),
             remotes,
-            unknown,
+            is_unknown,
             slices: sources,
             copies,
             copied: &self.copied,

@@ -2,7 +2,7 @@
 
 //! What is known of a service, and what is planned for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -25,8 +25,8 @@ pub(crate) struct View<'a> {
     pub(crate) import: Option<&'a ImportObject>,
     pub(crate) derived: Option<&'a ServiceObject>,
     pub(crate) remotes: &'a [Arc<ServiceExport>],
-    /// Clusters whose exports are not known.
-    pub(crate) unknown: &'a BTreeSet<String>,
+    /// Whether the exports of a cluster are not known.
+    pub(crate) is_unknown: &'a dyn Fn(&str) -> bool,
     /// Slices of the Service, but for those of remote clusters.
     pub(crate) slices: Vec<&'a SliceObject>,
     /// Slices of the derived Service that were copied.

@@ -2,7 +2,7 @@
 
 //! What has to be written for one Service. No I/O, no state.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use skep_clustermesh_types::SERVICE_NAME_LABEL;
@@ -25,8 +25,8 @@ pub(crate) struct View<'a> {
     pub(crate) service: Option<&'a ServiceObject>,
     pub(crate) slices: Vec<&'a MirroredSlice>,
     pub(crate) remotes: &'a BTreeMap<String, Vec<Backend>>,
-    /// Clusters whose services are not known.
-    pub(crate) unknown: &'a BTreeSet<String>,
+    /// Whether the services of a cluster are not known.
+    pub(crate) is_unknown: &'a dyn Fn(&str) -> bool,
     pub(crate) most: usize,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn plan(view: &View<'_>) -> Plan {
     }
     for (cluster, slices) in of_cluster {
         match view.remotes.get(cluster) {
-            None if view.unknown.contains(cluster) => plan.is_incomplete = true,
+            None if (view.is_unknown)(cluster) => plan.is_incomplete = true,
             backends => {
                 let backends = backends.map_or(&[][..], Vec::as_slice);
                 mirror(view, service, (cluster, backends), &slices, &mut plan.actions);

@@ -2,10 +2,11 @@
 
 //! Backends of services of remote clusters, by services or by endpoint slices.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use futures::Stream;
 use parking_lot::Mutex;
 use skep_clustermesh_mesh::{ClusterMesh, ValueObserver};
 use skep_clustermesh_types::{
@@ -14,9 +15,9 @@ use skep_clustermesh_types::{
 use skep_k8s_types::ObjectKey;
 use skep_k8s_types::slim::Str;
 use skep_kvstore_client::Key;
-use tokio::sync::Notify;
 
 use super::object::Port;
+use crate::remote::{Changes, Remote, key};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Backend {
@@ -35,97 +36,56 @@ struct Source {
 #[derive(Debug)]
 pub(crate) struct RemoteBackends {
     mode: ServiceMode,
-    known: Mutex<Known>,
-    changed: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Known {
-    services: BTreeMap<ObjectKey, BTreeMap<String, Source>>,
+    sources: Arc<Remote<Source>>,
     /// The service of a slice: it may become that of another.
-    service_of: BTreeMap<(String, Key), ObjectKey>,
-    synced: BTreeSet<(String, Kind)>,
-    changes: Changes,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Changes {
-    pub(crate) keys: BTreeSet<ObjectKey>,
-    pub(crate) is_cluster_synced: bool,
-}
-
-impl Known {
-    /// Changes where the backends of a service of a cluster are.
-    fn change(&mut self, key: ObjectKey, cluster: &str, change: impl FnOnce(&mut Source)) {
-        let sources = self.services.entry(key.clone()).or_default();
-        let source = sources.entry(cluster.to_owned()).or_default();
-        change(source);
-        if source.service.is_none() && source.slices.is_empty() {
-            sources.remove(cluster);
-        }
-        if sources.is_empty() {
-            self.services.remove(&key);
-        }
-        self.changes.keys.insert(key);
-    }
+    service_of: Mutex<BTreeMap<(String, Key), ObjectKey>>,
 }
 
 impl RemoteBackends {
     pub(crate) fn new(mode: ServiceMode) -> Self {
         Self {
             mode,
-            known: Mutex::default(),
-            changed: Notify::new(),
+            sources: Arc::default(),
+            service_of: Mutex::default(),
         }
     }
 
-    pub(crate) async fn changed(&self) {
-        self.changed.notified().await;
-    }
-
-    /// What has changed since the last call.
-    pub(crate) fn take_changes(&self) -> Changes {
-        std::mem::take(&mut self.known.lock().changes)
+    pub(crate) fn changes(&self) -> impl Stream<Item = Changes> + use<> {
+        self.sources.clone().changes()
     }
 
     pub(crate) fn keys(&self) -> Vec<ObjectKey> {
-        self.known.lock().services.keys().cloned().collect()
+        self.sources.keys()
     }
 
     pub(crate) fn contains(&self, key: &ObjectKey) -> bool {
-        self.known.lock().services.contains_key(key)
+        self.sources.contains(key)
     }
 
     /// The backends of a service, by cluster.
     pub(crate) fn of(&self, key: &ObjectKey) -> BTreeMap<String, Vec<Backend>> {
-        let known = self.known.lock();
-        let sources = known.services.get(key).into_iter().flatten();
-        sources
-            .map(|(cluster, source)| (cluster.clone(), source.backends()))
-            .collect()
+        self.sources.of(key, Source::backends)
     }
 
-    /// Clusters that are configured and whose services were never complete.
-    pub(crate) fn unknown_clusters(&self, mesh: &ClusterMesh) -> BTreeSet<String> {
-        let known = self.known.lock();
-        let unknown = mesh.status().into_iter().filter(|status| {
-            let was_synced = |kind| known.synced.contains(&(status.name.clone(), kind));
-            let services = status.synced.services || was_synced(Kind::Services);
-            let slices = status.synced.endpoint_slices != Some(false) || was_synced(Kind::EndpointSlices);
-            !(services && slices)
-        });
-        unknown.map(|status| status.name).collect()
+    /// Whether a cluster is configured and its services were never complete.
+    pub(crate) fn is_unknown(&self, cluster: &str, mesh: &ClusterMesh) -> bool {
+        let was_synced = |kind| self.sources.was_synced(cluster, kind);
+        let (services, slices) = (was_synced(Kind::Services), was_synced(Kind::EndpointSlices));
+        !(services && slices)
+            && mesh.status().into_iter().any(|status| {
+                let synced = &status.synced;
+                status.name == cluster
+                    && !((services || synced.services) && (slices || synced.endpoint_slices != Some(false)))
+            })
     }
 
-    fn note(&self, change: impl FnOnce(&mut Known)) {
-        change(&mut self.known.lock());
-        self.changed.notify_one();
-    }
-
-    fn note_synced(&self, cluster: &ClusterName, kind: Kind) {
-        self.note(|known| {
-            known.synced.insert((cluster.to_string(), kind));
-            known.changes.is_cluster_synced = true;
+    /// Changes where the backends of a service of a cluster are.
+    fn change(&self, key: ObjectKey, cluster: &str, change: impl FnOnce(&mut Source)) {
+        self.sources.change(key, cluster, |value| {
+            let mut source = value.take().unwrap_or_default();
+            change(&mut source);
+            let is_empty = source.service.is_none() && source.slices.is_empty();
+            *value = (!is_empty).then_some(source);
         });
     }
 
@@ -133,30 +93,21 @@ impl RemoteBackends {
     fn replace(&self, cluster: &RemoteInfo, name: &Key, slice: Option<&Arc<ClusterEndpointSlice>>) {
         let cluster = cluster.name.as_str();
         let service = slice.and_then(|slice| Some(key(slice.namespace(), slice.service()?)));
-        self.note(|known| {
-            let id = (cluster.to_owned(), name.clone());
-            let old = match &service {
-                Some(service) => known.service_of.insert(id, service.clone()),
-                None => known.service_of.remove(&id),
-            };
-            if let Some(old) = old.filter(|old| Some(old) != service.as_ref()) {
-                known.change(old, cluster, |source| {
-                    source.slices.remove(name);
-                });
-            }
-            if let (Some(service), Some(slice)) = (service, slice) {
-                known.change(service, cluster, |source| {
-                    source.slices.insert(name.clone(), slice.clone());
-                });
-            }
-        });
-    }
-}
-
-fn key(namespace: &str, name: &str) -> ObjectKey {
-    ObjectKey {
-        namespace: Str::new(namespace),
-        name: Str::new(name),
+        let mut service_of = self.service_of.lock();
+        let id = (cluster.to_owned(), name.clone());
+        let old = match &service {
+            Some(service) => service_of.insert(id, service.clone()),
+            None => service_of.remove(&id),
+        };
+        if let Some(old) = old.filter(|old| Some(old) != service.as_ref()) {
+            self.change(old, cluster, |source| _ = source.slices.remove(name));
+        }
+        if let (Some(service), Some(slice)) = (service, slice) {
+            let slice = slice.clone();
+            self.change(service, cluster, |source| {
+                _ = source.slices.insert(name.clone(), slice)
+            });
+        }
     }
 }
 
@@ -218,20 +169,20 @@ impl ValueObserver<ClusterService> for RemoteBackends {
         // One that is not shared any longer counts as gone.
         let shared = service.shared.then(|| service.clone());
         let key = key(&service.namespace, &service.name);
-        self.note(|known| known.change(key, cluster.name.as_str(), |source| source.service = shared));
+        self.change(key, cluster.name.as_str(), |source| source.service = shared);
     }
 
     fn delete(&self, cluster: &RemoteInfo, name: &Key) {
         // Values with another name were rejected when they were decoded.
-        let Some((namespace, name)) = name.split_once('/') else {
-            return;
-        };
-        let key = key(namespace, name);
-        self.note(|known| known.change(key, cluster.name.as_str(), |source| source.service = None));
+        if let Some((namespace, name)) = name.split_once('/') {
+            self.change(key(namespace, name), cluster.name.as_str(), |source| {
+                source.service = None
+            });
+        }
     }
 
     fn synced(&self, cluster: &ClusterName) {
-        self.note_synced(cluster, Kind::Services);
+        self.sources.synced(cluster, Kind::Services);
     }
 
     fn is_enabled(&self, capabilities: &Capabilities) -> bool {
@@ -250,7 +201,7 @@ impl ValueObserver<ClusterEndpointSlice> for RemoteBackends {
     }
 
     fn synced(&self, cluster: &ClusterName) {
-        self.note_synced(cluster, Kind::EndpointSlices);
+        self.sources.synced(cluster, Kind::EndpointSlices);
     }
 
     fn is_enabled(&self, capabilities: &Capabilities) -> bool {

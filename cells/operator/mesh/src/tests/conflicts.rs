@@ -69,7 +69,7 @@ async fn denied_writes_are_named_and_retried_and_cost_others_nothing() {
             w.conditions(&imports(), "cart")
         })
         .await;
-    let expected = format!("shop/cart: cannot create Service `shop/{DERIVED}`: no rights");
+    let expected = format!("`shop/cart`: cannot create Service `shop/{DERIVED}`: no rights");
     world.until(true, |_| faults(&operator).contains(&expected)).await;
 
     world.relax();
