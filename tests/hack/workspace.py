@@ -15,6 +15,7 @@ import sys
 
 # A domain depends on itself and on domains of earlier lines; never on another one of its own line.
 ORDER = [
+    ["base/net"],
     ["hive", "bpf"],
     ["base"],
     ["k8s", "kvstore"],
@@ -22,7 +23,8 @@ ORDER = [
     ["datapath"],
     ["identity"],
     ["node", "loadbalancer"],
-    ["endpoint", "policy"],
+    ["policy"],
+    ["endpoint"],
     ["clustermesh"],
     ["operator"],
     ["binaries"],
@@ -80,7 +82,8 @@ class Workspace:
         parts = self.folders[name].split("/")
         if parts[0] != "cells":
             return parts[0]
-        return "node/local" if parts[1:3] == ["node", "local"] else parts[1]
+        below = "/".join(parts[1:3])
+        return below if below in ("base/net", "node/local") else parts[1]
 
     def dependencies(self, name, dev):
         kinds = (None, "build", "dev") if dev else (None, "build")

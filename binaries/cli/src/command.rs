@@ -6,6 +6,7 @@ use std::{error::Error, io::Write, path::PathBuf, process::ExitCode, time::Durat
 
 use clap::{CommandFactory, Parser, Subcommand};
 use jiff::Timestamp;
+use skep_base_api_client::{Client, ClientError};
 use skep_base_api_types::{
     ClusterNodeStatus, DaemonConfiguration, IpListEntry, LrpSpec, NodeId, Service, StatusResponse,
 };
@@ -14,7 +15,6 @@ use skep_shell::Remote;
 
 use crate::{
     address,
-    agent::{Agent, AgentError},
     datapath::{self, CounterCommand, IpcacheCommand, LxcCommand, PolicyCommand},
     duration::duration,
     endpoint::{self, EndpointCommand},
@@ -329,7 +329,7 @@ const TABLES: &str = "debug/db/dump";
 
 /// Runs a command; returns its exit status.
 pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
-    let agent = Agent::at(&line.host)?;
+    let agent = Client::new(&line.host)?;
     let shell = Remote::new("the agent", &line.shell_sock_path);
     let pinned = Pinned::below(&line.bpf_root);
     let format = line.output;
@@ -407,7 +407,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             let found = crate::kvstore::run(command, &agent, format)?;
             let mut out = std::io::stdout().lock();
             let written_all = out.write_all(&found).and_then(|()| out.flush());
-            return written(written_all.map_err(AgentError::Write), code);
+            return written(written_all.map_err(ClientError::Write), code);
         }
         Command::Map(MapCommand::List { verbose }) => inventory::list(&agent, &pinned, verbose, format)?,
         Command::Map(MapCommand::Get { name }) => inventory::get(&agent, &pinned, &name, format)?,
@@ -481,14 +481,14 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
     };
     let mut out = std::io::stdout().lock();
     let written_all = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written(written_all.map_err(AgentError::Write), code)
+    written(written_all.map_err(ClientError::Write), code)
 }
 
 /// The exit status after the output was written.
-fn written(result: Result<(), AgentError>, code: ExitCode) -> Result<ExitCode, Box<dyn Error>> {
+fn written(result: Result<(), ClientError>, code: ExitCode) -> Result<ExitCode, Box<dyn Error>> {
     match result {
         // A closed pipe (`skep … | head`) is no error.
-        Err(AgentError::Write(err)) if err.kind() == std::io::ErrorKind::BrokenPipe => Ok(code),
+        Err(ClientError::Write(err)) if err.kind() == std::io::ErrorKind::BrokenPipe => Ok(code),
         Err(err) => Err(err.into()),
         Ok(()) => Ok(code),
     }
@@ -518,7 +518,7 @@ fn in_agent(shell: &Remote, words: &[String]) -> Result<ExitCode, Box<dyn Error>
     })
 }
 
-fn addresses(agent: &Agent, command: &IpCommand, format: Format) -> Result<String, Box<dyn Error>> {
+fn addresses(agent: &Client, command: &IpCommand, format: Format) -> Result<String, Box<dyn Error>> {
     let path = match command {
         IpCommand::List { .. } => "ip".to_owned(),
         IpCommand::Get { cidr } => format!("ip?cidr={cidr}"),
@@ -531,7 +531,7 @@ fn addresses(agent: &Agent, command: &IpCommand, format: Format) -> Result<Strin
     }
 }
 
-fn services(agent: &Agent, command: &ServiceCommand, format: Format) -> Result<String, Box<dyn Error>> {
+fn services(agent: &Client, command: &ServiceCommand, format: Format) -> Result<String, Box<dyn Error>> {
     let path = "service";
     Ok(match command {
         ServiceCommand::List { clustermesh_affinity } if format == Format::Text => {
@@ -616,7 +616,7 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format, out: &mut dyn Writ
     Ok(out.write_all(print::entries(&entries, titles, format).as_bytes())?)
 }
 
-fn config(agent: &Agent, key: Option<&str>, format: Format) -> Result<String, Box<dyn Error>> {
+fn config(agent: &Client, key: Option<&str>, format: Format) -> Result<String, Box<dyn Error>> {
     let answer: DaemonConfiguration = agent.get("config", &[])?;
     let all = answer.status.daemon_configuration_map;
     if let Some(key) = key {
@@ -635,7 +635,7 @@ fn config(agent: &Agent, key: Option<&str>, format: Format) -> Result<String, Bo
     Ok(out)
 }
 
-fn version(agent: &Agent, format: Format) -> String {
+fn version(agent: &Client, format: Format) -> String {
     let client = env!("CARGO_PKG_VERSION");
     let answer = agent.get::<StatusResponse>("healthz", &[("brief", "true")]);
     let daemon = answer.map(|answer| answer.cilium.msg).ok();
@@ -660,7 +660,7 @@ mod tests {
     }
 
     /// An agent that serves two settings, `times` times.
-    fn agent_with_settings(folder: &Path, times: usize) -> Agent {
+    fn agent_with_settings(folder: &Path, times: usize) -> Client {
         use std::io::Read;
 
         let socket = folder.join("agent.sock");
@@ -676,7 +676,7 @@ mod tests {
                 stream.write_all((head + body).as_bytes()).unwrap();
             }
         });
-        Agent::at(&socket.display().to_string()).unwrap()
+        Client::at(&socket)
     }
 
     /// Runs `skep config` with these arguments.
@@ -715,7 +715,7 @@ mod tests {
 
     #[test]
     fn version_of_an_agent_that_is_away_is_null_for_programs() {
-        let agent = Agent::at("/nonexistent/agent.sock").unwrap();
+        let agent = Client::at(Path::new("/nonexistent/agent.sock"));
 
         let text = version(&agent, Format::Json);
 

@@ -5,12 +5,10 @@
 use std::error::Error;
 
 use clap::Subcommand;
+use skep_base_api_client::Client;
 use skep_base_api_types::{Endpoint, EndpointHealth};
 
-use crate::{
-    agent::Agent,
-    print::{self, Format},
-};
+use crate::print::{self, Format};
 
 /// What is done with endpoints. Each is named by its id, or as `container-id:<id>`, `pod-name:<namespace>/<name>`,
 /// `ipv4:<address>`, `ipv6:<address>`.
@@ -50,7 +48,7 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(
-    agent: &Agent,
+    agent: &Client,
     command: &EndpointCommand,
     format: Format,
 ) -> Result<String, Box<dyn Error>> {

@@ -5,12 +5,10 @@
 use std::error::Error;
 
 use clap::Subcommand;
+use skep_base_api_client::Client;
 use skep_base_api_types::{Identity, IdentityEndpoints};
 
-use crate::{
-    agent::Agent,
-    print::{self, Format},
-};
+use crate::print::{self, Format};
 
 /// Commands of `skep identity`.
 #[derive(Debug, Subcommand)]
@@ -37,7 +35,7 @@ pub(crate) enum IdentityCommand {
 
 /// Runs a command.
 pub(crate) fn run(
-    agent: &Agent,
+    agent: &Client,
     command: &IdentityCommand,
     format: Format,
 ) -> Result<String, Box<dyn Error>> {

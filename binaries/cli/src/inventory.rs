@@ -5,13 +5,12 @@
 
 use std::{io, path::Path};
 
-use hyper::StatusCode;
 use serde::Serialize;
+use skep_base_api_client::{Client, ClientError};
 use skep_base_api_types::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
 use skep_bpf_maps::policy::endpoint_of_pin;
 
 use crate::{
-    agent::{Agent, AgentError},
     maps::{Entry, MapsError, Pinned},
     print::{self, Format},
 };
@@ -20,7 +19,7 @@ use crate::{
 pub(crate) enum InventoryError {
     /// The agent answers with an error.
     #[error(transparent)]
-    Agent(#[from] AgentError),
+    Agent(#[from] ClientError),
     /// The pinned maps cannot be read.
     #[error(transparent)]
     Maps(#[from] MapsError),
@@ -38,7 +37,7 @@ struct Known<T> {
 
 /// All maps; with `verbose`, with their entries.
 pub(crate) fn list(
-    agent: &Agent,
+    agent: &Client,
     pinned: &Pinned,
     verbose: bool,
     format: Format,
@@ -48,7 +47,7 @@ pub(crate) fn list(
             what.maps.extend(policies(pinned));
             Known { what, by_agent: true }
         }
-        Err(AgentError::Unreachable { .. }) => Known {
+        Err(ClientError::Unreachable { .. }) => Known {
             what: all_pinned(pinned)?,
             by_agent: false,
         },
@@ -65,7 +64,7 @@ pub(crate) fn list(
 }
 
 pub(crate) fn get(
-    agent: &Agent,
+    agent: &Client,
     pinned: &Pinned,
     name: &str,
     format: Format,
@@ -74,11 +73,7 @@ pub(crate) fn get(
         Ok(map) => map,
         // Not a map of the agent, or no agent: it may be pinned all the same.
         Err(
-            AgentError::Unreachable { .. }
-            | AgentError::Refused {
-                status: StatusCode::NOT_FOUND,
-                ..
-            },
+            ClientError::Unreachable { .. } | ClientError::Refused { status: 404, .. },
         ) => BpfMap {
             path: pinned.path(name),
             cache: Some(cache(pinned.entries(name)?)),
@@ -93,12 +88,12 @@ pub(crate) fn get(
 
 /// Passes the last writes of a map to `write`, a line each; with `follow`, also those that come.
 pub(crate) fn events(
-    agent: &Agent,
+    agent: &Client,
     name: &str,
     follow: bool,
     format: Format,
     mut write: impl FnMut(&[u8]) -> io::Result<()>,
-) -> Result<(), AgentError> {
+) -> Result<(), ClientError> {
     let mut rest = Vec::new();
     agent.follow(&format!("map/{name}/events?follow={follow}"), |piece| {
         rest.extend_from_slice(piece);
@@ -237,7 +232,7 @@ mod tests {
     ]}"#;
 
     /// An agent that answers one request, which the thread returns.
-    fn agent(folder: &Path, answer: &'static str) -> (Agent, std::thread::JoinHandle<String>) {
+    fn agent(folder: &Path, answer: &'static str) -> (Client, std::thread::JoinHandle<String>) {
         let socket = folder.join("agent.sock");
         let listener = UnixListener::bind(&socket).unwrap();
         let thread = std::thread::spawn(move || {
@@ -248,7 +243,7 @@ mod tests {
             stream.write_all((head + answer).as_bytes()).unwrap();
             String::from_utf8_lossy(&request[..length]).into_owned()
         });
-        (Agent::at(&socket.display().to_string()).unwrap(), thread)
+        (Client::at(&socket), thread)
     }
 
     #[test]

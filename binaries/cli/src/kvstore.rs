@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
+use skep_base_api_client::{Client as Agent, ClientError};
 use skep_base_api_types::DaemonConfiguration;
 use skep_kvstore_client::{Client, ClientKind, ClientOptions, KeyValue, Lifetime};
 use skep_kvstore_etcd::{
@@ -16,7 +17,6 @@ use skep_kvstore_etcd::{
 };
 
 use crate::{
-    agent::{Agent, AgentError},
     duration::duration,
     print::{self, Format},
 };
@@ -103,7 +103,7 @@ pub(crate) enum KvstoreError {
         option: &'static str,
         /// Why the agent did not answer.
         #[source]
-        cause: AgentError,
+        cause: ClientError,
     },
     /// There is only etcd.
     #[error("key-value store `{0}` is not supported; use `etcd`")]

@@ -3,7 +3,6 @@
 //! The `skep` command: asks the agent over its sockets, reads and changes pinned maps.
 
 mod address;
-mod agent;
 mod command;
 mod datapath;
 mod duration;

@@ -17,10 +17,11 @@ use std::{
 };
 
 use clap::{ArgAction, Args};
+use skep_base_api_client::Client;
 use skep_base_api_types::{Endpoint, StatusResponse};
 use skep_datapath_monitor_events::{event::MessageType, gob::GobError, payload::PayloadReader};
 
-use crate::{agent::Agent, status};
+use crate::status;
 use format::{Filter, Formatter, Level};
 
 /// Pause before a connection that was closed is opened again: the agent restarts.
@@ -127,7 +128,7 @@ const HOST: u16 = 0;
 impl MonitorCommand {
     /// Names endpoints of filters that are not there; fails if none is. Without an answer of the agent, events are
     /// printed as they come.
-    fn check_endpoints(&self, agent: &Agent) -> Result<(), MonitorError> {
+    fn check_endpoints(&self, agent: &Client) -> Result<(), MonitorError> {
         let filters = [&self.from, &self.to, &self.related_to];
         let mut wanted: Vec<u16> = filters.into_iter().flatten().copied().collect();
         wanted.sort_unstable();
@@ -151,7 +152,7 @@ impl MonitorCommand {
 }
 
 /// Prints events until the connection breaks or the output is closed; opens it again when the agent closes it.
-pub(crate) fn run(command: &MonitorCommand, agent: &Agent, is_json: bool) -> Result<(), MonitorError> {
+pub(crate) fn run(command: &MonitorCommand, agent: &Client, is_json: bool) -> Result<(), MonitorError> {
     let mut formatter = command.formatter(is_json);
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut stream = open(&command.monitor_socket)?;
@@ -176,7 +177,7 @@ fn open(path: &Path) -> Result<UnixStream, MonitorError> {
 }
 
 /// How the agent reads events; `None` if it does not say so: events are printed without.
-fn listening(agent: &Agent) -> Option<String> {
+fn listening(agent: &Client) -> Option<String> {
     for _ in 0..ASK {
         let status: StatusResponse = agent.get("healthz", &[]).ok()?;
         if let Some(rings) = status.node_monitor {

@@ -11,14 +11,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::UnixStream,
-};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     control_plane::Access,
+    endpoint::AgentApi,
     machine::{Machine, MachineError},
     process::{Process, find, last_lines, own_folder},
     site::Site,
@@ -198,22 +195,7 @@ impl Agent {
 
 /// Whether the agent of process `pid` answers `/v1/healthz` with an overall state of `Ok`.
 pub async fn is_well(pid: u32) -> bool {
-    // What the process sees as its root.
-    let place = Path::new("/proc").join(pid.to_string()).join("root");
-    let socket = place.join("run/cilium/cilium.sock");
-    let ask = async {
-        let mut stream = UnixStream::connect(&socket).await.ok()?;
-        let request =
-            "GET /v1/healthz HTTP/1.1\r\nhost: localhost\r\nbrief: true\r\nconnection: close\r\n\r\n";
-        stream.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.ok()?;
-        Some(answer.starts_with("HTTP/1.1 200") && answer.replace(' ', "").contains("\"state\":\"Ok\""))
-    };
-    matches!(
-        tokio::time::timeout(Duration::from_secs(2), ask).await,
-        Ok(Some(true))
-    )
+    AgentApi::of(pid).is_well().await
 }
 
 #[cfg(test)]

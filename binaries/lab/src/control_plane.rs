@@ -217,7 +217,7 @@ impl ControlPlane {
             }
         }
         if let Err(err) = self.controllers.stop().await {
-            tracing::warn!(error = %err, "controllers did not stop well");
+            tracing::warn!(error = %err, "Controllers did not stop cleanly");
         }
     }
 }
@@ -285,7 +285,7 @@ async fn start_controllers(
 async fn listen_inside(process: u32, address: SocketAddr) -> Result<BoundTcp, ControlPlaneError> {
     let failed = move |cause| ControlPlaneError::Listen { address, cause };
     let made = tokio::task::spawn_blocking(move || {
-        link::inside(process, async move |_| {
+        link::inside(process, move |_| {
             let listener = std::net::TcpListener::bind(address);
             Ok(listener.and_then(|listener| listener.set_nonblocking(true).map(|()| listener)))
         })

@@ -636,11 +636,14 @@ fn host_addresses(machine: &Machine) -> Vec<IpAddr> {
 /// Waits, a few seconds at most, until all of `to` accept connections from the node.
 async fn answering(node: u32, to: Vec<SocketAddr>) {
     let waited = tokio::task::spawn_blocking(move || {
-        link::inside(node, async move |_| {
+        link::inside(node, move |_| {
             let deadline = Instant::now() + Duration::from_secs(5);
             for address in to {
-                while tokio::net::TcpStream::connect(address).await.is_err() && Instant::now() < deadline {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
+                let patience = Duration::from_secs(1);
+                while std::net::TcpStream::connect_timeout(&address, patience).is_err()
+                    && Instant::now() < deadline
+                {
+                    std::thread::sleep(Duration::from_millis(5));
                 }
             }
             Ok(())

@@ -10,11 +10,12 @@ use std::{
 };
 
 use ipnet::IpNet;
-use skep_bpf_sys::netns;
+use skep_base_api_client::ClientError;
+use skep_base_net::{netns, sysctl};
 
 use crate::{
     cgroup::{self, CgroupError},
-    endpoint::{AgentApi, AgentApiError},
+    endpoint::AgentApi,
     enter::{Mount, Placement},
     link::{self, LinkError, Net},
     plan::{self, BEYOND, Cluster, Lab, Node, PodPlace},
@@ -43,7 +44,7 @@ pub enum MachineError {
     Cgroup(#[from] CgroupError),
     /// The agent has not made a pod its endpoint.
     #[error(transparent)]
-    Agent(#[from] AgentApiError),
+    Agent(#[from] ClientError),
 }
 
 /// The network between all nodes of a lab.
@@ -65,15 +66,15 @@ impl Fabric {
         let mut holder = Process::place("fabric", &placement, &site.log("fabric")).await?;
         let addresses: Vec<_> = lab.clusters.iter().flat_map(Cluster::outside_addresses).collect();
         let routes = routes_to_pods(lab);
-        in_namespace(holder.pid(), async move |net| {
+        in_namespace(holder.pid(), move |net| {
             link::router_settings()?;
-            net.up("lo").await?;
-            net.bridge(BRIDGE).await?;
+            net.up("lo")?;
+            net.bridge(BRIDGE)?;
             for (address, prefix) in addresses {
-                net.address(BRIDGE, address, prefix).await?;
+                net.address(BRIDGE, address, prefix)?;
             }
             for (network, gateway) in routes {
-                net.route(network, gateway, BRIDGE, None).await?;
+                net.route(network, gateway, BRIDGE, None)?;
             }
             Ok(())
         })
@@ -106,30 +107,25 @@ async fn create_beyond(site: &Site, fabric: u32) -> Result<Process, MachineError
     };
     let mut machine = Process::place(BEYOND, &placement, &site.log(BEYOND)).await?;
     let pid = machine.pid();
-    in_namespace(pid, async move |net| {
+    in_namespace(pid, move |net| {
         link::immediate_addresses()?;
-        net.up("lo").await
+        Ok(net.up("lo")?)
     })
     .await?;
-    let peer = format!("{BEYOND}e");
-    {
-        let peer = peer.clone();
-        in_namespace(fabric, async move |net| {
-            net.veth(BEYOND, &peer, pid).await?;
-            net.up(BEYOND).await?;
-            for (router, _, prefix) in plan::BEYOND_NETWORK {
-                net.address(BEYOND, router, prefix).await?;
-            }
-            Ok(())
-        })
-        .await?;
-    }
-    in_namespace(pid, async move |net| {
-        net.rename(&peer, UPLINK).await?;
-        net.up(UPLINK).await?;
+    in_namespace(fabric, move |net| {
+        net.veth(BEYOND, UPLINK, pid)?;
+        net.up(BEYOND)?;
+        for (router, _, prefix) in plan::BEYOND_NETWORK {
+            net.address(BEYOND, router, prefix)?;
+        }
+        Ok(())
+    })
+    .await?;
+    in_namespace(pid, move |net| {
+        net.up(UPLINK)?;
         for (router, address, prefix) in plan::BEYOND_NETWORK {
-            net.address(UPLINK, address, prefix).await?;
-            net.route(everything(address), router, UPLINK, None).await?;
+            net.address(UPLINK, address, prefix)?;
+            net.route(everything(address), router, UPLINK, None)?;
         }
         Ok(())
     })
@@ -179,32 +175,27 @@ impl Machine {
         let mut holder = Process::place(&name, &placement, &site.log(&name)).await?;
 
         // Links take the settings of the namespace over when they arrive.
-        in_namespace(holder.pid(), async move |net| {
+        in_namespace(holder.pid(), move |net| {
             link::router_settings()?;
-            net.up("lo").await
+            Ok(net.up("lo")?)
         })
         .await?;
         let (pid, port) = (holder.pid(), format!("p{}-{}", node.cluster, node.index));
-        let peer = format!("{port}e");
-        {
-            let (port, peer) = (port.clone(), peer.clone());
-            in_namespace(fabric.pid(), async move |net| {
-                net.veth(&port, &peer, pid).await?;
-                net.enslave(&port, BRIDGE).await
-            })
-            .await?;
-        }
+        in_namespace(fabric.pid(), move |net| {
+            net.veth(&port, UPLINK, pid)?;
+            Ok(net.enslave(&port, BRIDGE)?)
+        })
+        .await?;
         let mut routes = routes_from(lab, node, routing);
         routes.extend(routes_beyond(lab, node));
         let addresses = node.addresses();
-        in_namespace(pid, async move |net| {
-            net.rename(&peer, UPLINK).await?;
-            net.up(UPLINK).await?;
+        in_namespace(pid, move |net| {
+            net.up(UPLINK)?;
             for (address, prefix) in addresses {
-                net.address(UPLINK, address, prefix).await?;
+                net.address(UPLINK, address, prefix)?;
             }
             for (network, gateway) in routes {
-                net.route(network, gateway, UPLINK, None).await?;
+                net.route(network, gateway, UPLINK, None)?;
             }
             Ok(())
         })
@@ -271,48 +262,42 @@ impl Machine {
         let name = format!("{}-{}", self.node.name, pod.id);
         let mut process = Process::place(&name, &placement, &self.site.log(&name)).await?;
         let (pid, link_name) = (process.pid(), pod.link());
-        let peer = format!("{link_name}e");
         let (addresses, gateways) = (self.node.pod_addresses(pod.slot), self.node.gateways());
         let mtu = (self.routing == RoutingMode::Tunnel).then_some(TUNNEL_MTU);
-        in_namespace(pid, async move |net| {
+        in_namespace(pid, move |net| {
             link::immediate_addresses()?;
-            net.up("lo").await
+            Ok(net.up("lo")?)
         })
         .await?;
-        let host = {
-            let (link_name, peer) = (link_name.clone(), peer.clone());
-            in_namespace(self.pid(), async move |net| {
-                net.delete(&link_name).await?;
-                net.veth(&link_name, &peer, pid).await?;
-                if network == PodNetwork::Managed {
-                    // Programs answer for the gateway, and take all packets.
-                    link::setting(&format!("ipv4/conf/{link_name}/rp_filter"), "0")?;
-                    net.up(&link_name).await?;
-                    return net.identify(&link_name).await;
-                }
-                net.up(&link_name).await?;
-                for gateway in gateways {
-                    // The same gateway address on every pod's link, as a host route each: no bridge needed.
-                    net.address(&link_name, gateway, if gateway.is_ipv4() { 32 } else { 128 })
-                        .await?;
-                }
-                for address in addresses {
-                    net.host_route(address, &link_name).await?;
-                }
-                net.identify(&link_name).await
-            })
-            .await?
-        };
-        let (inside, cookie) = in_namespace(pid, async move |net| {
-            net.rename(&peer, UPLINK).await?;
-            net.up(UPLINK).await?;
+        let host = in_namespace(self.pid(), move |net| {
+            net.delete(&link_name)?;
+            net.veth(&link_name, UPLINK, pid)?;
+            if network == PodNetwork::Managed {
+                // Programs answer for the gateway, and take all packets.
+                sysctl::set(&format!("net/ipv4/conf/{link_name}/rp_filter"), "0")?;
+                net.up(&link_name)?;
+                return Ok(net.identify(&link_name)?);
+            }
+            net.up(&link_name)?;
+            for gateway in gateways {
+                // The same gateway address on every pod's link, as a host route each: no bridge needed.
+                net.address(&link_name, gateway, if gateway.is_ipv4() { 32 } else { 128 })?;
+            }
+            for address in addresses {
+                net.host_route(address, &link_name)?;
+            }
+            Ok(net.identify(&link_name)?)
+        })
+        .await?;
+        let (inside, cookie) = in_namespace(pid, move |net| {
+            net.up(UPLINK)?;
             for (address, gateway) in addresses.into_iter().zip(gateways) {
                 let whole = if address.is_ipv4() { 32 } else { 128 };
-                net.address(UPLINK, address, whole).await?;
-                net.host_route(gateway, UPLINK).await?;
-                net.route(everything(address), gateway, UPLINK, mtu).await?;
+                net.address(UPLINK, address, whole)?;
+                net.host_route(gateway, UPLINK)?;
+                net.route(everything(address), gateway, UPLINK, mtu)?;
             }
-            Ok((net.identify(UPLINK).await?, netns::cookie()?))
+            Ok((net.identify(UPLINK)?, netns::cookie()?))
         })
         .await?;
         if network == PodNetwork::Managed {
@@ -345,10 +330,10 @@ impl Machine {
         if network == PodNetwork::Managed
             && let Err(err) = AgentApi::of(self.pid()).remove(pod).await
         {
-            tracing::warn!(error = %hive::error_chain(&err), pod = pod.id, "endpoint of a pod not deleted");
+            tracing::warn!(error = %hive::error_chain(&err), pod = pod.id, "Cannot delete endpoint of pod");
         }
         let link_name = pod.link();
-        in_namespace(self.pid(), async move |net| net.delete(&link_name).await).await?;
+        in_namespace(self.pid(), move |net| Ok(net.delete(&link_name)?)).await?;
         let unpin = self.placement(
             "tools",
             vec![
@@ -422,7 +407,7 @@ fn routes_beyond(lab: &Lab, node: &Node) -> Vec<((IpAddr, u8), IpAddr)> {
 async fn in_namespace<T, F>(pid: u32, work: F) -> Result<T, MachineError>
 where
     T: Send + 'static,
-    F: AsyncFnOnce(Net) -> Result<T, LinkError> + Send + 'static,
+    F: FnOnce(Net) -> Result<T, LinkError> + Send + 'static,
 {
     match tokio::task::spawn_blocking(move || link::inside(pid, work)).await {
         Ok(result) => Ok(result?),

@@ -86,6 +86,6 @@ pub enum LoadError {
     Probe {
         object: &'static str,
         #[source]
-        source: skep_bpf_sys::netns::NetnsError,
+        source: skep_base_net::netns::NetnsError,
     },
 }

@@ -531,7 +531,7 @@ impl NodeOptions {
             host_netns_cookie: match self.host_netns {
                 HostNetns::Cookie(cookie) => cookie,
                 HostNetns::Current => {
-                    skep_bpf_sys::netns::cookie().map_err(|source| LoadError::Probe { object, source })?
+                    skep_base_net::netns::cookie().map_err(|source| LoadError::Probe { object, source })?
                 }
             },
             has_class_ids: self.mke && has_class_ids(),

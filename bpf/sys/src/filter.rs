@@ -12,32 +12,25 @@ use std::{
     os::fd::{AsRawFd, BorrowedFd},
 };
 
-use crate::{
-    link::{Interface, InterfaceHook, LinkError, interface_index},
-    netlink::{self, Body, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE},
+use skep_base_net::{
+    CREATE, EXCLUSIVE, NetError, Netlink, REPLACE,
+    packet::{
+        RouteNetlinkMessage,
+        tc::{
+            TcAttribute, TcBpfFlags, TcFilterBpf, TcFilterBpfOption, TcHandle, TcHeader, TcMessage, TcOption,
+        },
+    },
 };
 
-const RTM_NEWQDISC: u16 = 36;
-const RTM_GETQDISC: u16 = 38;
-const RTM_NEWTFILTER: u16 = 44;
-const RTM_DELTFILTER: u16 = 45;
-const RTM_GETTFILTER: u16 = 46;
-const TCA_KIND: u16 = 1;
-const TCA_OPTIONS: u16 = 2;
-const TCA_BPF_FD: u16 = 6;
-const TCA_BPF_NAME: u16 = 7;
-const TCA_BPF_FLAGS: u16 = 8;
-const TCA_BPF_ID: u16 = 11;
-/// The program's result is the verdict (`direct-action`).
-const ACT_DIRECT: u32 = 1;
-/// `TC_H_CLSACT`
-const CLSACT: u32 = 0xffff_fff1;
-const CLSACT_HANDLE: u32 = 0xffff_0000;
+use crate::link::{Interface, InterfaceHook, LinkError, interface_index};
+
 /// `htons(ETH_P_ALL)`
 const ALL_PROTOCOLS: u32 = (0x0003_u16.to_be()) as u32;
 const HANDLE: u32 = 1;
-/// Bytes of `struct tcmsg`.
-const TCMSG: usize = 20;
+const CLSACT_HANDLE: TcHandle = TcHandle {
+    major: u16::MAX,
+    minor: 0,
+};
 
 /// A filter that runs a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,20 +48,33 @@ pub struct Filters {
     index: u32,
 }
 
-const fn parent(hook: InterfaceHook) -> u32 {
-    match hook {
-        InterfaceHook::Ingress => 0xffff_fff2,
-        InterfaceHook::Egress => 0xffff_fff3,
+const fn parent(hook: InterfaceHook) -> TcHandle {
+    TcHandle {
+        major: u16::MAX,
+        minor: match hook {
+            InterfaceHook::Ingress => TcHandle::MIN_INGRESS,
+            InterfaceHook::Egress => TcHandle::MIN_EGRESS,
+        },
     }
 }
 
-/// `struct tcmsg`
-fn tcmsg(index: u32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
-    let mut bytes = vec![0_u8; 4];
-    for word in [index, handle, parent, info] {
-        bytes.extend(word.to_ne_bytes());
-    }
-    bytes
+fn tc(index: u32, handle: TcHandle, parent: TcHandle, info: u32) -> TcMessage {
+    let mut message = TcMessage::default();
+    message.header = TcHeader {
+        index: index.cast_signed(),
+        handle,
+        parent,
+        info,
+        ..TcHeader::default()
+    };
+    message
+}
+
+fn kind(message: &TcMessage) -> Option<&str> {
+    message.attributes.iter().find_map(|attribute| match attribute {
+        TcAttribute::Kind(kind) => Some(kind.as_str()),
+        _ => None,
+    })
 }
 
 impl Filters {
@@ -152,15 +158,22 @@ impl Filters {
         hook: InterfaceHook,
         priority: u16,
     ) -> Result<(), LinkError> {
-        let options = Body::default()
-            .attribute(TCA_BPF_FD, &program_fd.as_raw_fd().to_ne_bytes())
-            .text(TCA_BPF_NAME, &self.name(program))
-            .attribute(TCA_BPF_FLAGS, &ACT_DIRECT.to_ne_bytes());
-        let body = Body::new(&self.message(hook, priority, HANDLE))
-            .text(TCA_KIND, "bpf")
-            .nested(TCA_OPTIONS, &options);
-        netlink::request(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_REPLACE, &body)
-            .map_err(|source| self.refused(program, hook, source))
+        let options = [
+            TcFilterBpfOption::ProgFd(program_fd.as_raw_fd().cast_unsigned()),
+            TcFilterBpfOption::ProgName(self.name(program)),
+            TcFilterBpfOption::Flags(TcBpfFlags::DirectAction),
+        ];
+        let mut filter = self.message(hook, priority, HANDLE);
+        filter.attributes = vec![
+            TcAttribute::Kind(TcFilterBpf::KIND.to_owned()),
+            TcAttribute::Options(options.map(TcOption::Bpf).into()),
+        ];
+        Netlink::open()
+            .and_then(|net| {
+                let filter = RouteNetlinkMessage::NewTrafficFilter(filter);
+                net.change(filter, CREATE | REPLACE, "attach")
+            })
+            .map_err(|error| self.refused(program, hook, error.into()))
     }
 
     fn refused(&self, program: &str, hook: InterfaceHook, source: io::Error) -> LinkError {
@@ -212,25 +225,22 @@ impl Filters {
                 source,
             })
         };
-        if !self.has_hook(hook).map_err(failed)? {
-            return Ok(Vec::new());
-        }
-        self.dump(hook).map_err(failed)
+        let listed = match self.has_hook(hook) {
+            Ok(false) => return Ok(Vec::new()),
+            Ok(true) => self.dump(hook),
+            Err(error) => Err(error),
+        };
+        listed.map_err(|error| failed(error.into()))
     }
 
     /// The filters at a hook, which is there.
-    fn dump(&self, hook: InterfaceHook) -> io::Result<Vec<Filter>> {
-        let mut filters = Vec::new();
-        let body = Body::new(&tcmsg(self.index, 0, parent(hook), 0));
-        let result = netlink::dump(RTM_GETTFILTER, &body, |kind, message| {
-            if kind == RTM_NEWTFILTER {
-                filters.extend(parse(message));
-            }
-        });
-        match result {
+    fn dump(&self, hook: InterfaceHook) -> Result<Vec<Filter>, NetError> {
+        let request = tc(self.index, TcHandle::UNSPEC, parent(hook), 0);
+        let listed = Netlink::open()?.list(RouteNetlinkMessage::GetTrafficFilter(request), "list filters");
+        match listed {
             // The qdisc is gone, and its filters.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => Ok(Vec::new()),
-            result => result.map(|()| filters),
+            Err(error) if matches!(error.errno(), Some(libc::EINVAL | libc::ENOENT)) => Ok(Vec::new()),
+            listed => Ok(listed?.iter().filter_map(parse).collect()),
         }
     }
 
@@ -238,9 +248,9 @@ impl Filters {
         name(program, &self.interface)
     }
 
-    fn message(&self, hook: InterfaceHook, priority: u16, handle: u32) -> Vec<u8> {
+    fn message(&self, hook: InterfaceHook, priority: u16, handle: u32) -> TcMessage {
         let info = u32::from(priority) << 16 | ALL_PROTOCOLS;
-        tcmsg(self.index, handle, parent(hook), info)
+        tc(self.index, handle.into(), parent(hook), info)
     }
 
     /// Adds the qdisc; false if it is there.
@@ -251,13 +261,18 @@ impl Filters {
                 source,
             })
         };
-        let body = Body::new(&tcmsg(self.index, CLSACT_HANDLE, CLSACT, 0)).text(TCA_KIND, "clsact");
-        match netlink::request(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, &body) {
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
-            result => return result.map(|()| true).map_err(failed),
+        let mut qdisc = tc(self.index, CLSACT_HANDLE, TcHandle::CLSACT, 0);
+        qdisc.attributes = vec![TcAttribute::Kind("clsact".to_owned())];
+        let added = Netlink::open().and_then(|net| {
+            let qdisc = RouteNetlinkMessage::NewQueueDiscipline(qdisc);
+            net.change(qdisc, CREATE | EXCLUSIVE, "add qdisc clsact")
+        });
+        match added {
+            Err(error) if error.errno() == Some(libc::EEXIST) => {}
+            added => return added.map(|()| true).map_err(|error| failed(error.into())),
         }
         // It is there, or a qdisc of another kind is: "ingress" would run filters for what leaves on what comes.
-        if self.has_hook(hook).map_err(failed)? {
+        if self.has_hook(hook).map_err(|error| failed(error.into()))? {
             Ok(false)
         } else {
             Err(failed(io::Error::from_raw_os_error(libc::EEXIST)))
@@ -265,31 +280,32 @@ impl Filters {
     }
 
     /// Whether the qdisc in the place of clsact runs filters at the hook.
-    fn has_hook(&self, hook: InterfaceHook) -> io::Result<bool> {
-        let mut found = false;
-        let body = Body::new(&tcmsg(self.index, 0, 0, 0));
-        netlink::dump(RTM_GETQDISC, &body, |kind, message| {
-            let qdisc = message
-                .get(TCMSG..)
-                .and_then(|attributes| netlink::find(attributes, TCA_KIND))
-                .map(netlink::text);
-            if kind == RTM_NEWQDISC && netlink::word(message, 4) == Some(self.index) {
-                found |= match qdisc.as_deref() {
-                    Some("clsact") => true,
-                    Some("ingress") => hook == InterfaceHook::Ingress,
-                    _ => false,
-                };
-            }
-        })?;
-        Ok(found)
+    fn has_hook(&self, hook: InterfaceHook) -> Result<bool, NetError> {
+        let qdiscs = qdiscs(self.index)?;
+        let of_interface = qdiscs
+            .iter()
+            .filter(|qdisc| qdisc.header.index == self.index.cast_signed());
+        Ok(of_interface.into_iter().any(|qdisc| match kind(qdisc) {
+            Some("clsact") => true,
+            Some("ingress") => hook == InterfaceHook::Ingress,
+            _ => false,
+        }))
     }
 
     fn remove(&self, hook: InterfaceHook, filter: &Filter) -> Result<(), LinkError> {
-        let body = Body::new(&self.message(hook, filter.priority, filter.handle)).text(TCA_KIND, "bpf");
-        match netlink::request(RTM_DELTFILTER, 0, &body) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-            result => result.map_err(|source| {
-                self.unless_gone(source, |source| LinkError::RemoveFilter {
+        let mut message = self.message(hook, filter.priority, filter.handle);
+        message.attributes = vec![TcAttribute::Kind(TcFilterBpf::KIND.to_owned())];
+        let removed = Netlink::open().and_then(|net| {
+            net.change(
+                RouteNetlinkMessage::DelTrafficFilter(message),
+                0,
+                "remove the filter",
+            )
+        });
+        match removed {
+            Err(error) if error.errno() == Some(libc::ENOENT) => Ok(()),
+            removed => removed.map_err(|error| {
+                self.unless_gone(error.into(), |source| LinkError::RemoveFilter {
                     interface: self.interface.clone(),
                     filter: filter.name.clone(),
                     source,
@@ -316,17 +332,15 @@ pub fn name(program: &str, interface: &str) -> String {
 
 /// The filters that run programs at an interface, ours and others'. Interfaces without are left out.
 pub fn everywhere(interfaces: &[Interface]) -> io::Result<Vec<(&Interface, Vec<Filter>)>> {
-    let mut with_qdisc = BTreeSet::new();
-    let body = Body::new(&tcmsg(0, 0, 0, 0));
-    netlink::dump(RTM_GETQDISC, &body, |_, message| {
-        if netlink::word(message, 12) == Some(CLSACT) {
-            with_qdisc.extend(netlink::word(message, 4));
-        }
-    })?;
+    let with_qdisc: BTreeSet<i32> = qdiscs(0)?
+        .iter()
+        .filter(|qdisc| qdisc.header.parent == TcHandle::CLSACT)
+        .map(|qdisc| qdisc.header.index)
+        .collect();
     let mut found = Vec::new();
     for interface in interfaces
         .iter()
-        .filter(|known| with_qdisc.contains(&known.index))
+        .filter(|known| with_qdisc.contains(&known.index.cast_signed()))
     {
         let filters = Filters {
             interface: interface.name.clone(),
@@ -336,7 +350,7 @@ pub fn everywhere(interfaces: &[Interface]) -> io::Result<Vec<(&Interface, Vec<F
         for hook in [InterfaceHook::Ingress, InterfaceHook::Egress] {
             match filters.dump(hook) {
                 // The interface is gone.
-                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
+                Err(error) if error.errno() == Some(libc::ENODEV) => {}
                 listed => all.extend(listed?),
             }
         }
@@ -347,14 +361,39 @@ pub fn everywhere(interfaces: &[Interface]) -> io::Result<Vec<(&Interface, Vec<F
     Ok(found)
 }
 
-fn parse(message: &[u8]) -> Option<Filter> {
-    let attributes = message.get(TCMSG..)?;
-    let options = netlink::find(attributes, TCA_OPTIONS)?;
-    let info = netlink::word(message, 16)?;
+/// The qdiscs of an interface; of all, for index 0.
+fn qdiscs(index: u32) -> Result<Vec<TcMessage>, NetError> {
+    let request = tc(index, TcHandle::UNSPEC, TcHandle::UNSPEC, 0);
+    let listed = Netlink::open()?.list(RouteNetlinkMessage::GetQueueDiscipline(request), "list qdiscs")?;
+    Ok(listed
+        .into_iter()
+        .filter_map(|message| match message {
+            RouteNetlinkMessage::NewQueueDiscipline(qdisc) => Some(qdisc),
+            _ => None,
+        })
+        .collect())
+}
+
+fn parse(message: &RouteNetlinkMessage) -> Option<Filter> {
+    let RouteNetlinkMessage::NewTrafficFilter(message) = message else {
+        return None;
+    };
+    let options = message.attributes.iter().find_map(|attribute| match attribute {
+        TcAttribute::Options(options) => Some(options),
+        _ => None,
+    })?;
+    let (mut name, mut program) = (None, None);
+    for option in options {
+        match option {
+            TcOption::Bpf(TcFilterBpfOption::ProgName(text)) => name = Some(text.clone()),
+            TcOption::Bpf(TcFilterBpfOption::ProgId(id)) => program = Some(*id),
+            _ => {}
+        }
+    }
     Some(Filter {
-        priority: (info >> 16) as u16,
-        handle: netlink::word(message, 8)?,
-        name: netlink::text(netlink::find(options, TCA_BPF_NAME)?),
-        program: netlink::word(netlink::find(options, TCA_BPF_ID)?, 0)?,
+        priority: (message.header.info >> 16) as u16,
+        handle: message.header.handle.into(),
+        name: name?,
+        program: program?,
     })
 }

@@ -9,8 +9,6 @@
 //! - [`filter`]: attaching programs to interfaces where the kernel has no links for them.
 //! - [`capability`]: whether this process may do all that.
 //! - [`clock`]: the clock of programs, and of times in maps.
-//! - [`netns`]: network namespaces and their cookies.
-//! - [`route`]: routes to endpoints.
 //! - [`mount`]: finding and mounting the BPF and cgroup file systems.
 //! - `testing` (feature `testing`): network namespace + cgroup + BPF file system for one test.
 //!
@@ -23,9 +21,6 @@ pub mod filter;
 pub mod link;
 pub mod map;
 pub mod mount;
-mod netlink;
-pub mod netns;
-pub mod route;
 pub mod store;
 mod syscall;
 #[cfg(feature = "testing")]

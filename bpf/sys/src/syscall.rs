@@ -656,25 +656,6 @@ struct QueryAttr {
     pad: u32,
 }
 
-/// Makes the kernel filter what a netlink socket lists by the request (`NETLINK_GET_STRICT_CHK`, Linux 4.20).
-pub(crate) fn filter_dumps(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let on: libc::c_int = 1;
-    // SAFETY: the kernel reads an integer at `on`, which outlives the call.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_NETLINK,
-            libc::NETLINK_GET_STRICT_CHK,
-            std::ptr::from_ref(&on).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}
-
 /// Ids of the programs attached to a cgroup at one hook (up to 64).
 pub(crate) fn prog_query(target: BorrowedFd<'_>, attach_type: u32) -> io::Result<Vec<u32>> {
     prog_query_at(target.as_raw_fd() as u32, attach_type)

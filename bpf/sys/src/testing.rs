@@ -20,7 +20,6 @@
 //! ```
 
 mod calls;
-mod netlink;
 mod program;
 
 use std::{
@@ -39,11 +38,19 @@ use rustix::{
     thread::{UnshareFlags, unshare_unsafe},
 };
 
+use skep_base_net::{LinkSpec, Netlink, netns};
+
 pub use self::{
     calls::{CallWatch, Calls, Watched},
     program::{ProgramKind, pin, program},
 };
-use crate::{mount, netns, store::MapStore};
+use crate::{mount, store::MapStore};
+
+/// Brings loopback up in the network namespace of the calling thread.
+fn bring_up_loopback() -> io::Result<()> {
+    let net = Netlink::open()?;
+    Ok(net.set_link(&net.link("lo")?, LinkSpec::new().up())?)
+}
 
 static SERIAL: AtomicU32 = AtomicU32::new(0);
 
@@ -130,7 +137,7 @@ impl Node {
             .map_err(named("unshare"))?;
         cgroup.enter()?;
         mount::private_bpffs(&directory.join("bpf")).map_err(io::Error::other)?;
-        netlink::bring_up_loopback().map_err(named("loopback interface"))?;
+        bring_up_loopback().map_err(named("loopback interface"))?;
         let netns_cookie = netns::cookie().map_err(io::Error::other)?;
         Ok(Self {
             directory: directory.to_owned(),
@@ -167,7 +174,8 @@ impl Node {
     /// Makes `address` one of the node's own, on its loopback interface.
     #[allow(clippy::unused_self, reason = "whoever holds a node is in its namespace")]
     pub fn add_address(&self, address: IpAddr) -> io::Result<()> {
-        netlink::add_address(address).map_err(named(format!("address {address}")))?;
+        let added = Netlink::open().and_then(|net| net.add_address(&net.link("lo")?, address.into()));
+        added.map_err(|error| named(format!("address {address}"))(error.into()))?;
         // The route to an IPv6 address comes a moment later.
         let deadline = Instant::now() + Duration::from_secs(5);
         loop {
@@ -187,7 +195,7 @@ impl Node {
                 .spawn(|| {
                     // SAFETY: a new thread that only makes the namespace; it ends right after.
                     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
-                    netlink::bring_up_loopback()?;
+                    bring_up_loopback()?;
                     mount_bind("/proc/thread-self/ns/net", &path)?;
                     netns::cookie().map_err(io::Error::other)
                 })

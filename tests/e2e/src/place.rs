@@ -48,7 +48,10 @@ impl Place {
 
     /// Runs `work` on a thread in this network.
     pub fn inside<T: Send>(&self, work: impl AsyncFnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-        let done = link::inside(self.process, async move |_| Ok::<_, LinkError>(work().await));
+        let done = link::inside(self.process, move |_| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            Ok::<_, LinkError>(runtime.and_then(|runtime| runtime.block_on(work())))
+        });
         done.map_err(io::Error::other)?
     }
 

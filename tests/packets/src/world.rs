@@ -610,7 +610,7 @@ async fn neighbours(handle: &rtnetlink::Handle, facts: &Facts, is_known: bool) -
                 .add(device.ifindex, address(own)?)
                 .replace()
                 .state(NeighbourState::Permanent)
-                .link_local_address(&neighbour.mac.0);
+                .link_layer_address(&neighbour.mac.0);
             let changed = if is_known {
                 add.execute().await
             } else {

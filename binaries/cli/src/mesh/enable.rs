@@ -16,6 +16,7 @@ use std::{
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
+use skep_base_api_client::{Client, ClientError};
 use skep_base_api_types::{DaemonConfiguration, RemoteClusterStatus, StatusResponse};
 
 use super::{
@@ -23,7 +24,6 @@ use super::{
     secret::{SecretError, Wanted, secrets},
 };
 use crate::{
-    agent::{Agent, AgentError},
     duration::duration,
     print::{self, Format},
 };
@@ -79,7 +79,7 @@ pub(crate) enum EnableError {
     Secret(#[from] SecretError),
     /// The agent does not say where it looks for configurations; `--manifest` needs no agent.
     #[error("the agent cannot be asked where it reads configurations")]
-    Agent(#[source] AgentError),
+    Agent(#[source] ClientError),
     /// The setting cannot be changed while the agent runs.
     #[error("the agent reads no remote clusters: set {setting} ({reason}) and restart it")]
     Disabled {
@@ -112,7 +112,7 @@ pub(crate) enum EnableError {
 
 /// Configures a remote cluster. Returns what to print, and whether the cluster is in use, as far as that was waited for.
 pub(crate) fn run(
-    agent: &Agent,
+    agent: &Client,
     options: EnableOptions,
     format: Format,
 ) -> Result<(String, bool), EnableError> {
@@ -162,7 +162,7 @@ fn manifest(secrets: &[Value], format: Format) -> Result<String, EnableError> {
 }
 
 /// Where the agent looks for configurations, if it can use this one.
-fn directory(agent: &Agent, config: &RemoteConfig) -> Result<PathBuf, EnableError> {
+fn directory(agent: &Client, config: &RemoteConfig) -> Result<PathBuf, EnableError> {
     let answer: DaemonConfiguration = agent.get("config", &[]).map_err(EnableError::Agent)?;
     let settings = answer.status.daemon_configuration_map;
     let setting = |name: &str| settings.get(name).map_or("", String::as_str);
@@ -238,7 +238,7 @@ fn put(directory: &Path, path: &Path, text: &str) -> io::Result<()> {
 
 /// Waits until the agent has read the cluster; returns how it is then, or at the end of the time.
 fn wait_ready(
-    agent: &Agent,
+    agent: &Client,
     name: &str,
     limit: Duration,
 ) -> Result<Option<RemoteClusterStatus>, EnableError> {

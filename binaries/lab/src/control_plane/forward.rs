@@ -34,7 +34,7 @@ async fn pass(mut outside: TcpStream, pid: u32, address: SocketAddr) {
         copy_bidirectional(&mut outside, &mut inside).await
     };
     if let Err(err) = result.await {
-        tracing::debug!(error = %err, %address, "a connection to the API server ended");
+        tracing::debug!(error = %err, %address, "Connection to the API server closed");
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) async fn is_ready(pid: u32, address: SocketAddr) -> bool {
 /// A socket belongs to the network namespace in which it was created.
 async fn connect(pid: u32, address: SocketAddr) -> io::Result<TcpStream> {
     let made = tokio::task::spawn_blocking(move || {
-        link::inside(pid, async move |_| {
+        link::inside(pid, move |_| {
             let stream = BlockingStream::connect_timeout(&address, CONNECT);
             Ok(stream.and_then(|stream| stream.set_nonblocking(true).map(|()| stream)))
         })

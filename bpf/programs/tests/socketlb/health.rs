@@ -14,7 +14,7 @@ use skep_bpf_maps::{
     testing::Frontend,
 };
 use skep_bpf_programs::{NodeOptions, PacketOptions};
-use skep_bpf_sys::netns::socket_cookie;
+use skep_base_net::netns::socket_cookie;
 
 use crate::world::*;
 

@@ -10,7 +10,7 @@ use std::{
 
 use skep_bpf_maps::testing::Frontend;
 use skep_bpf_programs::{DeadBackend, IterTerminator, LoadError, NodeOptions};
-use skep_bpf_sys::netns;
+use skep_base_net::netns;
 
 use crate::world::*;
 

@@ -45,7 +45,7 @@ fn translation_is_traced() {
         let backend = at("10.244.0.1:53");
         world.maps.upsert(&Frontend::new(1, service, UDP, &[backend]))?;
         let socket = udp_client("0.0.0.0:0");
-        let cookie = skep_bpf_sys::netns::socket_cookie(std::os::fd::AsFd::as_fd(&socket))?;
+        let cookie = skep_base_net::netns::socket_cookie(std::os::fd::AsFd::as_fd(&socket))?;
 
         let seen = events(world, || {
             socket.connect(service)?;

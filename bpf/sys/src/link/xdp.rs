@@ -7,11 +7,13 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd},
 };
 
-use super::{Attached, InterfaceLinks, LinkError, Pinned, detach, make_directory, open, program_name};
-use crate::{
-    netlink::{self, Body},
-    syscall::{self as sys, XDP_HOOK},
+use skep_base_net::{
+    Link, LinkSpec, NetError, Netlink,
+    packet::link::{LinkAttribute, LinkXdp, XdpAttached},
 };
+
+use super::{Attached, InterfaceLinks, LinkError, Pinned, detach, make_directory, open, program_name};
+use crate::syscall::{self as sys, XDP_HOOK};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum XdpMode {
@@ -37,17 +39,6 @@ impl XdpMode {
         }
     }
 }
-
-const RTM_GETLINK: u16 = 18;
-const RTM_SETLINK: u16 = 19;
-const IFLA_IFNAME: u16 = 3;
-const IFLA_XDP: u16 = 43;
-const IFLA_XDP_FD: u16 = 1;
-const IFLA_XDP_ATTACHED: u16 = 2;
-const IFLA_XDP_FLAGS: u16 = 3;
-const IFLA_XDP_PROG_ID: u16 = 4;
-/// Bytes of `struct ifinfomsg`.
-const IFINFO: usize = 16;
 
 /// The XDP program of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,14 +111,16 @@ impl InterfaceLinks {
             return Err(occupied());
         }
         let flags = there.mode.map_or(0, XdpMode::flag);
-        let xdp = Body::default()
-            .attribute(IFLA_XDP_FD, &(-1_i32).to_ne_bytes())
-            .attribute(IFLA_XDP_FLAGS, &flags.to_ne_bytes());
-        let body = Body::new(&interface(self.index)).nested(IFLA_XDP, &xdp);
-        match netlink::request(RTM_SETLINK, 0, &body) {
+        let none = LinkAttribute::Xdp(vec![LinkXdp::Fd(-1), LinkXdp::Flags(flags)]);
+        let link = Link {
+            index: self.index,
+            name: self.interface.clone(),
+            ..Link::default()
+        };
+        match Netlink::open().and_then(|net| net.set_link(&link, LinkSpec::new().attribute(none))) {
             // A link of another program is attached.
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Err(occupied()),
-            result => result.map_err(|source| self.refused(program, "XDP", source)),
+            Err(error) if error.errno() == Some(libc::EBUSY) => Err(occupied()),
+            done => done.map_err(|error| self.refused(program, "XDP", error.into())),
         }
     }
 
@@ -141,15 +134,15 @@ impl InterfaceLinks {
     }
 
     fn xdp(&self) -> Result<Option<XdpProgram>, LinkError> {
-        xdp_program(self.index).map_err(|source| match source.raw_os_error() {
-            Some(libc::ENODEV) => LinkError::NoInterface {
-                interface: self.interface.clone(),
-            },
-            _ => LinkError::List {
-                interface: self.interface.clone(),
-                source,
-            },
-        })
+        let found = Netlink::open().and_then(|net| net.link_of_index(self.index));
+        let link = found.map_err(|error: NetError| LinkError::List {
+            interface: self.interface.clone(),
+            source: error.into(),
+        })?;
+        let link = link.ok_or_else(|| LinkError::NoInterface {
+            interface: self.interface.clone(),
+        })?;
+        Ok(xdp_of(&link))
     }
 }
 
@@ -161,30 +154,21 @@ fn is_named(id: u32, program: &str) -> bool {
         .is_some_and(|name| program.starts_with(&name))
 }
 
-/// `struct ifinfomsg`
-fn interface(index: u32) -> Vec<u8> {
-    let mut structure = vec![0_u8; IFINFO];
-    structure.splice(4..8, index.to_ne_bytes());
-    structure
-}
-
-fn xdp_program(index: u32) -> io::Result<Option<XdpProgram>> {
-    let mut found = None;
-    netlink::ask(RTM_GETLINK, &Body::new(&interface(index)), |_, message| {
-        found = xdp_of(message).or(found);
-    })?;
-    Ok(found)
-}
-
 /// What the kernel says of an interface's XDP program.
-fn xdp_of(message: &[u8]) -> Option<XdpProgram> {
-    let xdp = netlink::find(message.get(IFINFO..)?, IFLA_XDP)?;
-    let mode = match netlink::find(xdp, IFLA_XDP_ATTACHED).and_then(<[u8]>::first) {
-        Some(1) => Some(XdpMode::Native),
-        Some(2) => Some(XdpMode::Generic),
+fn xdp_of(link: &Link) -> Option<XdpProgram> {
+    let attributes = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::Xdp(attributes) => Some(attributes),
         _ => None,
-    };
-    let id = netlink::word(netlink::find(xdp, IFLA_XDP_PROG_ID)?, 0)?;
+    })?;
+    let (mut id, mut mode) = (0, None);
+    for attribute in attributes {
+        match attribute {
+            LinkXdp::ProgId(number) => id = *number,
+            LinkXdp::Attached(XdpAttached::Driver) => mode = Some(XdpMode::Native),
+            LinkXdp::Attached(XdpAttached::SocketBuffer) => mode = Some(XdpMode::Generic),
+            _ => {}
+        }
+    }
     (id != 0).then_some(XdpProgram { id, mode })
 }
 
@@ -199,20 +183,13 @@ pub struct Interface {
 
 /// All interfaces of the calling thread's network namespace.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
-    let mut found = Vec::new();
-    netlink::dump(RTM_GETLINK, &Body::new(&interface(0)), |_, message| {
-        let name = message
-            .get(IFINFO..)
-            .and_then(|attributes| netlink::find(attributes, IFLA_IFNAME))
-            .map(netlink::text);
-        found.extend(
-            name.zip(netlink::word(message, 4))
-                .map(|(name, index)| Interface {
-                    name,
-                    index,
-                    xdp: xdp_of(message).map(|program| program.id),
-                }),
-        );
-    })?;
-    Ok(found)
+    let links = Netlink::open()?.links()?;
+    Ok(links
+        .into_iter()
+        .map(|link| Interface {
+            xdp: xdp_of(&link).map(|program| program.id),
+            name: link.name,
+            index: link.index,
+        })
+        .collect())
 }

@@ -2,14 +2,13 @@
 
 //! `cilium_vxlan`, the interface of the tunnel to other nodes.
 
-use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkFlags,
-    LinkInfo, LinkMessage,
+use skep_base_net::{
+    Link, LinkSpec, NetError, Netlink,
+    packet::link::{
+        AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkInfo,
+    },
 };
-use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVxlan};
 use skep_base_settings::TunnelConfig;
-
-use skep_base_net::{NetError, connected, failed, find};
 
 pub(crate) const VXLAN: &str = "cilium_vxlan";
 
@@ -34,18 +33,13 @@ impl TunnelPlan {
     }
 
     /// The interface cannot be changed to be this.
-    fn needs_another(&self, link: &LinkMessage) -> bool {
-        let infos = link.attributes.iter().find_map(|attribute| match attribute {
-            LinkAttribute::LinkInfo(infos) => Some(infos.as_slice()),
-            _ => None,
-        });
-        let infos = infos.unwrap_or_default();
-        let data = infos.iter().find_map(|info| match info {
+    fn needs_another(&self, link: &Link) -> bool {
+        let data = link.info().iter().find_map(|info| match info {
             LinkInfo::Data(InfoData::Vxlan(data)) => Some(data.as_slice()),
             _ => None,
         });
         let data = data.unwrap_or_default();
-        !infos.contains(&LinkInfo::Kind(InfoKind::Vxlan))
+        !link.is_kind(InfoKind::Vxlan)
             || !data.contains(&InfoVxlan::CollectMetadata(true))
             || !data.contains(&InfoVxlan::Port(self.port))
             || !data.contains(&InfoVxlan::PortRange(self.source_ports.unwrap_or((0, 0))))
@@ -53,78 +47,47 @@ impl TunnelPlan {
 }
 
 /// Makes the interface as planned, or removes it if there is no plan. Returns its index.
-pub(crate) async fn ensure(plan: Option<&TunnelPlan>) -> Result<Option<u32>, NetError> {
-    connected(async |handle| {
-        let found = find(handle, VXLAN).await?;
-        let Some(plan) = plan else {
-            if let Some(link) = found {
-                remove(handle, &link).await?;
-                tracing::info!("interface cilium_vxlan removed: packets are routed");
-            }
-            return Ok(None);
-        };
-        let link = match found {
-            Some(link) if plan.needs_another(&link) => {
-                remove(handle, &link).await?;
-                add(handle, plan).await?
-            }
-            Some(link) => link,
-            None => add(handle, plan).await?,
-        };
-        set_up(handle, &link, plan.mtu).await?;
-        Ok(Some(link.header.index))
-    })
-    .await
+pub(crate) fn ensure(plan: Option<&TunnelPlan>) -> Result<Option<u32>, NetError> {
+    let net = Netlink::open()?;
+    let Some(plan) = plan else {
+        if net.delete_link(VXLAN)? {
+            tracing::info!("Removed interface cilium_vxlan: native routing");
+        }
+        return Ok(None);
+    };
+    let link = match net.find_link(VXLAN)? {
+        Some(link) if plan.needs_another(&link) => {
+            net.delete_link(VXLAN)?;
+            add(&net, plan)?
+        }
+        Some(link) => link,
+        None => add(&net, plan)?,
+    };
+    if link.mtu != plan.mtu || !link.is_up() {
+        net.set_link(&link, LinkSpec::new().mtu(plan.mtu).up())?;
+    }
+    Ok(Some(link.index))
 }
 
-async fn remove(handle: &Handle, link: &LinkMessage) -> Result<(), NetError> {
-    let delete = handle.link().del(link.header.index).execute();
-    delete.await.map_err(failed(format!("remove {VXLAN}")))
-}
-
-async fn add(handle: &Handle, plan: &TunnelPlan) -> Result<LinkMessage, NetError> {
-    let (first, last) = plan.source_ports.unwrap_or((0, 0));
-    let link = LinkVxlan::new(VXLAN, 0)
-        .collect_metadata(true)
-        .learning(false)
-        .port(plan.port)
-        .port_range(first, last)
-        .build();
-    let what = format!("add {VXLAN} on UDP port {}", plan.port);
-    handle.link().add(link).execute().await.map_err(failed(what))?;
-    tracing::info!(port = plan.port, "interface cilium_vxlan added");
-    let link = find(handle, VXLAN).await?.ok_or(NetError::Removed(VXLAN))?;
-    without_addresses(handle, &link).await?;
-    Ok(link)
-}
-
-/// Sets that the interface has no IPv6 addresses of its own, and sends no router solicitations.
-async fn without_addresses(handle: &Handle, link: &LinkMessage) -> Result<(), NetError> {
-    let mut change = LinkMessageBuilder::<LinkUnspec>::default()
-        .index(link.header.index)
-        .build();
+fn add(net: &Netlink, plan: &TunnelPlan) -> Result<Link, NetError> {
+    let data = vec![
+        InfoVxlan::CollectMetadata(true),
+        InfoVxlan::Learning(false),
+        InfoVxlan::Port(plan.port),
+        InfoVxlan::PortRange(plan.source_ports.unwrap_or((0, 0))),
+    ];
+    net.add_link(LinkSpec::vxlan(VXLAN, data))?;
+    tracing::info!(port = plan.port, "Added interface cilium_vxlan");
+    let link = net.link(VXLAN)?;
+    // No IPv6 addresses of its own, no router solicitations.
     let of_ipv6 = vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)];
-    change
-        .attributes
-        .push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(of_ipv6)]));
-    match handle.link().set(change).execute().await {
+    let without = LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(of_ipv6)]);
+    match net.set_link(&link, LinkSpec::new().attribute(without)) {
         // The kernel has no IPv6.
-        Err(rtnetlink::Error::NetlinkError(answer)) if answer.raw_code() == -libc::EAFNOSUPPORT => Ok(()),
-        done => done.map_err(failed(format!("set {VXLAN} to have no addresses"))),
+        Err(error) if error.errno() == Some(libc::EAFNOSUPPORT) => {}
+        done => done?,
     }
-}
-
-async fn set_up(handle: &Handle, link: &LinkMessage, mtu: u32) -> Result<(), NetError> {
-    if link.attributes.contains(&LinkAttribute::Mtu(mtu)) && link.header.flags.contains(LinkFlags::Up) {
-        return Ok(());
-    }
-    let change = LinkMessageBuilder::<LinkUnspec>::default()
-        .index(link.header.index)
-        .mtu(mtu)
-        .up();
-    let set = handle.link().set(change.build()).execute();
-    set.await
-        .map_err(failed(format!("set {VXLAN} up with MTU {mtu}")))
+    Ok(link)
 }
 
 #[cfg(test)]
@@ -142,68 +105,55 @@ mod tests {
     }
 
     /// Runs a test in a network namespace of its own.
-    fn in_namespace(test: impl AsyncFnOnce() -> Result<(), NetError> + Send) {
+    fn in_namespace(test: impl FnOnce(&Netlink) -> Result<(), NetError> + Send) {
         let done: std::io::Result<()> = TestNode::run("tunnel", |_| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
-            runtime.block_on(test()).map_err(std::io::Error::other)
+            Netlink::open()
+                .and_then(|net| test(&net))
+                .map_err(std::io::Error::other)
         });
         done.unwrap();
     }
 
-    async fn link(name: &str) -> Option<LinkMessage> {
-        connected(async |handle| find(handle, name).await).await.unwrap()
-    }
-
     #[test]
     fn the_interface_is_made_repaired_and_removed() {
-        in_namespace(async || {
-            let first = ensure(Some(&plan(8472))).await?.unwrap();
-            let made = link(VXLAN).await.unwrap();
-            assert!(made.header.flags.contains(LinkFlags::Up));
-            assert_eq!(made.header.index, first);
-            assert_eq!(ensure(Some(&plan(8472))).await?, Some(first), "it fits");
+        in_namespace(|net| {
+            let first = ensure(Some(&plan(8472)))?.unwrap();
+            let made = net.link(VXLAN)?;
+            assert!(made.is_up());
+            assert_eq!(made.index, first);
+            assert_eq!(ensure(Some(&plan(8472)))?, Some(first), "it fits");
 
             // Another program sets it down.
-            connected(async |handle| {
-                let down = LinkMessageBuilder::<LinkUnspec>::default()
-                    .index(first)
-                    .mtu(1400)
-                    .down();
-                let set = handle.link().set(down.build()).execute();
-                set.await.map_err(failed("set it down"))
-            })
-            .await?;
-            assert_eq!(ensure(Some(&plan(8472))).await?, Some(first));
-            let repaired = link(VXLAN).await.unwrap();
-            assert!(repaired.header.flags.contains(LinkFlags::Up));
-            assert!(repaired.attributes.contains(&LinkAttribute::Mtu(1500)));
+            net.set_link(&made, LinkSpec::new().mtu(1400).down())?;
+            assert_eq!(ensure(Some(&plan(8472)))?, Some(first));
+            let repaired = net.link(VXLAN)?;
+            assert!(repaired.is_up());
+            assert_eq!(repaired.mtu, 1500);
 
             // Its port cannot be changed.
             let mut other = plan(4789);
             other.source_ports = Some((40_000, 50_000));
-            let second = ensure(Some(&other)).await?.unwrap();
+            let second = ensure(Some(&other))?.unwrap();
             assert_ne!(second, first);
-            assert_eq!(ensure(Some(&other)).await?, Some(second));
+            assert_eq!(ensure(Some(&other))?, Some(second));
 
-            assert_eq!(ensure(None).await?, None);
-            assert!(link(VXLAN).await.is_none());
-            assert_eq!(ensure(None).await?, None);
+            assert_eq!(ensure(None)?, None);
+            assert_eq!(net.find_link(VXLAN)?, None);
+            assert_eq!(ensure(None)?, None);
             Ok(())
         });
     }
 
     #[test]
     fn a_port_that_is_taken_is_named() {
-        in_namespace(async || {
+        in_namespace(|_| {
             let taken = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 8472)).unwrap();
-            let error = ensure(Some(&plan(8472))).await.unwrap_err();
+            let error = ensure(Some(&plan(8472))).unwrap_err();
             let text = hive::error_chain(&error);
             assert!(text.contains(VXLAN), "{text}");
             drop(taken);
 
-            ensure(Some(&plan(8472))).await?;
+            ensure(Some(&plan(8472)))?;
             Ok(())
         });
     }

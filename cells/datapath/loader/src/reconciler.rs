@@ -193,12 +193,17 @@ impl Reconciler {
         let families = self.settings().families.clone();
         let kernel = self.settings().kernel.sysctl();
         let mut refused = sysctl::apply(&kernel, &sysctl::wanted(&[], families.ipv4, families.ipv6));
-        let pair = pair::ensure(&desired.pair).await?;
-        self.remove_old_routes(desired, pair).await?;
+        let old = self.old_routes(desired);
+        let pair_plan = desired.pair.clone();
         let plan = TunnelPlan::new(&self.settings().tunnel, desired.pair.mtu);
-        let tunnel = overlay::ensure(plan.as_ref())
-            .await
-            .map_err(DatapathError::Tunnel)?;
+        let interfaces = move || {
+            let pair = pair::ensure(&pair_plan)?;
+            pair::remove_routes(pair.host, &old)?;
+            let tunnel = overlay::ensure(plan.as_ref()).map_err(DatapathError::Tunnel)?;
+            Ok::<_, DatapathError>((pair, tunnel))
+        };
+        let (pair, tunnel) = tokio::task::spawn_blocking(interfaces).await??;
+        self.routed.clone_from(&desired.pair.networks);
         let mut ours = vec![HOST, NET];
         ours.extend(tunnel.map(|_| VXLAN));
         let of_ours = sysctl::wanted(&ours, families.ipv4, families.ipv6);
@@ -228,23 +233,18 @@ impl Reconciler {
             .await
             .is_err()
         {
-            tracing::warn!("services are not written yet, switching to the new maps regardless");
+            tracing::warn!("Timed out waiting for services, switching to the new maps");
         }
     }
 
-    async fn remove_old_routes(&mut self, desired: &Desired, pair: Pair) -> Result<(), DatapathError> {
+    /// Networks that are routed no more.
+    fn old_routes(&self, desired: &Desired) -> Vec<IpNet> {
         // An earlier run may have routed those of the node, with other settings.
         let own = desired.pod_cidr4.map(IpNet::from).into_iter();
         let own = own.chain(desired.pod_cidr6.map(IpNet::from));
-        let old: Vec<IpNet> = own
-            .chain(self.routed.iter().copied())
+        own.chain(self.routed.iter().copied())
             .filter(|network| !desired.pair.networks.contains(network))
-            .collect();
-        if !old.is_empty() {
-            pair::remove_routes(pair.host, &old).await?;
-        }
-        self.routed.clone_from(&desired.pair.networks);
-        Ok(())
+            .collect()
     }
 
     fn report(&self, status: &PacketStatus, desired: &Desired, refused: Vec<SysctlError>, health: &Health) {

@@ -24,6 +24,7 @@ use std::{
 };
 
 use hive::{Cell, Hive, Running, Settings};
+use skep_base_net::netns;
 use skep_bpf_maps::{
     MapSizes,
     event::RATELIMIT,
@@ -34,7 +35,6 @@ use skep_bpf_programs::{NodeOptions, SocketLb};
 use skep_bpf_sys::{
     MapStore,
     link::{CgroupLinks, running},
-    netns,
     testing::Node,
 };
 use skep_datapath_hooks::{MapsWritten, PodNetworks};

@@ -5,8 +5,8 @@
 use std::{collections::BTreeSet, fmt::Debug, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
+use skep_base_net::{NetError, host_route};
 use skep_base_settings::AttachConfig;
-use skep_bpf_sys::route::{self, RouteError};
 
 /// Cilium's `EndpointDatapathConfiguration`, as far as it is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,32 +81,16 @@ impl EndpointRouting {
 /// Routes of the node to endpoints.
 pub trait EndpointRoutes: Send + Sync + Debug {
     /// Routes these addresses to the interface of this index, and no others.
-    ///
-    /// # Errors
-    ///
-    /// [`RouteError`] names the address.
-    fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), RouteError>;
+    fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), NetError>;
 
     /// Adds an unreachable route to an address, unless there is a route to this address alone.
-    ///
-    /// # Errors
-    ///
-    /// [`RouteError`] names the address.
-    fn add_unreachable(&self, address: IpAddr) -> Result<(), RouteError>;
+    fn add_unreachable(&self, address: IpAddr) -> Result<(), NetError>;
 
     /// Removes the unreachable route to an address; fine if there is none.
-    ///
-    /// # Errors
-    ///
-    /// [`RouteError`] names the address.
-    fn remove_unreachable(&self, address: IpAddr) -> Result<(), RouteError>;
+    fn remove_unreachable(&self, address: IpAddr) -> Result<(), NetError>;
 
     /// Addresses with an unreachable route.
-    ///
-    /// # Errors
-    ///
-    /// [`RouteError::ListUnreachable`]
-    fn unreachable(&self) -> Result<BTreeSet<IpAddr>, RouteError>;
+    fn unreachable(&self) -> Result<BTreeSet<IpAddr>, NetError>;
 }
 
 /// The routes of the network namespace of this process.
@@ -114,20 +98,20 @@ pub trait EndpointRoutes: Send + Sync + Debug {
 pub struct KernelRoutes;
 
 impl EndpointRoutes for KernelRoutes {
-    fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), RouteError> {
-        route::set_host_routes(ifindex, addresses).map(drop)
+    fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), NetError> {
+        host_route::set(ifindex, addresses).map(drop)
     }
 
-    fn add_unreachable(&self, address: IpAddr) -> Result<(), RouteError> {
-        route::add_unreachable(address).map(drop)
+    fn add_unreachable(&self, address: IpAddr) -> Result<(), NetError> {
+        host_route::add_unreachable(address).map(drop)
     }
 
-    fn remove_unreachable(&self, address: IpAddr) -> Result<(), RouteError> {
-        route::remove_unreachable(address).map(drop)
+    fn remove_unreachable(&self, address: IpAddr) -> Result<(), NetError> {
+        host_route::remove_unreachable(address).map(drop)
     }
 
-    fn unreachable(&self) -> Result<BTreeSet<IpAddr>, RouteError> {
-        route::unreachable_addresses()
+    fn unreachable(&self) -> Result<BTreeSet<IpAddr>, NetError> {
+        host_route::unreachable_addresses()
     }
 }
 

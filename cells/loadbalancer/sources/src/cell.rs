@@ -110,7 +110,7 @@ impl RuleParams {
             forwarding_mode_annotation: self.forwarding.mode_annotation,
             node_ports: self.node_ports.range,
             // Needs Linux 5.14.
-            loopback_host_ports: skep_bpf_sys::netns::cookie().is_ok(),
+            loopback_host_ports: skep_base_net::netns::cookie().is_ok(),
         }
     }
 }

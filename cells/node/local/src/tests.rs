@@ -537,7 +537,7 @@ fn namespaces_have_cookies() {
 
         assert_eq!(
             node["Local"]["NetnsCookie"].as_u64(),
-            skep_bpf_sys::netns::cookie().ok()
+            skep_base_net::netns::cookie().ok()
         );
         assert!(node["BootID"].as_str().unwrap().len() == 36);
     });

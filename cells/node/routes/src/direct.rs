@@ -6,23 +6,20 @@
 use std::{
     collections::{BTreeMap, BTreeSet, btree_map::Entry},
     io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::IpAddr,
     sync::Arc,
 };
 
-use futures::TryStreamExt as _;
 use hive::{Cfg, Health, Job, JobCtx, Jobs, Params, SpawnError};
 use ipnet::IpNet;
-use netlink_packet_route::route::{RouteMessage, RouteType};
-use rtnetlink::{Handle, RouteMessageBuilder};
-use skep_base_net::{NetError, connected, failed, find};
+use skep_base_net::{NetError, Netlink, Route, RouteFilter, packet::route::RouteType};
 use skep_base_settings::{AddressFamilies, TunnelConfig};
 use skep_datapath_hooks::HOST_DEVICE as HOST;
 use skep_node_local::Device;
 use skep_node_manager::{Node, NodeKey, NodeManager};
 use statedb::{Db, Table};
 
-use crate::routes::{self, CHECK_INTERVAL, PROTOCOL, RETRY, Route, SETTLE};
+use crate::routes::{CHECK_INTERVAL, PROTOCOL, RETRY, SETTLE, blocking};
 
 /// Why a network of a node's pods is not routed to the node.
 #[derive(Debug, thiserror::Error)]
@@ -164,88 +161,57 @@ struct Routes {
     others: Vec<Route>,
 }
 
+fn is_ours(route: &Route) -> bool {
+    route.protocol == PROTOCOL
+}
+
 impl Routes {
     /// Routes to `cilium_host` are none: they are the tunnel's.
-    async fn list(handle: &Handle) -> Result<Self, NetError> {
-        let host = find(handle, HOST).await?.map(|link| link.header.index);
-        let mut all = routes::list(handle).await?;
-        all.retain(Route::is_in_main_table);
+    fn list(net: &Netlink) -> Result<Self, NetError> {
+        let host = net.find_link(HOST)?.map(|link| link.index);
+        let mut all = net.routes(&RouteFilter::default())?;
+        all.retain(|route| route.is_in_main_table() && route.destination.prefix_len() > 0);
         let is_direct = |route: &Route| {
-            route.is_ours() && route.gateway.is_some() && (host.is_none() || route.device != host)
+            is_ours(route) && route.gateway.is_some() && (host.is_none() || route.device != host)
         };
         let (ours, others) = all.into_iter().partition(is_direct);
         Ok(Self { ours, others })
     }
 
     /// Routes a network to its node by an interface. Replaces routes that were made here.
-    async fn set(
-        &self,
-        handle: &Handle,
-        network: IpNet,
-        target: &Target,
-        device: u32,
-    ) -> Result<(), RouteFault> {
-        let is_there = |route: &&Route| route.network == network && route.gateway == Some(target.address);
+    fn set(&self, net: &Netlink, network: IpNet, target: &Target, device: u32) -> Result<(), RouteFault> {
+        let is_there = |route: &&Route| route.destination == network && route.gateway == Some(target.address);
         let is_same = |route: &Route| route.device == Some(device);
         if self.ours.iter().filter(is_there).any(is_same) || self.others.iter().any(|route| is_there(&route))
         {
             return Ok(());
         }
-        let mut ours = self
-            .ours
-            .iter()
-            .chain(&self.others)
-            .filter(|route| route.is_ours());
-        let mut add = handle.route().add(message(network, target.address, device));
-        if ours.any(|route| route.network == network) {
-            add = add.replace();
-        }
+        let mut all = self.ours.iter().chain(&self.others);
+        let route = Route {
+            device: Some(device),
+            gateway: Some(target.address),
+            protocol: PROTOCOL,
+            ..Route::to(network)
+        };
+        let done = if all.any(|there| is_ours(there) && there.destination == network) {
+            net.replace_route(&route)
+        } else {
+            net.add_route(&route)
+        };
         let (node, address) = (target.node.clone(), target.address);
-        match add.execute().await {
-            Ok(()) => Ok(()),
-            Err(rtnetlink::Error::NetlinkError(answer)) if answer.raw_code() == -libc::EEXIST => {
-                Err(RouteFault::Foreign {
-                    node,
-                    address,
-                    network,
-                })
-            }
-            Err(error) => Err(RouteFault::Refused {
+        done.map_err(|error| match error.errno() {
+            Some(libc::EEXIST) => RouteFault::Foreign {
                 node,
                 address,
                 network,
-                source: io_error(error),
-            }),
-        }
-    }
-}
-
-fn io_error(error: rtnetlink::Error) -> io::Error {
-    match error {
-        rtnetlink::Error::NetlinkError(answer) => answer.to_io(),
-        error => io::Error::other(error),
-    }
-}
-
-fn message(network: IpNet, gateway: IpAddr, device: u32) -> RouteMessage {
-    match (network, gateway) {
-        (IpNet::V4(network), IpAddr::V4(gateway)) => RouteMessageBuilder::<Ipv4Addr>::new()
-            .destination_prefix(network.network(), network.prefix_len())
-            .gateway(gateway)
-            .output_interface(device)
-            .protocol(PROTOCOL)
-            .build(),
-        (network, gateway) => {
-            let mut route = RouteMessageBuilder::<Ipv6Addr>::new()
-                .output_interface(device)
-                .protocol(PROTOCOL);
-            if let (IpNet::V6(network), IpAddr::V6(gateway)) = (network, gateway) {
-                route = route
-                    .destination_prefix(network.network(), network.prefix_len())
-                    .gateway(gateway);
-            }
-            route.build()
-        }
+            },
+            _ => RouteFault::Refused {
+                node,
+                address,
+                network,
+                source: error.into(),
+            },
+        })
     }
 }
 
@@ -259,81 +225,63 @@ enum Path {
     Own,
 }
 
-/// Looks an address up. The inner error is the kernel's: there is no path.
-async fn look_up(handle: &Handle, address: IpAddr) -> Result<Result<Path, Option<io::Error>>, NetError> {
-    let request = match address {
-        IpAddr::V4(address) => RouteMessageBuilder::<Ipv4Addr>::new()
-            .destination_prefix(address, 32)
-            .build(),
-        IpAddr::V6(address) => RouteMessageBuilder::<Ipv6Addr>::new()
-            .destination_prefix(address, 128)
-            .build(),
-    };
-    let mut answers = handle.route().get(request).execute();
-    let answer = match answers.try_next().await {
-        Err(rtnetlink::Error::NetlinkError(answer)) => return Ok(Err(Some(answer.to_io()))),
-        answer => answer.map_err(failed(format!("look up the route to {address}")))?,
-    };
-    Ok(answer.ok_or(None).and_then(|answer| {
-        let gateway = routes::gateway(&answer).filter(|gateway| *gateway != address);
-        match (answer.header.kind, gateway, routes::device(&answer)) {
-            (RouteType::Local, _, _) => Ok(Path::Own),
-            (RouteType::Unicast, Some(gateway), _) => Ok(Path::Gateway(gateway)),
-            (RouteType::Unicast, None, Some(device)) => Ok(Path::Direct(device)),
-            _ => Err(None),
-        }
-    }))
+/// Looks an address up. The error is the kernel's: there is no path.
+fn look_up(net: &Netlink, address: IpAddr) -> Result<Path, Option<io::Error>> {
+    let answer = net.route_to(address).map_err(|error| Some(error.into()))?;
+    let answer = answer.ok_or(None)?;
+    let gateway = answer.gateway.filter(|gateway| *gateway != address);
+    match (answer.kind, gateway, answer.device) {
+        (RouteType::Local, _, _) => Ok(Path::Own),
+        (RouteType::Unicast, Some(gateway), _) => Ok(Path::Gateway(gateway)),
+        (RouteType::Unicast, None, Some(device)) => Ok(Path::Direct(device)),
+        _ => Err(None),
+    }
 }
 
 /// Makes the routes of a plan, and removes others that were made here if `removes`.
-async fn apply(plan: Plan, skips_routers: bool, removes: bool) -> Result<Outcome, NetError> {
-    connected(async |handle| {
-        let routes = Routes::list(handle).await?;
-        let mut outcome = Outcome {
-            faults: plan.faults,
-            ..Outcome::default()
+fn apply(plan: Plan, skips_routers: bool, removes: bool) -> Result<Outcome, NetError> {
+    let net = Netlink::open()?;
+    let routes = Routes::list(&net)?;
+    let mut outcome = Outcome {
+        faults: plan.faults,
+        ..Outcome::default()
+    };
+    let mut skipped = BTreeSet::new();
+    for (network, target) in &plan.targets {
+        let (node, address) = (target.node.clone(), target.address);
+        let done = match look_up(&net, address) {
+            Ok(Path::Direct(device)) => routes.set(&net, *network, target, device),
+            Ok(Path::Gateway(_)) if skips_routers => {
+                skipped.insert(*network);
+                continue;
+            }
+            Ok(Path::Gateway(gateway)) => Err(RouteFault::Gateway {
+                node,
+                address,
+                gateway,
+            }),
+            Ok(Path::Own) => Err(RouteFault::Own { node, address }),
+            Err(source) => Err(RouteFault::Unreachable {
+                node,
+                address,
+                source,
+            }),
         };
-        let mut skipped = BTreeSet::new();
-        for (network, target) in &plan.targets {
-            let (node, address) = (target.node.clone(), target.address);
-            let done = match look_up(handle, address).await? {
-                Ok(Path::Direct(device)) => routes.set(handle, *network, target, device).await,
-                Ok(Path::Gateway(_)) if skips_routers => {
-                    skipped.insert(*network);
-                    continue;
-                }
-                Ok(Path::Gateway(gateway)) => Err(RouteFault::Gateway {
-                    node,
-                    address,
-                    gateway,
-                }),
-                Ok(Path::Own) => Err(RouteFault::Own { node, address }),
-                Err(source) => Err(RouteFault::Unreachable {
-                    node,
-                    address,
-                    source,
-                }),
-            };
-            match done {
-                Ok(()) => outcome.routed += 1,
-                Err(fault) => outcome.faults.push(fault),
-            }
+        match done {
+            Ok(()) => outcome.routed += 1,
+            Err(fault) => outcome.faults.push(fault),
         }
-        outcome.skipped = skipped.len();
-        for route in routes.ours.into_iter().filter(|_| removes) {
-            // A route to a node that cannot be reached right now stays: it is as right as it was.
-            let target = plan.targets.get(&route.network);
-            let is_planned = target.is_some_and(|target| Some(target.address) == route.gateway);
-            if !is_planned || skipped.contains(&route.network) {
-                let to = route
-                    .gateway
-                    .map_or_else(String::new, |gateway| gateway.to_string());
-                routes::remove(handle, route, &to).await?;
-            }
+    }
+    outcome.skipped = skipped.len();
+    for route in routes.ours.into_iter().filter(|_| removes) {
+        // A route to a node that cannot be reached right now stays: it is as right as it was.
+        let target = plan.targets.get(&route.destination);
+        let is_planned = target.is_some_and(|target| Some(target.address) == route.gateway);
+        if !is_planned || skipped.contains(&route.destination) {
+            net.delete_route(&route)?;
         }
-        Ok(outcome)
-    })
-    .await
+    }
+    Ok(outcome)
 }
 
 #[derive(Params)]
@@ -381,7 +329,7 @@ impl DirectRoutes {
             .as_ref()
             .filter(|_| self.config.auto_direct_node_routes);
         let Some(nodes) = nodes else {
-            while !reports.outcome(apply(Plan::default(), false, true).await) {
+            while !reports.outcome(blocking(|| apply(Plan::default(), false, true)).await) {
                 tokio::time::sleep(RETRY).await;
             }
             return health.ok("Nodes get no routes to pods of other nodes, see auto-direct-node-routes");
@@ -398,7 +346,7 @@ impl DirectRoutes {
             drop(rows);
             drop(snapshot);
             let skips = self.config.direct_routing_skip_unreachable;
-            let is_done = reports.outcome(apply(plan, skips, is_complete).await);
+            let is_done = reports.outcome(blocking(move || apply(plan, skips, is_complete)).await);
             tokio::select! {
                 () = complete.closed(), if !is_complete => {}
                 () = nodes_changed.closed() => {}

@@ -4,22 +4,15 @@
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
-use futures::TryStreamExt as _;
 use hive::{Cfg, Health, Job, JobCtx, Jobs, Params, SpawnError};
 use ipnet::IpNet;
-use netlink_packet_route::{
-    address::AddressAttribute,
-    link::LinkAttribute,
-    route::{RouteAttribute, RouteMessage, RouteMetric},
-};
-use rtnetlink::{Handle, RouteMessageBuilder};
-use skep_base_net::{NetError, connected, failed, find};
+use skep_base_net::{Link, NetError, Netlink, Route, RouteFilter};
 use skep_base_settings::TunnelConfig;
 use skep_datapath_hooks::{EndpointHooks, HOST_DEVICE as HOST};
 use skep_node_manager::Node;
 use statedb::{Db, Table};
 
-use crate::routes::{self, CHECK_INTERVAL, PROTOCOL, RETRY, Route, SETTLE};
+use crate::routes::{CHECK_INTERVAL, PROTOCOL, RETRY, SETTLE, blocking};
 
 #[derive(Params)]
 pub(crate) struct RouteParams {
@@ -52,7 +45,7 @@ async fn follow(params: &RouteParams, health: &Health) {
     loop {
         let nodes = params.nodes.as_ref().filter(|_| params.config.is_tunnelled());
         let Some(nodes) = nodes else {
-            match route(&BTreeMap::new(), true).await {
+            match blocking(|| route(&BTreeMap::new(), true)).await {
                 Ok(_) => return health.ok("Packets between nodes are routed"),
                 Err(error) => report(health, &error),
             }
@@ -66,7 +59,7 @@ async fn follow(params: &RouteParams, health: &Health) {
         let wanted = networks(rows.iter().map(|row| &***row), &params.config);
         drop(rows);
         drop(snapshot);
-        let pause = match route(&wanted, is_complete).await {
+        let pause = match blocking(move || route(&wanted, is_complete)).await {
             Ok(count) => {
                 health.ok(format!(
                     "{count} networks of other nodes' pods are reached by the tunnel"
@@ -103,116 +96,67 @@ fn networks<'a>(nodes: impl Iterator<Item = &'a Node>, config: &TunnelConfig) ->
 
 /// Routes the networks, but for those that are routed to `cilium_host` as this node's, and removes other routes if
 /// `removes`. Returns how many networks are routed.
-async fn route(wanted: &BTreeMap<IpNet, u32>, removes: bool) -> Result<usize, NetError> {
-    connected(async |handle| {
-        let Some(host) = find(handle, HOST).await? else {
-            return if wanted.is_empty() {
-                Ok(0)
-            } else {
-                Err(NetError::Removed(HOST))
-            };
-        };
-        let index = host.header.index;
-        let mtu = host.attributes.iter().find_map(|attribute| match attribute {
-            LinkAttribute::Mtu(mtu) => Some(*mtu),
-            _ => None,
-        });
-        let routers = routers(handle, index).await?;
-        let (known, own) = list(handle, index).await?;
-        let mut count = 0;
-        for (network, overhead) in wanted {
-            let router = routers
-                .iter()
-                .find(|router| router.is_ipv4() == network.addr().is_ipv4());
-            let Some(router) = router.filter(|_| !own.contains(network)) else {
-                continue;
-            };
-            count += 1;
-            let largest = mtu.map(|mtu| mtu.saturating_sub(*overhead));
-            if known
-                .iter()
-                .any(|route| route.network == *network && route.mtu == largest)
-            {
-                continue;
-            }
-            let add = handle
-                .route()
-                .add(message(index, *network, *router, largest))
-                .replace();
-            add.execute()
-                .await
-                .map_err(failed(format!("route {network} to {HOST}")))?;
-        }
-        for route in known.into_iter().filter(|_| removes) {
-            if wanted.contains_key(&route.network) && !own.contains(&route.network) {
-                continue;
-            }
-            routes::remove(handle, route, HOST).await?;
-        }
-        Ok(count)
-    })
-    .await
-}
-
-fn message(index: u32, network: IpNet, router: IpAddr, mtu: Option<u32>) -> RouteMessage {
-    let mut message = match (network, router) {
-        (IpNet::V4(network), IpAddr::V4(router)) => RouteMessageBuilder::<std::net::Ipv4Addr>::new()
-            .destination_prefix(network.network(), network.prefix_len())
-            .gateway(router)
-            .pref_source(router)
-            .output_interface(index)
-            .protocol(PROTOCOL)
-            .build(),
-        (network, router) => {
-            let mut route = RouteMessageBuilder::<std::net::Ipv6Addr>::new()
-                .output_interface(index)
-                .protocol(PROTOCOL);
-            if let (IpNet::V6(network), IpAddr::V6(router)) = (network, router) {
-                route = route
-                    .destination_prefix(network.network(), network.prefix_len())
-                    .pref_source(router);
-            }
-            route.build()
-        }
+fn route(wanted: &BTreeMap<IpNet, u32>, removes: bool) -> Result<usize, NetError> {
+    let net = Netlink::open()?;
+    let host = match net.link(HOST) {
+        Err(NetError::Missing(_)) if wanted.is_empty() => return Ok(0),
+        host => host?,
     };
-    if let Some(mtu) = mtu {
-        message
-            .attributes
-            .push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));
+    let routers = routers(&net, &host)?;
+    let (known, own) = list(&net, host.index)?;
+    let mut count = 0;
+    for (network, overhead) in wanted {
+        let router = routers
+            .iter()
+            .find(|router| router.is_ipv4() == network.addr().is_ipv4());
+        let Some(router) = router.filter(|_| !own.contains(network)) else {
+            continue;
+        };
+        count += 1;
+        let mtu = Some(host.mtu.saturating_sub(*overhead));
+        let is_same = |route: &Route| route.destination == *network && route.mtu == mtu;
+        if known.iter().any(is_same) {
+            continue;
+        }
+        net.replace_route(&Route {
+            device: Some(host.index),
+            gateway: Some(*router).filter(IpAddr::is_ipv4),
+            source: Some(*router),
+            mtu,
+            protocol: PROTOCOL,
+            ..Route::to(*network)
+        })?;
     }
-    message
+    for route in known.into_iter().filter(|_| removes) {
+        if !wanted.contains_key(&route.destination) || own.contains(&route.destination) {
+            net.delete_route(&route)?;
+        }
+    }
+    Ok(count)
 }
 
 /// Addresses of `cilium_host`, but for link-local ones.
-async fn routers(handle: &Handle, index: u32) -> Result<Vec<IpAddr>, NetError> {
-    let mut listed = handle.address().get().set_link_index_filter(index).execute();
-    let mut found = Vec::new();
-    while let Some(message) = listed
-        .try_next()
-        .await
-        .map_err(failed("list addresses of cilium_host"))?
-    {
-        found.extend(message.attributes.iter().filter_map(|attribute| match attribute {
-            AddressAttribute::Address(IpAddr::V6(address)) if address.is_unicast_link_local() => None,
-            AddressAttribute::Address(address) => Some(*address),
-            _ => None,
-        }));
-    }
-    Ok(found)
+fn routers(net: &Netlink, host: &Link) -> Result<Vec<IpAddr>, NetError> {
+    let addresses = net.addresses(host)?.into_iter().map(|found| found.address.addr());
+    Ok(addresses
+        .filter(|address| !matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()))
+        .collect())
 }
 
 /// Routes to `cilium_host`: those that were made here, and networks of others.
-async fn list(handle: &Handle, index: u32) -> Result<(Vec<Route>, Vec<IpNet>), NetError> {
-    let mut to_host = routes::list(handle).await?;
-    to_host.retain(|route| route.device == Some(index));
-    let (known, others): (Vec<_>, Vec<_>) = to_host.into_iter().partition(Route::is_ours);
-    Ok((known, others.into_iter().map(|route| route.network).collect()))
+fn list(net: &Netlink, index: u32) -> Result<(Vec<Route>, Vec<IpNet>), NetError> {
+    let mut to_host = net.routes(&RouteFilter {
+        device: Some(index),
+        ..RouteFilter::default()
+    })?;
+    to_host.retain(|route| route.destination.prefix_len() > 0);
+    let (known, others): (Vec<_>, Vec<_>) = to_host.into_iter().partition(|route| route.protocol == PROTOCOL);
+    Ok((known, others.into_iter().map(|route| route.destination).collect()))
 }
 
 #[cfg(test)]
 mod tests {
-    use netlink_packet_route::address::AddressFlags;
-    use rtnetlink::{LinkMessageBuilder, LinkUnspec, LinkVeth};
+    use skep_base_net::LinkSpec;
     use skep_base_settings::RoutingMode;
     use skep_bpf_sys::testing::Node as TestNode;
     use skep_datapath_hooks::NET_DEVICE;
@@ -230,56 +174,38 @@ mod tests {
     }
 
     /// Makes `cilium_host` with an address of each family, and routes the networks of this node to it.
-    async fn make_host(handle: &Handle) -> Result<u32, NetError> {
-        let pair = LinkVeth::new(HOST, NET_DEVICE).up().build();
-        let add = handle.link().add(pair).execute();
-        add.await.map_err(failed("add the pair"))?;
-        let index = find(handle, HOST).await?.map_or(0, |link| link.header.index);
-        for (router, bits) in [("10.1.0.1", 32), ("fd00:1::1", 128)] {
-            let mut add = handle.address().add(index, router.parse().unwrap(), bits);
-            let nodad = AddressAttribute::Flags(AddressFlags::Nodad);
-            add.message_mut().attributes.push(nodad);
-            add.execute().await.map_err(failed("add an address"))?;
+    fn make_host(net: &Netlink) -> Result<u32, NetError> {
+        net.add_link(LinkSpec::veth(HOST, LinkSpec::new().name(NET_DEVICE)))?;
+        let host = net.link(HOST)?;
+        for address in ["10.1.0.1/32", "fd00:1::1/128"] {
+            net.add_address(&host, address.parse().unwrap())?;
         }
-        let net = find(handle, NET_DEVICE)
-            .await?
-            .map_or(0, |link| link.header.index);
-        let up = LinkMessageBuilder::<LinkUnspec>::default()
-            .index(net)
-            .up()
-            .build();
-        let up = handle.link().set(up).execute();
-        up.await.map_err(failed("set the pair up"))?;
-        let ipv4 = RouteMessageBuilder::<std::net::Ipv4Addr>::new()
-            .destination_prefix("10.1.0.0".parse().unwrap(), 24)
-            .output_interface(index)
-            .build();
-        let ipv6 = RouteMessageBuilder::<std::net::Ipv6Addr>::new()
-            .destination_prefix("fd00:1::".parse().unwrap(), 64)
-            .output_interface(index)
-            .build();
-        for route in [ipv4, ipv6] {
-            let add = handle.route().add(route).execute();
-            add.await.map_err(failed("add a route"))?;
+        for link in [&host, &net.link(NET_DEVICE)?] {
+            net.set_link(link, LinkSpec::new().up())?;
         }
-        Ok(index)
+        for network in ["10.1.0.0/24", "fd00:1::/64"] {
+            net.add_route(&Route {
+                device: Some(host.index),
+                ..Route::to(network.parse().unwrap())
+            })?;
+        }
+        Ok(host.index)
     }
 
     /// Runs a test in a network namespace of its own.
-    fn in_namespace(test: impl AsyncFnOnce() -> Result<(), NetError> + Send) {
+    fn in_namespace(test: impl FnOnce(&Netlink) -> Result<(), NetError> + Send) {
         let done: std::io::Result<()> = TestNode::run("routes", |_| {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
-            runtime.block_on(test()).map_err(std::io::Error::other)
+            Netlink::open()
+                .and_then(|net| test(&net))
+                .map_err(std::io::Error::other)
         });
         done.unwrap();
     }
 
     #[test]
     fn networks_of_nodes_are_routed_with_what_fits_into_the_tunnel() {
-        in_namespace(async || {
-            let host = connected(async |handle| make_host(handle).await).await?;
+        in_namespace(|net| {
+            let host = make_host(net)?;
             let nodes = [
                 node("one", "192.0.2.1", &["10.1.0.0/24", "fd00:1::/64"]),
                 node("two", "192.0.2.2", &["10.2.0.0/24", "fd00:2::/64"]),
@@ -288,18 +214,18 @@ mod tests {
             let mut config = <TunnelConfig as hive::Config>::defaults().unwrap();
             config.routing_mode = RoutingMode::Tunnel;
             let networks = |nodes: &[Node]| networks(nodes.iter(), &config);
-            let routed = async || {
-                let (known, others) = connected(async |handle| list(handle, host).await).await?;
+            let routed = || {
+                let (known, others) = list(net, host)?;
                 let mut known: Vec<_> = known
                     .into_iter()
-                    .map(|route| (route.network.to_string(), route.mtu.unwrap_or(0)))
+                    .map(|route| (route.destination.to_string(), route.mtu.unwrap_or(0)))
                     .collect();
                 known.sort();
                 Ok::<_, NetError>((known, others))
             };
 
-            assert_eq!(route(&networks(&nodes), true).await?, 3);
-            let (known, others) = routed().await?;
+            assert_eq!(route(&networks(&nodes), true)?, 3);
+            let (known, others) = routed()?;
             let expected = [
                 ("10.2.0.0/24", 1450),
                 ("10.3.0.0/24", 1430),
@@ -310,12 +236,12 @@ mod tests {
             assert!(others.contains(&"10.1.0.0/24".parse().unwrap()), "{others:?}");
 
             // Not all nodes are known yet: nothing is removed.
-            assert_eq!(route(&networks(&nodes[2..]), false).await?, 1);
-            assert_eq!(routed().await?.0.len(), 3);
-            assert_eq!(route(&networks(&nodes[2..]), true).await?, 1);
-            assert_eq!(routed().await?.0, expected[1..2]);
-            assert_eq!(route(&BTreeMap::new(), true).await?, 0);
-            let (known, others) = routed().await?;
+            assert_eq!(route(&networks(&nodes[2..]), false)?, 1);
+            assert_eq!(routed()?.0.len(), 3);
+            assert_eq!(route(&networks(&nodes[2..]), true)?, 1);
+            assert_eq!(routed()?.0, expected[1..2]);
+            assert_eq!(route(&BTreeMap::new(), true)?, 0);
+            let (known, others) = routed()?;
             assert_eq!(known, []);
             assert!(others.contains(&"fd00:1::/64".parse().unwrap()), "{others:?}");
             Ok(())

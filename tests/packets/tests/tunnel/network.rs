@@ -108,7 +108,7 @@ pub(crate) fn add_address(interface: u32, address: IpAddr, bits: u8) {
 pub(crate) fn add_neighbour(interface: u32, address: IpAddr, mac: [u8; 6]) {
     netlink(async |handle| {
         let neighbour = handle.neighbours().add(interface, address);
-        neighbour.link_local_address(&mac).execute().await
+        neighbour.link_layer_address(&mac).execute().await
     });
 }
 

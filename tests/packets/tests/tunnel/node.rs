@@ -532,7 +532,7 @@ impl Member {
 
     /// Lets a socket of this node probe a backend, as the program does when it binds.
     pub(crate) fn probe(&self, socket: BorrowedFd<'_>, backend: SocketAddr) {
-        let cookie = skep_bpf_sys::netns::socket_cookie(socket).unwrap();
+        let cookie = skep_base_net::netns::socket_cookie(socket).unwrap();
         match backend {
             SocketAddr::V4(at) => {
                 let map = self.store.open("cilium_lb4_health").unwrap();

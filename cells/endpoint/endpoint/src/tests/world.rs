@@ -16,6 +16,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use skep_base_net::NetError;
 use skep_bpf_maps::{
     MapSizes,
     endpoint::{ENDPOINTS, LXC, LxcKey, endpoint_flags},
@@ -24,7 +25,6 @@ use skep_bpf_maps::{
 use skep_bpf_sys::{
     Map, MemoryMap, RawMap, RawSpec,
     map::{Fate, FaultyMap},
-    route::RouteError,
 };
 use skep_datapath_hooks::{EndpointHooks, HookError, testing::FakeHooks};
 use skep_datapath_maps::Maps;
@@ -150,7 +150,7 @@ impl FakeRoutes {
 }
 
 impl EndpointRoutes for FakeRoutes {
-    fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), RouteError> {
+    fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), NetError> {
         let mut routes = self.by_interface.lock();
         match addresses {
             [] => routes.remove(&ifindex),
@@ -159,9 +159,9 @@ impl EndpointRoutes for FakeRoutes {
         Ok(())
     }
 
-    fn add_unreachable(&self, address: IpAddr) -> Result<(), RouteError> {
+    fn add_unreachable(&self, address: IpAddr) -> Result<(), NetError> {
         match self.error() {
-            Some(source) => Err(RouteError::AddUnreachable { address, source }),
+            Some(source) => Err(NetError::refused(format!("add the route to {address}"), source)),
             None => {
                 self.unreachable.lock().insert(address);
                 Ok(())
@@ -169,9 +169,12 @@ impl EndpointRoutes for FakeRoutes {
         }
     }
 
-    fn remove_unreachable(&self, address: IpAddr) -> Result<(), RouteError> {
+    fn remove_unreachable(&self, address: IpAddr) -> Result<(), NetError> {
         match self.error() {
-            Some(source) => Err(RouteError::RemoveUnreachable { address, source }),
+            Some(source) => Err(NetError::refused(
+                format!("delete the route to {address}"),
+                source,
+            )),
             None => {
                 self.unreachable.lock().remove(&address);
                 Ok(())
@@ -179,7 +182,7 @@ impl EndpointRoutes for FakeRoutes {
         }
     }
 
-    fn unreachable(&self) -> Result<BTreeSet<IpAddr>, RouteError> {
+    fn unreachable(&self) -> Result<BTreeSet<IpAddr>, NetError> {
         Ok(self.unreachable.lock().clone())
     }
 }
@@ -189,27 +192,27 @@ impl EndpointRoutes for FakeRoutes {
 struct CountedRoutes(Arc<FakeRoutes>, Arc<Budget>);
 
 impl EndpointRoutes for CountedRoutes {
-    fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), RouteError> {
+    fn set(&self, ifindex: u32, addresses: &[IpAddr]) -> Result<(), NetError> {
         self.0.asks.fetch_add(1, Ordering::SeqCst);
         let wanted: Vec<String> = addresses.iter().map(ToString::to_string).collect();
         if self.0.to(ifindex) == wanted || self.1.take() {
             return self.0.set(ifindex, addresses);
         }
-        Err(RouteError::List {
-            ifindex,
-            source: io::Error::other("the agent has ended"),
-        })
+        Err(NetError::refused(
+            "list routes",
+            io::Error::other("the agent has ended"),
+        ))
     }
 
-    fn add_unreachable(&self, address: IpAddr) -> Result<(), RouteError> {
+    fn add_unreachable(&self, address: IpAddr) -> Result<(), NetError> {
         self.0.add_unreachable(address)
     }
 
-    fn remove_unreachable(&self, address: IpAddr) -> Result<(), RouteError> {
+    fn remove_unreachable(&self, address: IpAddr) -> Result<(), NetError> {
         self.0.remove_unreachable(address)
     }
 
-    fn unreachable(&self) -> Result<BTreeSet<IpAddr>, RouteError> {
+    fn unreachable(&self) -> Result<BTreeSet<IpAddr>, NetError> {
         self.0.unreachable()
     }
 }

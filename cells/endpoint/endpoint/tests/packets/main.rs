@@ -101,7 +101,7 @@ fn addresses_of_a_deleted_endpoint_are_unreachable_until_another_has_them() {
         let [client, server] = two_pods(node, &agent).await?;
         let addresses: Vec<IpAddr> = server.spec.addresses().collect();
         let unreachable = || {
-            let routes = skep_bpf_sys::route::unreachable_addresses().unwrap();
+            let routes = skep_base_net::host_route::unreachable_addresses().unwrap();
             routes.into_iter().collect::<Vec<_>>()
         };
         assert_eq!(unreachable(), [] as [IpAddr; 0]);

@@ -194,7 +194,7 @@ fn pods_of_nodes_are_reached_while_the_nodes_are_there() {
         ];
         let all = [one(), two(), three()];
 
-        let outcome = apply(plan(&all), false, true).await.unwrap();
+        let outcome = apply(plan(&all), false, true).unwrap();
 
         assert_eq!((outcome.routed, texts(&outcome.faults)), (5, Vec::new()));
         assert_eq!(routed(), of_both());
@@ -204,14 +204,14 @@ fn pods_of_nodes_are_reached_while_the_nodes_are_there() {
 
         // Routes that are as they should be are not made again.
         ip("route change 10.2.0.0/24 via 192.0.2.2 dev lan proto 207 mtu 1300");
-        apply(plan(&all), false, true).await.unwrap();
+        apply(plan(&all), false, true).unwrap();
         assert!(ip("route show 10.2.0.0/24").contains("mtu 1300"));
 
         // The node's address changes.
         let mut moved = two();
         moved.addresses[0].1 = "192.0.2.3".parse().unwrap();
         moved.addresses[1].1 = "2001:db8::3".parse().unwrap();
-        apply(plan(&[one(), moved]), false, false).await.unwrap();
+        apply(plan(&[one(), moved]), false, false).unwrap();
         let mut expected =
             OF_TWO.map(|route| route.replace(".2 dev", ".3 dev").replace("::2 dev", "::3 dev"));
         expected.sort();
@@ -221,9 +221,9 @@ fn pods_of_nodes_are_reached_while_the_nodes_are_there() {
 
         // The other node is gone, as known when all nodes are known.
         assert!(routed().iter().any(|route| route.starts_with("10.3.")));
-        apply(plan(&[one(), two()]), false, true).await.unwrap();
+        apply(plan(&[one(), two()]), false, true).unwrap();
         assert_eq!(routed(), OF_TWO);
-        apply(Plan::default(), false, true).await.unwrap();
+        apply(Plan::default(), false, true).unwrap();
         assert_eq!(routed(), [""; 0]);
     });
 }
@@ -241,7 +241,7 @@ fn nodes_behind_routers_are_faults_or_skipped() {
         );
         let nodes = [one(), two(), far];
 
-        let outcome = apply(plan(&nodes), false, true).await.unwrap();
+        let outcome = apply(plan(&nodes), false, true).unwrap();
 
         assert_eq!(outcome.routed, 3);
         let expected = [
@@ -253,7 +253,7 @@ fn nodes_behind_routers_are_faults_or_skipped() {
 
         // It was on this network before.
         ip("route add 10.4.0.0/24 via 192.0.2.2 proto 207");
-        let outcome = apply(plan(&nodes), true, true).await.unwrap();
+        let outcome = apply(plan(&nodes), true, true).unwrap();
         assert_eq!((outcome.routed, outcome.skipped), (3, 2));
         assert_eq!(texts(&outcome.faults), [""; 0]);
         assert_eq!(routed(), OF_TWO);
@@ -263,13 +263,13 @@ fn nodes_behind_routers_are_faults_or_skipped() {
 #[test]
 fn nodes_without_a_path_are_faults_and_keep_their_routes() {
     on_lan(async |_, _| {
-        apply(plan(&[two()]), false, true).await.unwrap();
+        apply(plan(&[two()]), false, true).unwrap();
         ip("route add unreachable 192.0.2.2");
         ip("-6 route add unreachable 2001:db8::2");
         let own = node("", "own", &["192.0.2.1"], &["10.5.0.0/24"]);
         let lost = node("", "lost", &["203.0.113.5"], &["10.6.0.0/24"]);
 
-        let outcome = apply(plan(&[two(), own, lost]), true, true).await.unwrap();
+        let outcome = apply(plan(&[two(), own, lost]), true, true).unwrap();
 
         let found = texts(&outcome.faults).join("\n");
         for text in [
@@ -310,7 +310,7 @@ fn routes_of_other_programs_are_left_alone() {
         let others = || ip("route show table all") + &ip("-6 route show");
         let before = others();
 
-        let outcome = apply(plan(&[two()]), false, true).await.unwrap();
+        let outcome = apply(plan(&[two()]), false, true).unwrap();
 
         assert_eq!(outcome.routed, 1, "the route that is there is the right one");
         let expected = [
@@ -318,12 +318,12 @@ fn routes_of_other_programs_are_left_alone() {
             "network fd00:2::/64 of node default/two at 2001:db8::2 has a route of another program",
         ];
         assert_eq!(texts(&outcome.faults), expected);
-        apply(Plan::default(), false, true).await.unwrap();
+        apply(Plan::default(), false, true).unwrap();
         assert_eq!(others(), before);
 
         // With the tunnel off, its routes are replaced at once.
         let seven = node("", "seven", &["192.0.2.2"], &["10.7.0.0/24"]);
-        apply(plan(&[seven]), false, true).await.unwrap();
+        apply(plan(&[seven]), false, true).unwrap();
         assert!(ip("route show 10.7.0.0/24").contains("via 192.0.2.2 dev lan"));
     });
 }
@@ -471,7 +471,7 @@ fn routes_follow_the_nodes_of_all_clusters() {
 #[test]
 fn routes_are_removed_when_the_setting_is_off() {
     on_lan(async |_, _| {
-        apply(plan(&[two()]), false, true).await.unwrap();
+        apply(plan(&[two()]), false, true).unwrap();
         let followed = Followed::new(false);
         followed.set(&[two()]);
 

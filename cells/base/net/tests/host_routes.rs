@@ -6,12 +6,8 @@
 
 use std::{collections::BTreeSet, error::Error, net::IpAddr, process::Command};
 
-use skep_bpf_sys::{
-    route::{
-        RouteError, add_unreachable, host_routes, remove_unreachable, set_host_routes, unreachable_addresses,
-    },
-    testing::Node,
-};
+use skep_base_net::host_route::{self, add_unreachable, remove_unreachable, unreachable_addresses};
+use skep_bpf_sys::testing::Node;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -48,7 +44,7 @@ fn addresses(texts: &[&str]) -> Vec<IpAddr> {
 }
 
 fn listed(ifindex: u32) -> Outcome<Vec<IpAddr>> {
-    Ok(host_routes(ifindex)?.into_iter().collect())
+    Ok(host_route::list(ifindex)?.into_iter().collect())
 }
 
 #[test]
@@ -56,11 +52,11 @@ fn addresses_are_routed_to_the_interface_and_to_no_other() {
     with_interfaces("routes", |first, second| {
         let wanted = addresses(&["10.1.0.7", "fd00:1::7"]);
 
-        assert!(set_host_routes(first, &wanted)?);
+        assert!(host_route::set(first, &wanted)?);
 
         assert_eq!(listed(first)?, wanted);
         assert_eq!(listed(second)?, [] as [IpAddr; 0]);
-        assert!(!set_host_routes(first, &wanted)?, "nothing to do");
+        assert!(!host_route::set(first, &wanted)?, "nothing to do");
         let route = ip("route get 10.1.0.7")?;
         assert!(route.contains("dev lxc1"), "{route}");
         let route = ip("-d -4 route show 10.1.0.7")?;
@@ -72,14 +68,14 @@ fn addresses_are_routed_to_the_interface_and_to_no_other() {
         );
 
         // The pod moves.
-        assert!(set_host_routes(second, &wanted)?);
+        assert!(host_route::set(second, &wanted)?);
         assert_eq!((listed(first)?, listed(second)?), (vec![], wanted));
 
         let other = addresses(&["10.1.0.8"]);
-        assert!(set_host_routes(second, &other)?);
+        assert!(host_route::set(second, &other)?);
         assert_eq!(listed(second)?, other);
-        assert!(set_host_routes(second, &[])?);
-        assert!(!set_host_routes(second, &[])?);
+        assert!(host_route::set(second, &[])?);
+        assert!(!host_route::set(second, &[])?);
         assert_eq!(listed(second)?, [] as [IpAddr; 0]);
         Ok(())
     });
@@ -97,8 +93,8 @@ fn routes_of_others_stay() {
         ip("route add fd00:2::1/128 dev lxc1 proto static")?;
         let before: BTreeSet<String> = ip("route show table all")?.lines().map(str::to_owned).collect();
 
-        assert!(set_host_routes(first, &addresses(&["10.1.0.7", "fd00:1::7"]))?);
-        assert!(set_host_routes(first, &[])?);
+        assert!(host_route::set(first, &addresses(&["10.1.0.7", "fd00:1::7"]))?);
+        assert!(host_route::set(first, &[])?);
 
         let after: BTreeSet<String> = ip("route show table all")?.lines().map(str::to_owned).collect();
         assert_eq!(after, before);
@@ -109,16 +105,12 @@ fn routes_of_others_stay() {
 #[test]
 fn an_interface_that_is_gone_has_no_routes_and_gets_none() {
     with_interfaces("gone", |first, _| {
-        set_host_routes(first, &addresses(&["10.1.0.7"]))?;
+        host_route::set(first, &addresses(&["10.1.0.7"]))?;
         ip("link del lxc1")?;
 
-        assert!(!set_host_routes(first, &[])?);
-        let error = set_host_routes(first, &addresses(&["10.1.0.7"])).unwrap_err();
-        assert!(matches!(error, RouteError::Add { .. }), "{error}");
-        assert_eq!(
-            error.to_string(),
-            format!("no route to 10.1.0.7 by interface {first}")
-        );
+        assert!(!host_route::set(first, &[])?);
+        let error = host_route::set(first, &addresses(&["10.1.0.7"])).unwrap_err();
+        assert_eq!(error.to_string(), "cannot add the route to 10.1.0.7/32");
         Ok(())
     });
 }
@@ -164,7 +156,7 @@ fn the_kernel_answers_for_unreachable_addresses() {
 fn addresses_with_a_route_are_not_unreachable() {
     with_interfaces("reachable", |first, _| {
         let wanted = addresses(&["10.1.0.7", "fd00:1::7"]);
-        set_host_routes(first, &wanted)?;
+        host_route::set(first, &wanted)?;
 
         for address in &wanted {
             assert!(!add_unreachable(*address)?);
@@ -172,12 +164,12 @@ fn addresses_with_a_route_are_not_unreachable() {
         }
         assert_eq!((listed(first)?, unreachable()?), (wanted.clone(), vec![]));
 
-        set_host_routes(first, &[])?;
+        host_route::set(first, &[])?;
         for address in &wanted {
             add_unreachable(*address)?;
         }
         // The next endpoint with the address has its route in any case.
-        set_host_routes(first, &wanted[..1])?;
+        host_route::set(first, &wanted[..1])?;
         assert_eq!(
             (listed(first)?, unreachable()?),
             (vec![wanted[0]], vec![wanted[1]])
