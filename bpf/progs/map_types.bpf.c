@@ -27,4 +27,7 @@
 #include "node/node_ids.h"
 #include "packet/fragment.h"
 
+/* The policy of an endpoint, which programs find by skep_policies. */
+MAP(cilium_policy_v2, BPF_MAP_TYPE_LPM_TRIE, struct policy_key, struct policy_entry);
+
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

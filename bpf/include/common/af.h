@@ -27,6 +27,28 @@
 /* Struct or map of this family: AF_JOIN(lb, _service_key) is lb4_service_key. */
 #define AF_JOIN(before, after) AF_PASTE(AF_PASTE(before, AF), after)
 
+/* Types of this family. */
+#define scratch_t struct AF_FN(scratch)
+#define packet_t struct AF_FN(packet)
+#define ip_t struct AF_FN(ip)
+#define call_t struct AF_FN(call)
+#define ct_key_t struct AF_FN(ct_key)
+#define nat_key_t struct AF_FN(nat_key)
+#define nat_entry_t struct AF_FN(nat_entry)
+#define nat_target_t struct AF_FN(nat_target)
+#define dsr_option_t struct AF_FN(dsr_option)
+#define fragment_key_t struct AF_FN(fragment_key)
+#define ip_masq_key_t struct AF_FN(ip_masq_key)
+#define neighbour_key_t struct AF_FN(neighbour_key)
+#define lb_backend_t struct AF_JOIN(lb, _backend)
+#define lb_service_key_t struct AF_JOIN(lb, _service_key)
+#define lb_reverse_nat_t struct AF_JOIN(lb, _reverse_nat)
+#define lb_reverse_sk_t struct AF_JOIN(lb, _reverse_sk)
+#define lb_reverse_sk_key_t struct AF_JOIN(lb, _reverse_sk_key)
+#define lb_skip_key_t struct AF_JOIN(lb, _skip_key)
+#define lb_affinity_key_t struct AF_JOIN(lb, _affinity_key)
+#define lb_source_range_key_t struct AF_JOIN(lb, _source_range_key)
+
 #define AF_SIZE AF_PASTE(AF_SIZE, AF)
 #define AF_SIZE4 4
 #define AF_SIZE6 16
@@ -71,6 +93,16 @@
 #define AF_TO_WORDS(words, address) AF_PASTE(AF_TO_WORDS, AF)(words, address)
 #define AF_TO_WORDS4(words, address) ((words)[0] = (address))
 #define AF_TO_WORDS6(words, address) copy6(words, address)
+
+/* Copies from four words with IPv4 in the last one. */
+#define AF_FROM_WORDS(address, words) AF_PASTE(AF_FROM_WORDS, AF)(address, words)
+#define AF_FROM_WORDS4(address, words) ((address) = (words)[3])
+#define AF_FROM_WORDS6(address, words) copy6(address, words)
+
+/* Address in options.packet: AF_OPTION(loopback) is loopback4 or loopback6. */
+#define AF_OPTION(name) AF_PASTE(AF_OPTION, AF)(name)
+#define AF_OPTION4(name) options.packet.name##4
+#define AF_OPTION6(name) packet_options()->name##6
 
 static __always_inline void copy6(__be32 *to, const __be32 *from)
 {

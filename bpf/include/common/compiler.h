@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What layouts and pure logic need of a compiler. They compile for BPF and, for unit tests, for the
+/* Compiler support for layouts and pure logic, which compile for BPF and, for unit tests, for the
  * host (bpf/programs/tests/host).
  */
 #ifndef COMMON_COMPILER_H
@@ -26,7 +26,7 @@
  */
 #define OPAQUE(value_) asm volatile("" : "+r"(value_))
 
-/* What is rare is compiled out of the way: instructions that a packet runs lie together. */
+/* Keeps rare branches out of line, so that the common path is contiguous. */
 #define LIKELY(condition_) __builtin_expect(!!(condition_), 1)
 
 /* For variables of packed types: the verifier wants words on the stack where words belong. */

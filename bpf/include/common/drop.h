@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Why a packet is dropped, or counted: reasons of metrics and events. */
+/* Drop reasons, and other reasons of metrics. */
 #ifndef COMMON_DROP_H
 #define COMMON_DROP_H
 
@@ -30,7 +30,7 @@
 #define DROP_NAT_NO_MAPPING 167
 #define DROP_NAT_PROTOCOL 168
 #define DROP_NO_FIB 169
-#define DROP_ENCAPSULATION 170 /* a pod sends what looks like a packet of the tunnel */
+#define DROP_ENCAPSULATION 170 /* a pod sends an encapsulated packet */
 #define DROP_IDENTITY 171
 #define DROP_IS_CLUSTER_IP 174
 #define DROP_FRAGMENT_NOT_FOUND 175

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What iterators are called with. Offsets are relocated at load (CO-RE); only names and kinds must
- * be right. For programs that include no other kernel header than linux/bpf.h.
+/* Contexts of iterators. Offsets are relocated at load (CO-RE); only names and types must be right.
+ * For programs that include no other kernel header than linux/bpf.h.
  */
 #ifndef COMMON_ITER_H
 #define COMMON_ITER_H
@@ -21,7 +21,7 @@ struct bpf_iter_meta {
 	struct seq_file *seq;
 } __attribute__((aligned(8)));
 
-/* Where an iterator of a hash map is. */
+/* Position of an iterator of a hash map. */
 struct bpf_iter_seq_hash_map_info {
 	__u32 skip_elems; /* entries of the bucket before this one */
 };

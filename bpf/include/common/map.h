@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* How a pinned map is declared: name, type, key and value. User space creates and pins it before it
- * loads a program that uses it, and sets its size and flags (bpf/maps).
+/* Declares a pinned map: name, type, key and value. User space creates and pins it with size and
+ * flags before it loads a program (bpf/maps).
  */
 #ifndef COMMON_MAP_H
 #define COMMON_MAP_H

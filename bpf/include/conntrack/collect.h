@@ -18,10 +18,10 @@
 
 /* Entries between two looks at the time. */
 #define GC_LOOKS 16
-/* Nanoseconds of the longest tick. */
+/* Longest kernel tick in nanoseconds. */
 #define GC_TICK 10000000ULL
 
-/* What a pass is to do, and what it has done. Rust twin: Pass in bpf/programs/src/collect.rs */
+/* Parameters and progress of a pass. Rust twin: Pass in bpf/programs/src/collect.rs */
 struct gc_pass {
 	__u64 now;   /* entries whose lifetime ends before are deleted; 0: by the clock */
 	__u64 slice; /* nanoseconds after which a read ends */

@@ -12,8 +12,7 @@ static __always_inline int AF_FN(gc_is_listed)(AF_ADDRESS_IN address)
 }
 
 /* The entry goes in this pass. */
-static __always_inline int AF_FN(gc_is_dead)(const struct gc_pass *pass,
-					     const struct AF_FN(ct_key) * key,
+static __always_inline int AF_FN(gc_is_dead)(const struct gc_pass *pass, const ct_key_t *key,
 					     const struct ct_entry *entry)
 {
 	return entry->lifetime < pass->now ||
@@ -21,21 +20,18 @@ static __always_inline int AF_FN(gc_is_dead)(const struct gc_pass *pass,
 		(AF_FN(gc_is_listed)(key->daddr) || AF_FN(gc_is_listed)(key->saddr)));
 }
 
-/* How packets of a flow that this node, or one of its pods, has opened are translated; both
- * halves.
- */
-static __noinline int AF_FN(gc_delete_nat)(struct gc_pass *pass, const struct AF_FN(ct_key) * flow,
-					   int is_dsr)
+/* Both NAT entries of a flow opened by this node or one of its pods. */
+static __noinline int AF_FN(gc_delete_nat)(struct gc_pass *pass, const ct_key_t *flow, int is_dsr)
 {
-	struct AF_FN(nat_key) forward ALIGNED = {}, answers ALIGNED = {};
-	const struct AF_FN(nat_entry) * entry;
+	nat_key_t forward ALIGNED = {}, reverse_key ALIGNED = {};
+	const nat_entry_t *entry;
 
 	if (!pass || !flow)
 		return 0;
 	forward.proto = flow->proto;
 	forward.flags = NAT_FORWARD;
 	if (is_dsr) {
-		/* What old releases wrote: where answers of this flow come from. */
+		/* Format of old releases: source of replies of this flow. */
 		AF_COPY(forward.daddr, flow->daddr);
 		AF_COPY(forward.saddr, flow->saddr);
 		forward.dport = flow->sport;
@@ -51,19 +47,19 @@ static __noinline int AF_FN(gc_delete_nat)(struct gc_pass *pass, const struct AF
 	entry = bpf_map_lookup_elem(&GC_NAT, &forward);
 	if (!entry)
 		return 0;
-	AF_FN(nat_answers)(&forward, entry->address, entry->port, &answers);
+	AF_FN(nat_reverse_key)(&forward, entry->address, entry->port, &reverse_key);
 	if (!bpf_map_delete_elem(&GC_NAT, &forward))
 		pass->nat_forward_deleted++;
-	/* Unless another flow has the port by now. */
-	entry = bpf_map_lookup_elem(&GC_NAT, &answers);
+	/* Unless the port was reused by another flow. */
+	entry = bpf_map_lookup_elem(&GC_NAT, &reverse_key);
 	if (entry && AF_SAME(entry->address, forward.saddr) && entry->port == forward.sport &&
-	    !bpf_map_delete_elem(&GC_NAT, &answers))
+	    !bpf_map_delete_elem(&GC_NAT, &reverse_key))
 		pass->nat_reverse_deleted++;
 	return 0;
 }
 
-static __always_inline void AF_FN(gc_delete)(struct gc_pass *pass, void *map,
-					     const struct AF_FN(ct_key) * key, __u8 flags)
+static __always_inline void AF_FN(gc_delete)(struct gc_pass *pass, void *map, const ct_key_t *key,
+					     __u8 flags)
 {
 	if (bpf_map_delete_elem(map, key))
 		return;
@@ -72,10 +68,10 @@ static __always_inline void AF_FN(gc_delete)(struct gc_pass *pass, void *map,
 		AF_FN(gc_delete_nat)(pass, key, flags & CT_DSR);
 }
 
-/* Deletes the entry at which the last slice ended, unless packets have come since. */
+/* Deletes the entry at the end of the last slice, unless it was used since. */
 static __always_inline void AF_FN(gc_delete_pending)(struct gc_pass *pass, void *map)
 {
-	struct AF_FN(ct_key) key ALIGNED = pass->pending.AF_FN(flow);
+	ct_key_t key ALIGNED = pass->pending.AF_FN(flow);
 	const struct ct_entry *entry = bpf_map_lookup_elem(map, &key);
 
 	pass->is_pending = 0;
@@ -90,10 +86,10 @@ static __always_inline void AF_FN(gc_delete_pending)(struct gc_pass *pass, void 
 /* An entry of a connection tracking map. */
 static __always_inline int AF_FN(gc_flow)(struct bpf_iter__bpf_map_elem *ctx, void *map)
 {
-	const struct AF_FN(ct_key) *found = ctx->key;
+	const ct_key_t *found = ctx->key;
 	const struct ct_entry *entry = ctx->value;
 	struct gc_pass *pass = gc_pass();
-	struct AF_FN(ct_key) key ALIGNED;
+	ct_key_t key ALIGNED;
 	int is_end;
 
 	if (!pass)
@@ -119,19 +115,18 @@ static __always_inline int AF_FN(gc_flow)(struct bpf_iter__bpf_map_elem *ctx, vo
 	return 0;
 }
 
-static __always_inline const struct ct_entry *AF_FN(gc_find_flow)(const struct AF_FN(ct_key) * key)
+static __always_inline const struct ct_entry *AF_FN(gc_find_flow)(const ct_key_t *key)
 {
 	if (key->proto == IPPROTO_TCP)
 		return bpf_map_lookup_elem(&AF_JOIN(cilium_ct, _global), key);
 	return bpf_map_lookup_elem(&AF_JOIN(cilium_ct_any, _global), key);
 }
 
-/* Nothing tracks the flow of a NAT entry, and it was not made just now. */
-static __noinline int AF_FN(gc_is_orphan)(const struct gc_pass *pass,
-					  const struct AF_FN(nat_key) * key,
-					  const struct AF_FN(nat_entry) * entry)
+/* A NAT entry without a conntrack entry, and not just created. */
+static __noinline int AF_FN(gc_is_orphan)(const struct gc_pass *pass, const nat_key_t *key,
+					  const nat_entry_t *entry)
 {
-	struct AF_FN(ct_key) flow ALIGNED = {};
+	ct_key_t flow ALIGNED = {};
 	const struct ct_entry *tracked;
 
 	if (!pass || !key || !entry || entry->created + 1 >= pass->now)
@@ -159,9 +154,9 @@ static __noinline int AF_FN(gc_is_orphan)(const struct gc_pass *pass,
 	return !tracked || !(tracked->flags & CT_DSR);
 }
 
-/* Counts an entry of the NAT map, after deleting it if it is to go. */
-static __always_inline void AF_FN(gc_settle)(struct gc_pass *pass,
-					     const struct AF_FN(nat_key) * key, int is_orphan)
+/* Counts an entry of the NAT map, after deleting it if it is stale. */
+static __always_inline void AF_FN(gc_settle)(struct gc_pass *pass, const nat_key_t *key,
+					     int is_orphan)
 {
 	int is_deleted = is_orphan && !bpf_map_delete_elem(&GC_NAT, key);
 
@@ -176,8 +171,8 @@ static __always_inline void AF_FN(gc_settle)(struct gc_pass *pass,
 
 static __always_inline void AF_FN(gc_settle_pending)(struct gc_pass *pass)
 {
-	struct AF_FN(nat_key) key ALIGNED = pass->pending.AF_FN(nat);
-	const struct AF_FN(nat_entry) *entry = bpf_map_lookup_elem(&GC_NAT, &key);
+	nat_key_t key ALIGNED = pass->pending.AF_FN(nat);
+	const nat_entry_t *entry = bpf_map_lookup_elem(&GC_NAT, &key);
 
 	pass->is_pending = 0;
 	if (entry)
@@ -187,11 +182,11 @@ static __always_inline void AF_FN(gc_settle_pending)(struct gc_pass *pass)
 /* An entry of the NAT map. */
 static __always_inline int AF_FN(gc_translation)(struct bpf_iter__bpf_map_elem *ctx)
 {
-	const struct AF_FN(nat_key) *found = ctx->key;
-	const struct AF_FN(nat_entry) *value = ctx->value;
+	const nat_key_t *found = ctx->key;
+	const nat_entry_t *value = ctx->value;
 	struct gc_pass *pass = gc_pass();
-	struct AF_FN(nat_entry) entry;
-	struct AF_FN(nat_key) key ALIGNED;
+	nat_entry_t entry;
+	nat_key_t key ALIGNED;
 	int is_end, is_orphan;
 
 	if (!pass)

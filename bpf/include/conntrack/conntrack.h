@@ -7,8 +7,8 @@
 #include "../common/map.h"
 
 struct ct_entry {
-	/* Address that replies come from for the client; IPv4 in the last word. Service entries
-	 * have the backend's id in the last two words instead, as a __u64. See ct_client_port4().
+	/* Source address of replies to the client; IPv4 in the last word. Service entries have the
+	 * backend id in the last two words instead, as a __u64. See ct_client_port4().
 	 */
 	__be32 nat_address[4];
 	__u64 packets;
@@ -17,7 +17,7 @@ struct ct_entry {
 	__u8 flags;
 	__u8 flags2;
 	__be16 rev_nat_index; /* service id, opaque here */
-	__be16 nat_port;      /* of that address; in service entries the flow's own source port */
+	__be16 nat_port;      /* of that address; in service entries the allocated source port */
 	__u8 tx_flags_seen;   /* TCP flags */
 	__u8 rx_flags_seen;
 	__u32 source_identity; /* of the side that opened it */

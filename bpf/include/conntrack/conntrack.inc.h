@@ -12,11 +12,10 @@ struct AF_FN(ct_key) {
 	__u8 proto;
 	__u8 flags;
 } __attribute__((packed));
-_Static_assert(sizeof(struct AF_FN(ct_key)) == 2 * AF_SIZE + 6, "ct_key layout");
+_Static_assert(sizeof(ct_key_t) == 2 * AF_SIZE + 6, "ct_key layout");
 
-/* The port that the client sends from, if the backend knows it by another one; else 0. Entries that
- * remember an address of IPv6 have no room for it, but for those of direct return, which need no
- * service id.
+/* Original source port of a client whose port was translated; else 0. Entries with an IPv6 address
+ * have no room for it, except those of DSR, which need no service id.
  */
 static __always_inline __be16 AF_FN(ct_client_port)(const struct ct_entry *entry)
 {
@@ -34,6 +33,6 @@ static __always_inline void AF_FN(ct_set_client_port)(struct ct_entry *entry, __
 }
 
 /* TCP */
-MAP(AF_JOIN(cilium_ct, _global), BPF_MAP_TYPE_LRU_HASH, struct AF_FN(ct_key), struct ct_entry);
+MAP(AF_JOIN(cilium_ct, _global), BPF_MAP_TYPE_LRU_HASH, ct_key_t, struct ct_entry);
 /* everything else */
-MAP(AF_JOIN(cilium_ct_any, _global), BPF_MAP_TYPE_LRU_HASH, struct AF_FN(ct_key), struct ct_entry);
+MAP(AF_JOIN(cilium_ct_any, _global), BPF_MAP_TYPE_LRU_HASH, ct_key_t, struct ct_entry);

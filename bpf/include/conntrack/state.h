@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What a packet does to the entry of its flow. Needs no kernel: compiles for the host, too, and has
- * its unit tests there (bpf/programs/tests/host).
+/* Conntrack state machine. Pure: compiles for the host, with unit tests in bpf/programs/tests/host.
  */
 #ifndef CONNTRACK_STATE_H
 #define CONNTRACK_STATE_H
@@ -24,7 +23,7 @@ enum ct_result {
 	CT_RESULT_RELATED = 3,
 };
 
-/* Both sides, or one for good, have closed the connection. */
+/* The connection is closed by both sides, or reset. */
 static __always_inline int ct_is_closed(const struct ct_entry *entry)
 {
 	return (entry->flags & CT_CLOSING) == CT_CLOSING;
@@ -51,7 +50,7 @@ static __always_inline __u32 ct_timeout(const struct packet_options *limits, __u
 	return direction == CT_SERVICE ? limits->ct_service_tcp : limits->ct_tcp;
 }
 
-/* A packet of a connection that is alive. Returns whether it is to be reported. */
+/* Updates the entry of an open connection. Returns 1 to report the packet. */
 static __always_inline int ct_refresh(struct ct_entry *entry, const struct packet_options *limits,
 				      __u8 proto, __u8 direction, __u8 tcp_flags, __u32 now)
 {
@@ -63,7 +62,7 @@ static __always_inline int ct_refresh(struct ct_entry *entry, const struct packe
 	if (proto == IPPROTO_TCP && !(tcp_flags & TCP_SYN) && !(entry->flags & CT_SEEN_NON_SYN))
 		entry->flags |= CT_SEEN_NON_SYN;
 	lifetime = now + ct_timeout(limits, proto, direction, entry->flags & CT_SEEN_NON_SYN);
-	/* Memory that other CPUs read is only written where it changes. */
+	/* Only changed fields are written: other CPUs read this memory. */
 	if (entry->lifetime != lifetime)
 		entry->lifetime = lifetime;
 	if (*last + limits->ct_report_interval >= now && (*seen & reported) == reported)
@@ -73,7 +72,7 @@ static __always_inline int ct_refresh(struct ct_entry *entry, const struct packe
 	return 1;
 }
 
-/* A packet of the entry's flow. Returns whether it is to be reported. */
+/* Updates the entry of a flow. Returns 1 to report the packet. */
 static __always_inline int ct_update(struct ct_entry *entry, const struct packet_options *limits,
 				     __u8 proto, __u8 direction, __u8 tcp_flags, __u32 now)
 {
@@ -92,7 +91,7 @@ static __always_inline int ct_update(struct ct_entry *entry, const struct packet
 	return report;
 }
 
-/* Connects once more after it was closed. */
+/* Reopens a closed connection. */
 static __always_inline void ct_reopen(struct ct_entry *entry)
 {
 	entry->flags &= ~(CT_CLOSING | CT_SEEN_NON_SYN);
@@ -100,7 +99,7 @@ static __always_inline void ct_reopen(struct ct_entry *entry)
 	entry->rx_flags_seen = 0;
 }
 
-/* Fills in what any new entry has. TCP starts as if this were its SYN. */
+/* Initializes a new entry. TCP starts as if this packet were a SYN. */
 static __always_inline void ct_begin(struct ct_entry *entry, const struct packet_options *limits,
 				     __u8 proto, __u8 direction, __u32 now)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Finds and makes the entries of flows. */
+/* Looks up and creates conntrack entries. */
 #ifndef CONNTRACK_TRACK_H
 #define CONNTRACK_TRACK_H
 
 #include "../event/debug.h"
 #include "../event/packet_event.h"
 #include "../node/clock.h"
-#include "../packet/work.h"
+#include "../packet/scratch.h"
 #include "state.h"
 
 /* As ct_update(), with the limits of this node. */
@@ -36,18 +36,18 @@ static __always_inline void ct_count(CTX *ctx, struct ct_entry *entry)
 	__sync_fetch_and_add(&entry->bytes, packet_length(ctx));
 }
 
-/* Takes back what was counted: another program counts the packet. */
+/* Reverts ct_count(): another program counts the packet. */
 static __always_inline void ct_uncount(CTX *ctx, struct ct_entry *entry)
 {
 	__sync_fetch_and_add(&entry->packets, -1ULL);
 	__sync_fetch_and_add(&entry->bytes, -(__u64)packet_length(ctx));
 }
 
-/* Which entries of a packet are looked up, in which order. */
+/* Order of lookups. */
 enum ct_scope {
-	CT_REVERSE_FIRST, /* of the flow that it replies to, then of its own */
-	CT_FORWARD_FIRST, /* of its own first: most probably it is there */
-	CT_FORWARD,	  /* of its own only */
+	CT_REVERSE_FIRST, /* as a reply, then as a request */
+	CT_FORWARD_FIRST, /* as a request first: it most probably exists */
+	CT_FORWARD,	  /* as a request only */
 };
 
 #define AF 4

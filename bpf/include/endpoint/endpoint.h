@@ -39,7 +39,7 @@ _Static_assert(__builtin_offsetof(struct lxc_value, identity) == 32, "lxc_value.
 
 MAP(cilium_lxc, BPF_MAP_TYPE_HASH, struct lxc_key, struct lxc_value);
 
-/* Facts of the endpoint behind an interface: one program serves all endpoints. */
+/* Configuration of the endpoint behind an interface: one program serves all endpoints. */
 struct endpoint {
 	__be32 ipv4; /* zero: none */
 	__be32 ipv6[4];
@@ -57,20 +57,20 @@ _Static_assert(__builtin_offsetof(struct endpoint, identity) == 20, "endpoint.id
 _Static_assert(__builtin_offsetof(struct endpoint, mac) == 32, "endpoint.mac");
 _Static_assert(__builtin_offsetof(struct endpoint, netns_cookie) == 40, "endpoint.netns_cookie");
 
-#define ENDPOINT_VERIFY_SOURCE (1 << 0) /* sends from its own addresses only */
-/* The policy has one entry for this direction, which allows everything. */
+#define ENDPOINT_VERIFY_SOURCE (1 << 0) /* source addresses are verified */
+/* The policy of this direction allows everything. */
 #define ENDPOINT_OPEN_INGRESS (1 << 1)
 #define ENDPOINT_OPEN_EGRESS (1 << 2)
-/* cil_to_container is attached, and decides on what leaves by the interface. */
+/* cil_to_container is attached and enforces ingress policy. */
 #define ENDPOINT_EGRESS_PROGRAM (1 << 3)
 /* The kernel answers its ARP requests. */
 #define ENDPOINT_ARP_PASSTHROUGH (1 << 4)
 
 MAP(skep_endpoints, BPF_MAP_TYPE_HASH, __u32, struct endpoint);
 
-/* Facts of an interface of the node itself. */
+/* Configuration of a device of the node. */
 struct device {
-	__be32 masquerade4; /* source of packets that leave here for the world; zero: none */
+	__be32 masquerade4; /* masquerade address; zero: none */
 	__be32 masquerade6[4];
 	__u8 mac[6];
 	__u8 flags;
@@ -78,11 +78,11 @@ struct device {
 };
 _Static_assert(sizeof(struct device) == 28, "device layout");
 
-#define DEVICE_L3 (1 << 0) /* packets begin with their IP header */
+#define DEVICE_L3 (1 << 0) /* L3 device: packets begin with their IP header */
 
 MAP(skep_devices, BPF_MAP_TYPE_HASH, __u32, struct device);
 
-/* A VLAN that an interface of the node carries for another one, which has programs, too. */
+/* A VLAN on a device whose VLAN interface has programs as well. */
 struct vlan_key {
 	__u32 ifindex; /* what carries it */
 	__u16 id;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Looks up what an endpoint's policy says of a packet. */
+/* Policy lookup of endpoints. */
 #ifndef ENDPOINT_ENFORCE_H
 #define ENDPOINT_ENFORCE_H
 
 #include "../event/debug.h"
-#include "../packet/work.h"
+#include "../packet/scratch.h"
 #include "policy.h"
 
 static __always_inline __u8 policy_prefix(const struct policy_entry *entry)
@@ -21,8 +21,8 @@ static __always_inline __u8 policy_match(__u8 prefix, int any_identity)
 	return any_identity ? MATCH_L4 : MATCH_L3_L4;
 }
 
-/* Of two entries that match, the one for any identity wins if it takes precedence, or if it says
- * more of the port at the same precedence.
+/* Of two matching entries, that of any identity wins by higher precedence, or by a longer port
+ * prefix at the same precedence.
  */
 static __always_inline int prefers_any(const struct policy_entry *exact,
 				       const struct policy_entry *any)
@@ -32,15 +32,15 @@ static __always_inline int prefers_any(const struct policy_entry *exact,
 	return policy_prefix(any) > policy_prefix(exact);
 }
 
-/* Counts what an entry decides, under its own key. */
-static __always_inline void policy_count(CTX *ctx, const struct policy_question *question,
-					 __u8 prefix, int any_identity)
+/* Updates the counters of a matched entry. */
+static __always_inline void policy_count(CTX *ctx, const struct policy_lookup *lookup, __u8 prefix,
+					 int any_identity)
 {
 	struct policy_stats_key key = {
-		.endpoint = question->endpoint,
+		.endpoint = lookup->endpoint,
 		.prefix_len = prefix,
-		.identity = any_identity ? 0 : question->identity,
-		.direction = question->direction,
+		.identity = any_identity ? 0 : lookup->identity,
+		.direction = lookup->direction,
 	};
 	struct policy_stats first = {.packets = 1, .bytes = ctx->len};
 	struct policy_stats *stats;
@@ -48,10 +48,9 @@ static __always_inline void policy_count(CTX *ctx, const struct policy_question 
 	if (!options.packet.policy_accounting)
 		return;
 	if (prefix >= 8)
-		key.proto = question->proto;
+		key.proto = lookup->proto;
 	if (prefix > 8)
-		key.port =
-			question->port & bpf_htons((__u16)(0xffff0000U >> ((prefix - 8) & 0x1f)));
+		key.port = lookup->port & bpf_htons((__u16)(0xffff0000U >> ((prefix - 8) & 0x1f)));
 	stats = bpf_map_lookup_elem(&cilium_policystats, &key);
 	if (stats) {
 		stats->packets++;
@@ -61,25 +60,25 @@ static __always_inline void policy_count(CTX *ctx, const struct policy_question 
 	}
 }
 
-/* Asks the endpoint's policy. Returns a drop reason, or 0. */
-static __always_inline int policy_ask(CTX *ctx, struct policy_question *question)
+/* Looks up the endpoint's policy. Returns a drop reason, or 0. */
+static __always_inline int policy_find(CTX *ctx, struct policy_lookup *lookup)
 {
 	struct policy_key key = {
 		.prefixlen = POLICY_FULL_BITS,
-		.identity = question->identity,
-		.direction = question->direction,
-		.proto = question->proto,
-		.port = question->port,
+		.identity = lookup->identity,
+		.direction = lookup->direction,
+		.proto = lookup->proto,
+		.port = lookup->port,
 	};
 	const struct policy_entry *exact, *any, *entry;
 	void *policy;
 
-	if (question->open) {
-		question->match = MATCH_ALL;
-		policy_count(ctx, question, 0, 1);
+	if (lookup->open) {
+		lookup->match = MATCH_ALL;
+		policy_count(ctx, lookup, 0, 1);
 		return 0;
 	}
-	policy = bpf_map_lookup_elem(&skep_policies, &question->endpoint);
+	policy = bpf_map_lookup_elem(&skep_policies, &lookup->endpoint);
 	if (!policy)
 		return DROP_NO_CONFIG;
 	entry = exact = bpf_map_lookup_elem(policy, &key);
@@ -95,62 +94,62 @@ static __always_inline int policy_ask(CTX *ctx, struct policy_question *question
 	}
 	if (!entry)
 		return DROP_POLICY;
-	question->match = policy_match(policy_prefix(entry), any != NULL);
-	question->cookie = entry->cookie;
-	question->auth = entry->auth & 0x7f;
-	policy_count(ctx, question, policy_prefix(entry), any != NULL);
+	lookup->match = policy_match(policy_prefix(entry), any != NULL);
+	lookup->cookie = entry->cookie;
+	lookup->auth = entry->auth & 0x7f;
+	policy_count(ctx, lookup, policy_prefix(entry), any != NULL);
 	if (entry->flags & POLICY_DENY)
 		return DROP_POLICY_DENY;
-	/* Nobody authenticates here, and there is no proxy to redirect to. */
-	if (question->auth)
+	/* There is no authentication and no proxy. */
+	if (lookup->auth)
 		return DROP_POLICY_AUTH;
 	return entry->proxy_port ? DROP_NO_CONFIG : 0;
 }
 
 /* Debug message: the verdict of a policy. */
-static __noinline void debug_policy(CTX *ctx, const struct path *path,
-				    const struct policy_question *question, int dropped)
+static __noinline void debug_policy(CTX *ctx, const struct trace_ctx *trace,
+				    const struct policy_lookup *lookup, int dropped)
 {
 	if (dropped)
-		debug_output(ctx, path, DEBUG_POLICY_DENIED, path->source_identity,
-			     path->destination_identity, 0);
-	else if (question->match == MATCH_L4 || question->match == MATCH_L3_L4)
-		debug_output(ctx, path, DEBUG_POLICY_L4, path->source_identity,
-			     path->destination_identity,
-			     (__u32)question->port << 16 | question->proto);
+		debug_output(ctx, trace, DEBUG_POLICY_DENIED, trace->source_identity,
+			     trace->destination_identity, 0);
+	else if (lookup->match == MATCH_L4 || lookup->match == MATCH_L3_L4)
+		debug_output(ctx, trace, DEBUG_POLICY_L4, trace->source_identity,
+			     trace->destination_identity,
+			     (__u32)lookup->port << 16 | lookup->proto);
 }
 
-/* As above; sends a debug message. */
-static __noinline int policy_check(CTX *ctx, const struct path *path,
-				   struct policy_question *question)
+/* As policy_find(); sends a debug message. */
+static __noinline int policy_check(CTX *ctx, const struct trace_ctx *trace,
+				   struct policy_lookup *lookup)
 {
-	int dropped = policy_ask(ctx, question);
+	int dropped = policy_find(ctx, lookup);
 
 	if (DEBUGS())
-		debug_policy(ctx, path, question, dropped);
+		debug_policy(ctx, trace, lookup, dropped);
 	return dropped;
 }
 
-static __noinline void send_verdict(CTX *ctx, const struct path *path,
-				    const struct policy_question *question, int dropped)
+static __noinline void send_verdict(CTX *ctx, const struct trace_ctx *trace,
+				    const struct policy_lookup *lookup, int dropped)
 {
 	struct verdict_event event = {
 		.header = {.kind = EVENT_VERDICT, .version = 1},
-		.remote_identity = question->identity,
+		.remote_identity = lookup->identity,
 		.verdict = -dropped,
-		.port = question->proto == IPPROTO_ICMP || question->proto == IPPROTO_ICMPV6
+		.port = lookup->proto == IPPROTO_ICMP || lookup->proto == IPPROTO_ICMPV6
 				? 0
-				: bpf_ntohs(question->port),
-		.proto = question->proto,
-		.flags = (question->direction == POLICY_EGRESS ? VERDICT_EGRESS : VERDICT_INGRESS) |
-			 (path->ipv6 ? VERDICT_IPV6 : 0) | question->match << VERDICT_MATCH_SHIFT,
-		.auth = question->auth,
-		.cookie = question->cookie,
+				: bpf_ntohs(lookup->port),
+		.proto = lookup->proto,
+		.flags = (lookup->direction == POLICY_EGRESS ? VERDICT_EGRESS : VERDICT_INGRESS) |
+			 (trace->ipv6 ? VERDICT_IPV6 : 0) | lookup->match << VERDICT_MATCH_SHIFT,
+		.auth = lookup->auth,
+		.cookie = lookup->cookie,
 	};
 
 	if (!options.packet.verdict_events || !events_allowed())
 		return;
-	event_header_fill(ctx, &event.header, path, 0);
+	event_header_fill(ctx, &event.header, trace, 0);
 	event_send(ctx, &event.header, sizeof(event));
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Policies of endpoints: what may be sent and received. Rust twin: bpf/maps/src/policy.rs */
+/* Policy maps of endpoints. Rust twin: bpf/maps/src/policy.rs */
 #ifndef ENDPOINT_POLICY_H
 #define ENDPOINT_POLICY_H
 
@@ -13,11 +13,6 @@ struct policy_key {
 	__be16 port; /* destination; of ICMP the type */
 };
 _Static_assert(sizeof(struct policy_key) == 12, "policy_key layout");
-/* In no map of the object that the Rust test compares: every offset is checked here. */
-_Static_assert(__builtin_offsetof(struct policy_key, identity) == 4, "policy_key.identity");
-_Static_assert(__builtin_offsetof(struct policy_key, direction) == 8, "policy_key.direction");
-_Static_assert(__builtin_offsetof(struct policy_key, proto) == 9, "policy_key.proto");
-_Static_assert(__builtin_offsetof(struct policy_key, port) == 10, "policy_key.port");
 
 struct policy_entry {
 	__be16 proxy_port; /* 0 = no redirection */
@@ -27,10 +22,6 @@ struct policy_entry {
 	__u32 cookie;
 };
 _Static_assert(sizeof(struct policy_entry) == 12, "policy_entry layout");
-_Static_assert(__builtin_offsetof(struct policy_entry, flags) == 2, "policy_entry.flags");
-_Static_assert(__builtin_offsetof(struct policy_entry, auth) == 3, "policy_entry.auth");
-_Static_assert(__builtin_offsetof(struct policy_entry, precedence) == 4, "policy_entry.precedence");
-_Static_assert(__builtin_offsetof(struct policy_entry, cookie) == 8, "policy_entry.cookie");
 
 #define POLICY_STATIC_BITS 40
 #define POLICY_FULL_BITS 64

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Messages of programs for whoever looks for an error, and packets at points of their way: numbers,
- * arguments and layouts of Cilium's monitor. They are off by default, and the verifier removes
- * them. Rust twin: cells/datapath/monitor/events/src/event
+/* Debug messages and captures, with numbers, arguments and layouts of Cilium's monitor. Off by
+ * default: the verifier removes them. Rust twin: cells/datapath/monitor/events/src/event
  */
 #ifndef EVENT_DEBUG_H
 #define EVENT_DEBUG_H
@@ -27,8 +26,8 @@ struct capture_event {
 };
 _Static_assert(sizeof(struct capture_event) == 24, "capture_event layout");
 
-/* Numbers and their arguments: addresses and ports as in the packet, of IPv6 the last words, unless
- * something else is said. Of pairs one is for each address family.
+/* Numbers and their arguments: addresses and ports as in the packet, the last word of IPv6
+ * addresses, unless noted. Pairs are one per address family.
  */
 enum debug_message {
 	DEBUG_LOCAL_DELIVERY = 2, /* endpoint, identity of the sender */
@@ -87,25 +86,25 @@ enum capture_point {
 	CAPTURE_AFTER_SNAT = 11,
 };
 
-/* Directions and scopes of lookups, as messages have them. */
+/* Directions and scopes of lookups in messages. */
 #define DEBUG_DIRECTION_SERVICE 2
 #define DEBUG_SCOPE_FORWARD 0
 #define DEBUG_SCOPE_REVERSE 1
 #define DEBUG_SCOPE_BOTH 2
 
 #ifdef __bpf__
-/* Debug events are enabled. Code for them is in functions that are not inlined and take existing
- * variables: while they are off, no register is spilled for them.
+/* Debug events are enabled. Their code is not inlined and takes existing variables, so that no
+ * register is spilled while they are off.
  */
 #define DEBUGS() (!LIKELY(!options.packet.debug_events))
 
-static __always_inline void debug_output(CTX *ctx, const struct path *path, __u8 message, __u32 one,
-					 __u32 two, __u32 three)
+static __always_inline void debug_output(CTX *ctx, const struct trace_ctx *trace, __u8 message,
+					 __u32 one, __u32 two, __u32 three)
 {
 	struct debug_event event = {
 		.kind = EVENT_DEBUG,
 		.subtype = message,
-		.source = path->endpoint,
+		.source = trace->endpoint,
 		.arguments = {one, two, three},
 	};
 
@@ -115,20 +114,21 @@ static __always_inline void debug_output(CTX *ctx, const struct path *path, __u8
 	bpf_perf_event_output(ctx, &cilium_events, BPF_F_CURRENT_CPU, &event, sizeof(event));
 }
 
-static __noinline void debug_send(CTX *ctx, const struct path *path, __u8 message, __u32 one,
+static __noinline void debug_send(CTX *ctx, const struct trace_ctx *trace, __u8 message, __u32 one,
 				  __u32 two)
 {
-	debug_output(ctx, path, message, one, two, 0);
+	debug_output(ctx, trace, message, one, two, 0);
 }
 
-static __noinline void capture_send(CTX *ctx, const struct path *path, __u8 point, __u32 argument)
+static __noinline void capture_send(CTX *ctx, const struct trace_ctx *trace, __u8 point,
+				    __u32 argument)
 {
 	struct capture_event event = {
 		.header = {.kind = EVENT_CAPTURE, .subtype = point, .version = 1},
 		.arguments = {argument},
 	};
 
-	event_header_fill(ctx, &event.header, path, 0);
+	event_header_fill(ctx, &event.header, trace, 0);
 	event_send(ctx, &event.header, sizeof(event));
 }
 

@@ -71,9 +71,9 @@ _Static_assert(sizeof(struct verdict_event) == 40, "verdict_event layout");
 /* flags of drops and traces */
 #define EVENT_IPV6 (1 << 0)
 #define EVENT_L3 (1 << 1)    /* it begins with its IP header */
-#define EVENT_VXLAN (1 << 2) /* a packet of the tunnel, with what is in it */
+#define EVENT_VXLAN (1 << 2) /* an encapsulated packet */
 
-/* flags of verdicts: bits 0-1 direction, bits 3-5 what matched */
+/* flags of verdicts: bits 0-1 direction, bits 3-5 match type */
 #define VERDICT_INGRESS 1
 #define VERDICT_EGRESS 2
 #define VERDICT_IPV6 (1 << 2)
@@ -115,8 +115,8 @@ enum trace_point_packet {
 #include "metrics.h"
 #include "ratelimit.h"
 
-/* What is known of a packet on its way, for events. */
-struct path {
+/* Trace context of a packet, for events. */
+struct trace_ctx {
 	__u32 now; /* on the clock of maps */
 	__u32 source_identity;
 	__u32 destination_identity;
@@ -128,22 +128,22 @@ struct path {
 	__s8 extended_error;
 	__u8 ipv6;
 	__u8 reason;	  /* result of connection tracking */
-	__u8 report;	  /* the flow is to be reported now */
-	__u8 begins_echo; /* of an echo message in fragments: the first */
+	__u8 report;	  /* report the flow now */
+	__u8 begins_echo; /* first fragment of an echo message */
 	__u8 pad[3];
 };
 
-/* Where a packet is, and what it is known to be, before anything is looked at. */
-static __always_inline void path_begin(struct path *path, __u16 endpoint, __u32 identity,
-				       __u8 direction, __u8 file)
+/* Initializes the trace context. */
+static __always_inline void trace_begin(struct trace_ctx *trace, __u16 endpoint, __u32 identity,
+					__u8 direction, __u8 file)
 {
-	__builtin_memset(path, 0, sizeof(*path));
-	path->now = clock_now();
-	path->endpoint = endpoint;
-	path->source_identity = identity;
-	path->direction = direction;
-	path->file = file;
-	path->reason = TRACE_REASON_UNKNOWN;
+	__builtin_memset(trace, 0, sizeof(*trace));
+	trace->now = clock_now();
+	trace->endpoint = endpoint;
+	trace->source_identity = identity;
+	trace->direction = direction;
+	trace->file = file;
+	trace->reason = TRACE_REASON_UNKNOWN;
 }
 
 static __always_inline int events_allowed(void)
@@ -153,16 +153,16 @@ static __always_inline int events_allowed(void)
 				   options.packet.events_burst);
 }
 
-/* Fills in what events with a packet have, of which there are these flags. */
+/* Fills in the common header of events with a packet. */
 static __always_inline void event_header_fill(CTX *ctx, struct event_header *header,
-					      const struct path *path, __u8 flags)
+					      const struct trace_ctx *trace, __u8 flags)
 {
 	__u32 captured = flags & EVENT_VXLAN ? options.packet.trace_length_overlay
 					     : options.packet.trace_length;
 
 	if (captured > packet_length(ctx))
 		captured = packet_length(ctx);
-	header->source = path->endpoint;
+	header->source = trace->endpoint;
 #ifndef PACKET_XDP
 	header->hash = bpf_get_hash_recalc(ctx);
 #endif
@@ -184,18 +184,16 @@ static __always_inline void signal_send(CTX *ctx, __u32 kind, __u32 ipv6)
 	bpf_perf_event_output(ctx, &cilium_signals, BPF_F_CURRENT_CPU, &signal, sizeof(signal));
 }
 
-/* At interfaces of the node packets of the tunnel have their outer headers, and some interfaces
- * have no link header.
- */
-static __always_inline __u8 event_flags(CTX *ctx, const struct path *path)
+/* At devices of the node, tunnel packets have outer headers, and L3 devices have no link header. */
+static __always_inline __u8 event_flags(CTX *ctx, const struct trace_ctx *trace)
 {
 	__u32 ifindex = packet_interface(ctx), l3 = sizeof(struct ethernet);
-	__u8 flags = path->ipv6 ? EVENT_IPV6 : 0;
+	__u8 flags = trace->ipv6 ? EVENT_IPV6 : 0;
 	const struct device *device;
 	__u8 start[10] = {}; /* of the IP header */
 	__be16 port;
 
-	if (path->file != METRIC_FILE_HOST)
+	if (trace->file != METRIC_FILE_HOST)
 		return flags;
 	device = bpf_map_lookup_elem(&skep_devices, &ifindex);
 	if (device && (device->flags & DEVICE_L3)) {
@@ -219,38 +217,38 @@ static __always_inline __u8 event_flags(CTX *ctx, const struct path *path)
 	return port == bpf_htons(options.packet.tunnel_port) ? flags | EVENT_VXLAN : flags;
 }
 
-/* Counts a drop, and tells of it. */
-static __noinline int drop_packet(CTX *ctx, const struct path *path, __u8 reason)
+/* Counts a drop and sends an event. */
+static __noinline int drop_packet(CTX *ctx, const struct trace_ctx *trace, __u8 reason)
 {
 	struct drop_event event = {
 		.header = {.kind = EVENT_DROP, .subtype = reason, .version = 3},
-		.source_identity = path->source_identity,
-		.destination_identity = path->destination_identity,
-		.destination = path->destination,
-		.line = path->line,
-		.file = path->file,
-		.extended_error = path->extended_error,
+		.source_identity = trace->source_identity,
+		.destination_identity = trace->destination_identity,
+		.destination = trace->destination,
+		.line = trace->line,
+		.file = trace->file,
+		.extended_error = trace->extended_error,
 		.ifindex = packet_interface(ctx),
 	};
 
-	count_bytes(reason, path->direction, path->line, path->file, packet_length(ctx));
+	count_bytes(reason, trace->direction, trace->line, trace->file, packet_length(ctx));
 	if (reason == DROP_CT_CREATE)
-		signal_send(ctx, SIGNAL_CT_FULL, path->ipv6);
+		signal_send(ctx, SIGNAL_CT_FULL, trace->ipv6);
 	if (options.packet.drop_events && events_allowed()) {
-		event.flags = event_flags(ctx, path);
-		event_header_fill(ctx, &event.header, path, event.flags);
+		event.flags = event_flags(ctx, trace);
+		event_header_fill(ctx, &event.header, trace, event.flags);
 		event_send(ctx, &event.header, sizeof(event));
 	}
 	return DROPPED;
 }
 
-/* Packets are traced when they arrive, before a verdict. */
+/* Arriving packets are traced. */
 static __always_inline int traces_arrivals(void)
 {
 	return options.packet.trace_events && options.trace_aggregation < 1;
 }
 
-/* Points before a decision are traced without aggregation only, others if the flow is reported. */
+/* Trace points before a decision only without aggregation, others if the flow is reported. */
 static __always_inline int trace_allowed(__u8 point, __u8 report)
 {
 	if (point == TRACE_FROM_ENDPOINT || point == TRACE_FROM_PROXY || point == TRACE_FROM_HOST ||
@@ -259,15 +257,15 @@ static __always_inline int trace_allowed(__u8 point, __u8 report)
 	return options.trace_aggregation < 3 || report;
 }
 
-static __noinline void trace_send(CTX *ctx, const struct path *path, __u8 point, __u32 ifindex,
-				  const __be32 *original_source)
+static __noinline void trace_send(CTX *ctx, const struct trace_ctx *trace, __u8 point,
+				  __u32 ifindex, const __be32 *original_source)
 {
 	struct trace_event event = {
 		.header = {.kind = EVENT_TRACE, .subtype = point, .version = 2},
-		.source_identity = path->source_identity,
-		.destination_identity = path->destination_identity,
-		.destination = path->destination,
-		.reason = path->reason,
+		.source_identity = trace->source_identity,
+		.destination_identity = trace->destination_identity,
+		.destination = trace->destination,
+		.reason = trace->reason,
 		.ifindex = ifindex,
 	};
 
@@ -275,19 +273,19 @@ static __noinline void trace_send(CTX *ctx, const struct path *path, __u8 point,
 		return;
 	if (original_source)
 		__builtin_memcpy(event.original_source, original_source, 16);
-	event.flags = event_flags(ctx, path);
-	event_header_fill(ctx, &event.header, path, event.flags);
+	event.flags = event_flags(ctx, trace);
+	event_header_fill(ctx, &event.header, trace, event.flags);
 	event_send(ctx, &event.header, sizeof(event));
 }
 
-static __always_inline void trace_packet(CTX *ctx, const struct path *path, __u8 point,
+static __always_inline void trace_packet(CTX *ctx, const struct trace_ctx *trace, __u8 point,
 					 __u32 ifindex, const __be32 *original_source)
 {
-	if (trace_allowed(point, path->report))
-		trace_send(ctx, path, point, ifindex, original_source);
+	if (trace_allowed(point, trace->report))
+		trace_send(ctx, trace, point, ifindex, original_source);
 }
 
-/* Fails with a drop reason, and remembers where. */
+/* Returns a drop reason, and records the line. */
 #define FAIL(path_, reason_) ((path_)->line = __LINE__, -(reason_))
 
 static __noinline void count_packet(CTX *ctx, __u8 reason, __u8 direction, __u16 line, __u8 file)

@@ -29,7 +29,7 @@ MAP(cilium_ratelimit_metrics, BPF_MAP_TYPE_HASH, __u32, __u64);
 #define ICMP6_REPLY_RATE 100 /* a second and interface */
 #define ICMP6_REPLY_BURST 1000
 
-/* Takes a token: one every interval, unused ones do not add up. */
+/* Takes a token: one per interval, without burst. */
 static __always_inline int bucket_take(struct ratelimit_value *bucket, __u64 now, __u64 interval)
 {
 	if (now - bucket->last_topup >= interval) {
@@ -42,7 +42,7 @@ static __always_inline int bucket_take(struct ratelimit_value *bucket, __u64 now
 	return 1;
 }
 
-/* Takes a token: `rate` come a second, up to `burst` are kept. */
+/* Takes a token: `rate` per second, up to `burst`. */
 static __always_inline int bucket_take_rate(struct ratelimit_value *bucket, __u64 now, __u32 rate,
 					    __u32 burst)
 {
@@ -70,7 +70,7 @@ static __always_inline void ratelimit_count(__u32 usage)
 		bpf_map_update_elem(&cilium_ratelimit_metrics, &usage, &one, BPF_ANY);
 }
 
-/* True if one more of what `rate` and `burst` limit may be sent now; counts what may not. */
+/* Returns 1 within the limit of `rate` and `burst`; counts what exceeds it. */
 static __always_inline int ratelimit_take_rate(__u32 usage, __u32 ifindex, __u32 rate, __u32 burst)
 {
 	struct ratelimit_key key = {.usage = usage, .ifindex = ifindex};
@@ -90,7 +90,7 @@ static __always_inline int ratelimit_take_rate(__u32 usage, __u32 ifindex, __u32
 	return 0;
 }
 
-/* True if one event may be sent now; counts those that may not. */
+/* Returns 1 if an event may be sent; counts those that exceed the limit. */
 static __always_inline int ratelimit_take(__u32 usage, __u64 interval)
 {
 	struct ratelimit_key key = {.usage = usage};

@@ -6,7 +6,7 @@
 
 #include "../common/map.h"
 
-#define SIGNAL_NAT_FULL 0 /* it took many tries to find a source port */
+#define SIGNAL_NAT_FULL 0 /* many retries of source port allocation */
 #define SIGNAL_CT_FULL 1  /* an entry was not written */
 
 struct signal {

@@ -7,7 +7,7 @@
 #include "../common/af.h"
 #include "../common/map.h"
 
-#define LB_AFFINITY_NETNS_COOKIE 1 /* in flags: the client is a cookie, not an address */
+#define LB_AFFINITY_NETNS_COOKIE 1 /* flag: the client is a netns cookie, not an address */
 
 struct lb_affinity {
 	__u64 last_used; /* seconds, or ticks / 256 */
@@ -23,7 +23,7 @@ _Static_assert(sizeof(struct lb_affinity) == 16, "lb_affinity layout");
 #include "affinity.inc.h"
 #undef AF
 
-/* Exists while the backend belongs to the service with affinity. */
+/* Membership of a backend in a service with affinity. */
 struct lb_affinity_match_key {
 	__u32 backend_id;
 	__be16 rev_nat_id;

@@ -13,10 +13,8 @@ struct AF_JOIN(lb, _affinity_key) {
 	__u8 pad;
 	__u8 pad2[4];
 };
-_Static_assert(sizeof(struct AF_JOIN(lb, _affinity_key)) == (AF == 4 ? 16 : 24),
-	       "affinity_key layout");
-_Static_assert(__builtin_offsetof(struct AF_JOIN(lb, _affinity_key), flags) == (AF == 4 ? 10 : 18),
+_Static_assert(sizeof(lb_affinity_key_t) == (AF == 4 ? 16 : 24), "affinity_key layout");
+_Static_assert(__builtin_offsetof(lb_affinity_key_t, flags) == (AF == 4 ? 10 : 18),
 	       "affinity_key.flags");
 
-MAP(AF_JOIN(cilium_lb, _affinity), BPF_MAP_TYPE_LRU_HASH, struct AF_JOIN(lb, _affinity_key),
-    struct lb_affinity);
+MAP(AF_JOIN(cilium_lb, _affinity), BPF_MAP_TYPE_LRU_HASH, lb_affinity_key_t, struct lb_affinity);

@@ -21,8 +21,8 @@ static __always_inline int lb_takes_flows(__u8 state)
 	return state == LB_BACKEND_ACTIVE;
 }
 
-/* A backend in this state keeps the flows that it has. Datagrams can be another one's at any time:
- * they go to one that serves.
+/* A backend in this state keeps its connections. Datagrams may change their backend: they go to an
+ * active one.
  */
 static __always_inline int lb_keeps_flows(__u8 state, __u8 proto)
 {

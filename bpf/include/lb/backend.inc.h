@@ -10,10 +10,8 @@ struct AF_JOIN(lb, _backend) {
 	__u8 zone;
 	__u8 pad;
 };
-_Static_assert(sizeof(struct AF_JOIN(lb, _backend)) == AF_SIZE + 8, "backend layout");
-_Static_assert(__builtin_offsetof(struct AF_JOIN(lb, _backend), flags) == AF_SIZE + 3,
-	       "backend.flags");
-_Static_assert(__builtin_offsetof(struct AF_JOIN(lb, _backend), zone) == AF_SIZE + 6,
-	       "backend.zone");
+_Static_assert(sizeof(lb_backend_t) == AF_SIZE + 8, "backend layout");
+_Static_assert(__builtin_offsetof(lb_backend_t, flags) == AF_SIZE + 3, "backend.flags");
+_Static_assert(__builtin_offsetof(lb_backend_t, zone) == AF_SIZE + 6, "backend.zone");
 
-MAP(AF_JOIN(cilium_lb, _backends_v3), BPF_MAP_TYPE_HASH, __u32, struct AF_JOIN(lb, _backend));
+MAP(AF_JOIN(cilium_lb, _backends_v3), BPF_MAP_TYPE_HASH, __u32, lb_backend_t);

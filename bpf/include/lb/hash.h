@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Hashes of packets for Maglev tables: Jenkins' lookup3, as the kernel's jhash.h has it, so that
- * all nodes of a cluster find the same backend. Need no kernel: they compile for the host, too, and
- * have their unit tests there (bpf/programs/tests/host).
+/* Packet hashes for Maglev tables: Jenkins' lookup3 as in the kernel's jhash.h, so that all nodes
+ * of a cluster select the same backend. Pure: compile for the host, with unit tests in
+ * bpf/programs/tests/host.
  */
 #ifndef LB_HASH_H
 #define LB_HASH_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Backends that sockets of a health checker probe: what such a socket sends to a service goes to
- * one backend. Rust twin: bpf/maps/src/lb/health.rs
+/* Backends of health checker sockets: packets of such a socket to a service go to one backend. Rust
+ * twin: bpf/maps/src/lb/health.rs
  */
 #ifndef LB_HEALTH_H
 #define LB_HEALTH_H

@@ -2,4 +2,4 @@
 /* Probed backends of one address family. The key is the cookie of a socket; of the value, address,
  * port and protocol are set.
  */
-MAP(AF_JOIN(cilium_lb, _health), BPF_MAP_TYPE_LRU_HASH, __u64, struct AF_JOIN(lb, _backend));
+MAP(AF_JOIN(cilium_lb, _health), BPF_MAP_TYPE_LRU_HASH, __u64, lb_backend_t);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The service of an address, for traffic of this node: of sockets and of packets. */
+/* Service lookup for traffic of this node, of sockets and packets. */
 #ifndef LB_LOOKUP_H
 #define LB_LOOKUP_H
 

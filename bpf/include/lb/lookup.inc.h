@@ -2,8 +2,7 @@
 /* Lookups of services of one address family. */
 
 /* Master entry for traffic from this node: the internal scope where there are two. */
-static __always_inline const struct lb_service *AF_FN(master)(struct AF_JOIN(lb, _service_key) *
-							      key)
+static __always_inline const struct lb_service *AF_FN(master)(lb_service_key_t *key)
 {
 	const struct lb_service *svc;
 
@@ -18,8 +17,8 @@ static __always_inline const struct lb_service *AF_FN(master)(struct AF_JOIN(lb,
 }
 
 /* Surrogate entry of a node address. With peers, NodePorts of other nodes count, and HostPorts. */
-static __always_inline const struct lb_service *
-AF_FN(surrogate)(struct AF_JOIN(lb, _service_key) * key, int host_netns, int peers)
+static __always_inline const struct lb_service *AF_FN(surrogate)(lb_service_key_t *key,
+								 int host_netns, int peers)
 {
 	int in_range = in_nodeport_range(key->dport);
 	int loopback = AF_FN(is_loopback)(key->address);

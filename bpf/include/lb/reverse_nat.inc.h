@@ -5,6 +5,6 @@ struct AF_JOIN(lb, _reverse_nat) {
 	AF_ADDRESS(address);
 	__be16 port;
 } __attribute__((packed));
-_Static_assert(sizeof(struct AF_JOIN(lb, _reverse_nat)) == AF_SIZE + 2, "reverse_nat layout");
+_Static_assert(sizeof(lb_reverse_nat_t) == AF_SIZE + 2, "reverse_nat layout");
 
-MAP(AF_JOIN(cilium_lb, _reverse_nat), BPF_MAP_TYPE_HASH, __be16, struct AF_JOIN(lb, _reverse_nat));
+MAP(AF_JOIN(cilium_lb, _reverse_nat), BPF_MAP_TYPE_HASH, __be16, lb_reverse_nat_t);

@@ -12,10 +12,8 @@ struct AF_JOIN(lb, _reverse_sk_key) {
 	__u16 pad[3];
 #endif
 };
-_Static_assert(sizeof(struct AF_JOIN(lb, _reverse_sk_key)) == (AF == 4 ? 16 : 32),
-	       "reverse_sk_key layout");
-_Static_assert(__builtin_offsetof(struct AF_JOIN(lb, _reverse_sk_key), port) == AF_SIZE + 8,
-	       "reverse_sk_key.port");
+_Static_assert(sizeof(lb_reverse_sk_key_t) == (AF == 4 ? 16 : 32), "reverse_sk_key layout");
+_Static_assert(__builtin_offsetof(lb_reverse_sk_key_t, port) == AF_SIZE + 8, "reverse_sk_key.port");
 
 /* ... and what the application asked for. */
 struct AF_JOIN(lb, _reverse_sk) {
@@ -23,7 +21,6 @@ struct AF_JOIN(lb, _reverse_sk) {
 	__be16 port;
 	__be16 rev_nat_index;
 };
-_Static_assert(sizeof(struct AF_JOIN(lb, _reverse_sk)) == AF_SIZE + 4, "reverse_sk layout");
+_Static_assert(sizeof(lb_reverse_sk_t) == AF_SIZE + 4, "reverse_sk layout");
 
-MAP(AF_JOIN(cilium_lb, _reverse_sk), BPF_MAP_TYPE_LRU_HASH, struct AF_JOIN(lb, _reverse_sk_key),
-    struct AF_JOIN(lb, _reverse_sk));
+MAP(AF_JOIN(cilium_lb, _reverse_sk), BPF_MAP_TYPE_LRU_HASH, lb_reverse_sk_key_t, lb_reverse_sk_t);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Decisions of load balancing that need no kernel, for sockets and for packets. They compile for
- * the host, too, and have their unit tests there (bpf/programs/tests/host).
+/* Pure load-balancing logic of sockets and packets. Compiles for the host, with unit tests in
+ * bpf/programs/tests/host.
  */
 #ifndef LB_RULES_H
 #define LB_RULES_H
@@ -31,7 +31,7 @@ static __always_inline __u64 affinity_timeout(const struct lb_service *svc, int 
 	return clock_jiffies ? (seconds * hz) >> 8 : seconds;
 }
 
-/* A node address has surrogate entries. With peers, NodePorts of other nodes are served, too. */
+/* A node address with surrogate entries. With peers, NodePorts of other nodes are included. */
 static __always_inline int has_surrogates(const struct ipcache_value *address, int in_range,
 					  int peers)
 {

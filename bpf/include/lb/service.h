@@ -55,11 +55,11 @@ enum lb_scope {
 #define LB2_INT_LOCAL (1 << 4)
 #define LB2_TWO_SCOPES (1 << 5)
 #define LB2_DENY_SOURCES (1 << 6) /* source ranges list who may not */
-#define LB2_DSR (1 << 7)	  /* backends elsewhere answer clients themselves */
+#define LB2_DSR (1 << 7)	  /* DSR to backends on other nodes */
 
 #define LB_AFFINITY_TIMEOUT_MASK 0xffffffU
 
-/* How a service says that its backends are chosen; 0: as the node does. */
+/* Load-balancing algorithm of a service; 0: the node's. */
 #define LB_ALGORITHM_RANDOM 1
 #define LB_ALGORITHM_MAGLEV 2
 
@@ -78,7 +78,7 @@ static __always_inline int lb_is_hostport(const struct lb_service *svc)
 	return svc->flags & LB_HOST_PORT;
 }
 
-/* Hand over unmodified: a proxy on this node serves it. */
+/* Pass unmodified to the L7 proxy on this node. */
 static __always_inline int lb_delegates_if_local(const struct lb_service *svc)
 {
 	return (svc->flags2 & LB2_LOOPBACK) && !lb_is_hostport(svc);

@@ -10,11 +10,9 @@ struct AF_JOIN(lb, _service_key) {
 	__u8 scope;  /* enum lb_scope */
 	__u8 pad[2]; /* always zero: keys are compared as bytes */
 };
-_Static_assert(sizeof(struct AF_JOIN(lb, _service_key)) == AF_SIZE + 8, "service_key layout");
-_Static_assert(__builtin_offsetof(struct AF_JOIN(lb, _service_key), backend_slot) == AF_SIZE + 2,
+_Static_assert(sizeof(lb_service_key_t) == AF_SIZE + 8, "service_key layout");
+_Static_assert(__builtin_offsetof(lb_service_key_t, backend_slot) == AF_SIZE + 2,
 	       "service_key.backend_slot");
-_Static_assert(__builtin_offsetof(struct AF_JOIN(lb, _service_key), scope) == AF_SIZE + 5,
-	       "service_key.scope");
+_Static_assert(__builtin_offsetof(lb_service_key_t, scope) == AF_SIZE + 5, "service_key.scope");
 
-MAP(AF_JOIN(cilium_lb, _services_v2), BPF_MAP_TYPE_HASH, struct AF_JOIN(lb, _service_key),
-    struct lb_service);
+MAP(AF_JOIN(cilium_lb, _services_v2), BPF_MAP_TYPE_HASH, lb_service_key_t, struct lb_service);

@@ -13,8 +13,7 @@ struct AF_JOIN(lb, _skip_key) {
 	__u16 pad;
 #endif
 };
-_Static_assert(sizeof(struct AF_JOIN(lb, _skip_key)) == (AF == 4 ? 16 : 32), "skip_key layout");
-_Static_assert(__builtin_offsetof(struct AF_JOIN(lb, _skip_key), port) == (AF == 4 ? 12 : 28),
-	       "skip_key.port");
+_Static_assert(sizeof(lb_skip_key_t) == (AF == 4 ? 16 : 32), "skip_key layout");
+_Static_assert(__builtin_offsetof(lb_skip_key_t, port) == (AF == 4 ? 12 : 28), "skip_key.port");
 
-MAP(AF_FN(cilium_skip_lb), BPF_MAP_TYPE_HASH, struct AF_JOIN(lb, _skip_key), __u8);
+MAP(AF_FN(cilium_skip_lb), BPF_MAP_TYPE_HASH, lb_skip_key_t, __u8);

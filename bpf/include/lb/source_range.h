@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Source ranges: who may reach a service. Rust twin: bpf/maps/src/lb/source_range.rs */
+/* Source ranges of services. Rust twin: bpf/maps/src/lb/source_range.rs */
 #ifndef LB_SOURCE_RANGE_H
 #define LB_SOURCE_RANGE_H
 

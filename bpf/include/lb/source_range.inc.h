@@ -7,8 +7,6 @@ struct AF_JOIN(lb, _source_range_key) {
 	__u16 pad;
 	AF_ADDRESS(address);
 };
-_Static_assert(sizeof(struct AF_JOIN(lb, _source_range_key)) == AF_SIZE + 8,
-	       "source_range_key layout");
+_Static_assert(sizeof(lb_source_range_key_t) == AF_SIZE + 8, "source_range_key layout");
 
-MAP(AF_JOIN(cilium_lb, _source_range), BPF_MAP_TYPE_LPM_TRIE, struct AF_JOIN(lb, _source_range_key),
-    __u8);
+MAP(AF_JOIN(cilium_lb, _source_range), BPF_MAP_TYPE_LPM_TRIE, lb_source_range_key_t, __u8);

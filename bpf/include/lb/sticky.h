@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Session affinity, for sockets and for packets. Keys and backends differ by address family;
- * services, affinities and ids do not. What is here needs only the latter, and takes the maps as
- * arguments.
+/* Session affinity of sockets and packets. Independent of the address family: maps are arguments.
  */
 #ifndef LB_STICKY_H
 #define LB_STICKY_H
@@ -20,7 +18,7 @@ static __always_inline int affinity_matches(__u32 backend_id, __be16 rev_nat)
 	return bpf_map_lookup_elem(&cilium_lb_affinity_match, &key) != NULL;
 }
 
-/* The backend that the client talked to before, if it is still one of the service's. */
+/* Returns the client's backend, if it still belongs to the service. */
 static __always_inline const void *sticky_backend(void *affinities, void *backends,
 						  const void *client, const struct lb_service *svc,
 						  __u32 *backend_id)
@@ -45,7 +43,7 @@ static __always_inline const void *sticky_backend(void *affinities, void *backen
 	return NULL;
 }
 
-/* The client stays with this backend from now on. */
+/* Sets the client's backend. */
 static __always_inline void stick(void *affinities, const void *client, __u32 backend_id)
 {
 	struct lb_affinity *seen = bpf_map_lookup_elem(affinities, client);
@@ -57,9 +55,7 @@ static __always_inline void stick(void *affinities, const void *client, __u32 ba
 		bpf_map_update_elem(affinities, client, &value, BPF_ANY);
 }
 
-/* A packet of a flow that goes on, with this backend: the client stays with it, unless it was given
- * another one since.
- */
+/* Refreshes the client's affinity to the backend of an existing flow, unless it has changed. */
 static __always_inline void stick_on(void *affinities, const void *client, __u32 backend_id)
 {
 	const struct lb_affinity *seen = bpf_map_lookup_elem(affinities, client);

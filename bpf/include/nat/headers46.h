@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Headers of one address family for those of the other (RFC 7915). Addresses of IPv4 are embedded
- * in those of IPv6. For tc programs.
+/* Header translation between address families (RFC 7915), with IPv4 addresses embedded in IPv6
+ * addresses. For tc programs.
  */
 #ifndef NAT_HEADERS46_H
 #define NAT_HEADERS46_H
 
 #include "../packet/rewrite.h"
-#include "../packet/work.h"
+#include "../packet/scratch.h"
 #include "embed.h"
 #include "icmp46.h"
 #include "memory46.h"
@@ -18,9 +18,9 @@
 #define OPTIONS_END 0x100
 #define OPTIONS_ROUTED 0x101
 
-/* Offset of the option behind the one at `at`: OPTIONS_END if there is none, OPTIONS_ROUTED if it
- * names routers that the packet is still to visit (RFC 7915 4.1), or is broken. A function of its
- * own for the verifier, which would follow what every option may be.
+/* Returns the offset of the option after `at`: OPTIONS_END if there is none, OPTIONS_ROUTED for an
+ * unfinished source route (RFC 7915 4.1) or an invalid option. Not inlined: the verifier would
+ * explore each option.
  */
 GLOBAL __u32 next_option(CTX *ctx, __u32 at)
 {
@@ -90,8 +90,8 @@ static __always_inline int fill_udp_checksum(CTX *ctx, const struct ip6 *ip, __u
 	return store_header(ctx, l4 + UDP_CHECKSUM, &checksum, sizeof(checksum));
 }
 
-/* Makes the packet one of IPv6. Returns a drop reason, or 0. */
-GLOBAL int headers_4to6(CTX *ctx, struct work4 *work)
+/* Translates the packet to IPv6. Returns a drop reason, or 0. */
+GLOBAL int headers_4to6(CTX *ctx, struct scratch4 *scratch)
 {
 	const __be16 type = bpf_htons(ETH_P_IPV6);
 	struct fragment_header fragment = {};
@@ -101,9 +101,9 @@ GLOBAL int headers_4to6(CTX *ctx, struct work4 *work)
 	__u32 extra, header, l4;
 	int without_checksum;
 
-	if (!work || !options.packet.nat46x64)
+	if (!scratch || !options.packet.nat46x64)
 		return DROP_NAT46;
-	packet = &work->packet;
+	packet = &scratch->packet;
 	if (packet_load(ctx, L3, &ip, sizeof(ip)))
 		return DROP_NAT46;
 	extra = (packet->l4 - L3 - sizeof(ip)) & 0x3c;
@@ -111,7 +111,7 @@ GLOBAL int headers_4to6(CTX *ctx, struct work4 *work)
 		return DROP_NAT46;
 	header = packet->fragment ? sizeof(fragment) : 0;
 	without_checksum = udp_without_checksum(ctx, packet);
-	/* What covers all of a datagram is not known from a part of it (RFC 7915 1.2, 4.5). */
+	/* The checksum of a fragmented datagram cannot be computed (RFC 7915 1.2, 4.5). */
 	if (packet->fragment && (without_checksum || packet->proto == IPPROTO_ICMP))
 		return DROP_NAT46;
 	to.flow = bpf_htonl(6U << 28 | (__u32)ip.tos << 20);
@@ -152,8 +152,8 @@ GLOBAL int headers_4to6(CTX *ctx, struct work4 *work)
 	return 0;
 }
 
-/* Looks at the extension headers. Fills in `fragment` if there is one. Returns 0, or less if the
- * packet is still to visit routers (RFC 7915 5.1).
+/* Parses the extension headers. Fills in `fragment` if there is one. Returns 0, or less for an
+ * unfinished source route (RFC 7915 5.1).
  */
 static __always_inline int read_extensions(CTX *ctx, const struct packet6 *packet, __u8 proto,
 					   struct fragment_header *fragment)
@@ -183,8 +183,8 @@ static __always_inline int read_extensions(CTX *ctx, const struct packet6 *packe
 	return 0;
 }
 
-/* Makes the packet one of IPv4. Returns a drop reason, or 0. */
-GLOBAL int headers_6to4(CTX *ctx, struct work6 *work)
+/* Translates the packet to IPv4. Returns a drop reason, or 0. */
+GLOBAL int headers_6to4(CTX *ctx, struct scratch6 *scratch)
 {
 	const __be16 type = bpf_htons(ETH_P_IP);
 	struct fragment_header fragment = {};
@@ -193,9 +193,9 @@ GLOBAL int headers_6to4(CTX *ctx, struct work6 *work)
 	struct ip6 ip;
 	__u32 extra, length;
 
-	if (!work || !options.packet.nat46x64)
+	if (!scratch || !options.packet.nat46x64)
 		return DROP_NAT64;
-	packet = &work->packet;
+	packet = &scratch->packet;
 	if (packet_load(ctx, L3, &ip, sizeof(ip)))
 		return DROP_NAT64;
 	extra = (packet->l4 - L3 - sizeof(ip)) & 0xfff;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* ICMP messages of one address family for those of the other (RFC 7915 4.2, 5.2), with the packet
- * in an error. Rules that need no kernel are in icmp46_rules.h.
+/* ICMP translation between address families (RFC 7915 4.2, 5.2), with the packet in an error. Pure
+ * rules are in icmp46_rules.h.
  */
 #ifndef NAT_ICMP46_H
 #define NAT_ICMP46_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Which ICMP message of one address family is which of the other (RFC 7915 4.2, 5.2). */
+/* Mapping of ICMP messages between address families (RFC 7915 4.2, 5.2). */
 #ifndef NAT_ICMP46_RULES_H
 #define NAT_ICMP46_RULES_H
 
@@ -25,7 +25,7 @@ static __always_inline void set_pointer6(struct icmp *icmp, __u32 pointer)
 	icmp->sequence = bpf_htons((__u16)pointer);
 }
 
-/* Makes a header of ICMPv4 one of ICMPv6, but for the checksum. */
+/* Translates an ICMPv4 header to ICMPv6, without checksum. */
 static __always_inline enum icmp46 icmp46_map(struct icmp *icmp)
 {
 	__u32 code, mtu;
@@ -93,7 +93,7 @@ static __always_inline enum icmp46 icmp46_map(struct icmp *icmp)
 	return ICMP46_NONE;
 }
 
-/* Makes a header of ICMPv6 one of ICMPv4, but for the checksum. */
+/* Translates an ICMPv6 header to ICMPv4, without checksum. */
 static __always_inline enum icmp46 icmp64_map(struct icmp *icmp)
 {
 	__u32 number = (__u32)bpf_ntohs(icmp->id) << 16 | bpf_ntohs(icmp->sequence);
@@ -155,8 +155,8 @@ static __always_inline enum icmp46 icmp64_map(struct icmp *icmp)
 	return ICMP46_NONE;
 }
 
-/* The header of a packet in an error, but for addresses. Returns 0 if it cannot be translated:
- * options, fragments, and messages in errors about messages.
+/* Translates the header of a packet in an error, without addresses. Returns 0 if it cannot be
+ * translated: options, fragments, ICMP errors.
  */
 static __always_inline int icmp46_inner(const struct ip4 *from, struct ip6 *to)
 {
@@ -171,7 +171,7 @@ static __always_inline int icmp46_inner(const struct ip4 *from, struct ip6 *to)
 	return 1;
 }
 
-/* The same of a packet of IPv6; without checksum. */
+/* The same for IPv6; without checksum. */
 static __always_inline int icmp64_inner(const struct ip6 *from, struct ip4 *to)
 {
 	__u32 length = bpf_ntohs(from->length) + sizeof(*to);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Networks that packets of pods reach without masquerade, from the file of the ip-masq-agent. Rust
- * twin: bpf/maps/src/ip_masq.rs
- */
+/* nonMasqueradeCIDRs of the ip-masq-agent. Rust twin: bpf/maps/src/ip_masq.rs */
 #ifndef NAT_IP_MASQ_H
 #define NAT_IP_MASQ_H
 

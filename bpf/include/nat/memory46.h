@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What translating headers and ICMP messages to the other address family needs: memory, sums, and
- * stores. For tc programs.
- */
+/* Scratch memory, checksums and stores of NAT46 and NAT64. For tc programs. */
 #ifndef NAT_MEMORY46_H
 #define NAT_MEMORY46_H
 
 #include "../packet/rewrite.h"
-#include "../packet/work.h"
+#include "../packet/scratch.h"
 
-/* Bytes that a packet of IPv6 is larger by. */
+/* Growth of a packet from IPv4 to IPv6, in bytes. */
 #define FAMILY_GROWTH (sizeof(struct ip6) - sizeof(struct ip4))
 
 #define SUM_CHUNK 256
@@ -16,8 +14,7 @@
 
 /* What is too large for stacks. */
 struct headers46_memory {
-	/* An ICMP header, and the header of the packet in an error, as they were and as they
-	 * become. */
+	/* ICMP header and header of the packet in an error, before and after translation. */
 	__be32 before[12];
 	__be32 after[12];
 	__be32 chunk[SUM_CHUNK / 4];
@@ -37,7 +34,7 @@ static __always_inline struct headers46_memory *headers46_memory_of_cpu(void)
 	return bpf_map_lookup_elem(&headers46_memory, &index);
 }
 
-/* Stores what no checksum of the packet covers, or whose checksum is stored, too. */
+/* Stores bytes without checksum update. */
 static __always_inline long store_header(CTX *ctx, __u32 offset, const void *from, __u32 size)
 {
 	return bpf_skb_store_bytes(ctx, offset, from, size, BPF_F_RECOMPUTE_CSUM);

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Maps of translated sources, and how long it took to find their ports. Rust twin:
- * bpf/maps/src/nat.rs
- */
+/* NAT maps, and the histogram of port allocation retries. Rust twin: bpf/maps/src/nat.rs */
 #ifndef NAT_NAT_H
 #define NAT_NAT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Translates sources of packets that leave the node, and their answers back. */
+/* SNAT of packets that leave the node, and reverse translation of replies. */
 #ifndef NAT_TRANSLATE_H
 #define NAT_TRANSLATE_H
 
@@ -38,8 +38,8 @@ static __always_inline __be16 nat_next_port(__be16 port)
 }
 
 /* See ports46.h. */
-static int nat_port_taken4(CTX *ctx, const struct nat_key4 *answers);
-static int nat_port_taken6(CTX *ctx, const struct nat_key6 *answers);
+static int nat_port_taken4(CTX *ctx, const struct nat_key4 *reverse_key);
+static int nat_port_taken6(CTX *ctx, const struct nat_key6 *reverse_key);
 
 #define AF 4
 #include "translate.inc.h"

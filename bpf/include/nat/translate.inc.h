@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Translation of one address family. */
 
-static __always_inline void AF_FN(nat_forward)(const struct AF_FN(packet) * packet,
-					       struct AF_FN(nat_key) * key)
+static __always_inline void AF_FN(nat_forward)(const packet_t *packet, nat_key_t *key)
 {
 	AF_COPY(key->daddr, packet->daddr);
 	AF_COPY(key->saddr, packet->saddr);
@@ -20,32 +19,32 @@ static __always_inline void AF_FN(nat_count)(__u32 collisions)
 		(*count)++;
 }
 
-/* Fills in what the entry of answers to `forward` says. */
-static __always_inline void AF_FN(nat_fill_reverse)(struct AF_FN(work) * work, __u64 needs_ct)
+/* Fills in the reverse entry of `forward`. */
+static __always_inline void AF_FN(nat_fill_reverse)(scratch_t *scratch, __u64 needs_ct)
 {
-	struct AF_FN(nat_entry) *reverse = &work->reverse;
+	nat_entry_t *reverse = &scratch->reverse;
 
 	__builtin_memset(reverse, 0, sizeof(*reverse));
-	reverse->created = work->path.now;
+	reverse->created = scratch->trace.now;
 	reverse->needs_ct = needs_ct;
-	AF_COPY(reverse->address, work->forward.saddr);
-	reverse->port = work->forward.sport;
+	AF_COPY(reverse->address, scratch->forward.saddr);
+	reverse->port = scratch->forward.sport;
 }
 
-/* A process of this node has the port. */
-static __noinline int AF_FN(nat_port_bound)(CTX *ctx, const struct AF_FN(nat_key) * answers)
+/* The port is bound by a process of this node. */
+static __noinline int AF_FN(nat_port_bound)(CTX *ctx, const nat_key_t *reverse_key)
 {
 	struct bpf_sock_tuple tuple = {};
 	struct bpf_sock *socket;
 
-	AF_COPY(tuple.AF_FN(ipv).saddr, answers->saddr);
-	AF_COPY(tuple.AF_FN(ipv).daddr, answers->daddr);
-	tuple.AF_FN(ipv).sport = answers->sport;
-	tuple.AF_FN(ipv).dport = answers->dport;
-	if (answers->proto == IPPROTO_TCP)
+	AF_COPY(tuple.AF_FN(ipv).saddr, reverse_key->saddr);
+	AF_COPY(tuple.AF_FN(ipv).daddr, reverse_key->daddr);
+	tuple.AF_FN(ipv).sport = reverse_key->sport;
+	tuple.AF_FN(ipv).dport = reverse_key->dport;
+	if (reverse_key->proto == IPPROTO_TCP)
 		socket = bpf_sk_lookup_tcp(ctx, &tuple, sizeof(tuple.AF_FN(ipv)),
 					   BPF_F_CURRENT_NETNS, 0);
-	else if (answers->proto == IPPROTO_UDP)
+	else if (reverse_key->proto == IPPROTO_UDP)
 		socket = bpf_sk_lookup_udp(ctx, &tuple, sizeof(tuple.AF_FN(ipv)),
 					   BPF_F_CURRENT_NETNS, 0);
 	else
@@ -56,82 +55,84 @@ static __noinline int AF_FN(nat_port_bound)(CTX *ctx, const struct AF_FN(nat_key
 	return 1;
 }
 
-/* Takes the port from a flow that has expired, or, `closed`, from a connection that both sides have
- * closed: their entries wait for collection. Also if it is this flow's own, of which the map forgot
- * the other half. Returns 0, or less if the flow may live: that it is not tracked says that the map
- * forgot it.
+/* Takes over the port of an expired flow, or with `closed` of a closed connection, before garbage
+ * collection; also the flow's own port if its other entry was evicted. Returns 0, or less if the
+ * flow may be alive: an untracked flow may have been evicted from conntrack.
  */
-static __noinline int AF_FN(nat_take_over)(struct AF_FN(work) * work, int closed)
+static __noinline int AF_FN(nat_take_over)(scratch_t *scratch, int closed)
 {
-	const struct AF_FN(nat_key) *answers = &work->answers;
-	const struct AF_FN(nat_entry) *taken = bpf_map_lookup_elem(&NAT, answers);
-	struct AF_FN(nat_key) *other = &work->ended;
-	struct AF_FN(ct_key) *flow = &work->flow;
+	const nat_key_t *reverse_key = &scratch->reverse_key;
+	const nat_entry_t *taken = bpf_map_lookup_elem(&NAT, reverse_key);
+	nat_key_t *other = &scratch->ended;
+	ct_key_t *flow = &scratch->flow;
 	const struct ct_entry *entry;
 
 	if (!taken)
-		return map_update(&NAT, answers, &work->reverse, BPF_NOEXIST);
-	if (AF_SAME(taken->address, work->forward.saddr) && taken->port == work->forward.sport)
-		return map_update(&NAT, answers, &work->reverse, BPF_ANY);
+		return map_update(&NAT, reverse_key, &scratch->reverse, BPF_NOEXIST);
+	if (AF_SAME(taken->address, scratch->forward.saddr) &&
+	    taken->port == scratch->forward.sport)
+		return map_update(&NAT, reverse_key, &scratch->reverse, BPF_ANY);
 	AF_COPY(flow->daddr, taken->address);
-	AF_COPY(flow->saddr, answers->saddr);
-	flow->dport = answers->sport;
+	AF_COPY(flow->saddr, reverse_key->saddr);
+	flow->dport = reverse_key->sport;
 	flow->sport = taken->port;
-	flow->proto = answers->proto;
+	flow->proto = reverse_key->proto;
 	flow->flags = CT_EGRESS;
 	entry = AF_FN(ct_find)(flow);
-	if (!entry || !(ct_is_expired(entry, work->path.now) || (closed && ct_is_closed(entry))))
+	if (!entry ||
+	    !(ct_is_expired(entry, scratch->trace.now) || (closed && ct_is_closed(entry))))
 		return -EEXIST;
-	AF_COPY(other->daddr, answers->saddr);
+	AF_COPY(other->daddr, reverse_key->saddr);
 	AF_COPY(other->saddr, taken->address);
-	other->dport = answers->sport;
+	other->dport = reverse_key->sport;
 	other->sport = taken->port;
-	other->proto = answers->proto;
+	other->proto = reverse_key->proto;
 	other->flags = NAT_FORWARD;
 	bpf_map_delete_elem(&NAT, other);
-	return map_update(&NAT, answers, &work->reverse, BPF_ANY);
+	return map_update(&NAT, reverse_key, &scratch->reverse, BPF_ANY);
 }
 
-/* Takes the port of `entry` for answers, if it is free; `closed` as of `nat_take_over`. A function
- * of its own for the verifier, which would follow each attempt of the loop below. Returns 0, or
- * less.
+/* Allocates the port of `entry` if it is free; `closed` as in `nat_take_over`. Not inlined: the
+ * verifier would explore each attempt of the loop below. Returns 0, or less.
  */
-GLOBAL int AF_FN(nat_attempt)(CTX *ctx, struct AF_FN(work) * work, __u32 closed)
+GLOBAL int AF_FN(nat_attempt)(CTX *ctx, scratch_t *scratch, __u32 closed)
 {
 	int error = -1;
 
-	work = OWN_WORK(work);
-	if (!work)
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch)
 		return -EINVAL;
-	AF_FN(nat_answers)(&work->forward, work->target.address, work->entry.port, &work->answers);
+	AF_FN(nat_reverse_key)(&scratch->forward, scratch->target.address, scratch->entry.port,
+			       &scratch->reverse_key);
 	/* A process's own port is its own. */
-	if (work->target.needs_ct || !AF_FN(nat_port_bound)(ctx, &work->answers))
-		error = map_update(&NAT, &work->answers, &work->reverse, BPF_NOEXIST);
+	if (scratch->target.needs_ct || !AF_FN(nat_port_bound)(ctx, &scratch->reverse_key))
+		error = map_update(&NAT, &scratch->reverse_key, &scratch->reverse, BPF_NOEXIST);
 	if (error == -EEXIST)
-		error = AF_FN(nat_take_over)(work, closed);
-	if (!error && options.packet.nat46x64 && AF_FN(nat_port_taken)(ctx, &work->answers)) {
-		bpf_map_delete_elem(&NAT, &work->answers);
+		error = AF_FN(nat_take_over)(scratch, closed);
+	if (!error && options.packet.nat46x64 &&
+	    AF_FN(nat_port_taken)(ctx, &scratch->reverse_key)) {
+		bpf_map_delete_elem(&NAT, &scratch->reverse_key);
 		error = -EEXIST;
 	}
 	return error;
 }
 
-/* Finds a free port and writes both entries. Returns less than 0 if all ports that were tried are
- * taken, or the map is full.
+/* Allocates a port and writes both entries. Returns less than 0 if all attempts failed or the map
+ * is full.
  */
-static __noinline int AF_FN(nat_allocate)(CTX *ctx, struct AF_FN(work) * work)
+static __noinline int AF_FN(nat_allocate)(CTX *ctx, scratch_t *scratch)
 {
-	const struct AF_FN(nat_key) *forward = &work->forward;
-	struct AF_FN(nat_entry) *entry = &work->entry;
+	const nat_key_t *forward = &scratch->forward;
+	nat_entry_t *entry = &scratch->entry;
 	__be16 port = forward->sport;
 	int error;
 	__u32 n;
 
-	AF_FN(nat_fill_reverse)(work, work->target.needs_ct);
+	AF_FN(nat_fill_reverse)(scratch, scratch->target.needs_ct);
 	__builtin_memset(entry, 0, sizeof(*entry));
-	entry->created = work->reverse.created;
-	entry->needs_ct = work->target.needs_ct;
-	AF_COPY(entry->address, work->target.address);
+	entry->created = scratch->reverse.created;
+	entry->needs_ct = scratch->target.needs_ct;
+	AF_COPY(entry->address, scratch->target.address);
 	if (!nat_port_usable(port) && forward->proto != ICMP_PROTO)
 		port = nat_random_port();
 	for (n = 0; n < NAT_ATTEMPTS; n++) {
@@ -139,11 +140,11 @@ static __noinline int AF_FN(nat_allocate)(CTX *ctx, struct AF_FN(work) * work)
 		if (options.packet.sctp && forward->proto == IPPROTO_SCTP && port != forward->sport)
 			break;
 		entry->port = port;
-		error = AF_FN(nat_attempt)(ctx, work, n >= NAT_ATTEMPTS / 2);
+		error = AF_FN(nat_attempt)(ctx, scratch, n >= NAT_ATTEMPTS / 2);
 		if (!error) {
 			error = map_update(&NAT, forward, entry, BPF_ANY);
 			if (error) {
-				bpf_map_delete_elem(&NAT, &work->answers);
+				bpf_map_delete_elem(&NAT, &scratch->reverse_key);
 				return error;
 			}
 			AF_FN(nat_count)(n);
@@ -158,46 +159,45 @@ static __noinline int AF_FN(nat_allocate)(CTX *ctx, struct AF_FN(work) * work)
 	return -1;
 }
 
-/* Entry for the packet's flow, made if there is none. Returns less than 0 as `nat_allocate`. */
-static __always_inline int AF_FN(nat_flow)(CTX *ctx, struct AF_FN(work) * work)
+/* Looks up or creates the NAT entry of the packet's flow. Returns less than 0 as `nat_allocate`. */
+static __always_inline int AF_FN(nat_flow)(CTX *ctx, scratch_t *scratch)
 {
-	const struct AF_FN(nat_key) *forward = &work->forward;
-	const struct AF_FN(nat_entry) * known;
+	const nat_key_t *forward = &scratch->forward;
+	const nat_entry_t *known;
 
 	known = bpf_map_lookup_elem(&NAT, forward);
-	if (known && AF_SAME(known->address, work->target.address) &&
-	    known->needs_ct == work->target.needs_ct) {
-		AF_COPY(work->entry.address, known->address);
-		work->entry.port = known->port;
-		AF_FN(nat_answers)(forward, known->address, known->port, &work->answers);
-		if (bpf_map_lookup_elem(&NAT, &work->answers))
+	if (known && AF_SAME(known->address, scratch->target.address) &&
+	    known->needs_ct == scratch->target.needs_ct) {
+		AF_COPY(scratch->entry.address, known->address);
+		scratch->entry.port = known->port;
+		AF_FN(nat_reverse_key)(forward, known->address, known->port, &scratch->reverse_key);
+		if (bpf_map_lookup_elem(&NAT, &scratch->reverse_key))
 			return 0;
 		/* The map forgot one half. */
-		AF_FN(nat_fill_reverse)(work, work->target.needs_ct);
-		return map_update(&NAT, &work->answers, &work->reverse, BPF_ANY);
+		AF_FN(nat_fill_reverse)(scratch, scratch->target.needs_ct);
+		return map_update(&NAT, &scratch->reverse_key, &scratch->reverse, BPF_ANY);
 	}
 	if (known) {
-		AF_FN(nat_answers)(forward, known->address, known->port, &work->answers);
-		bpf_map_delete_elem(&NAT, &work->answers);
+		AF_FN(nat_reverse_key)(forward, known->address, known->port, &scratch->reverse_key);
+		bpf_map_delete_elem(&NAT, &scratch->reverse_key);
 		bpf_map_delete_elem(&NAT, forward);
 	}
-	return AF_FN(nat_allocate)(ctx, work);
+	return AF_FN(nat_allocate)(ctx, scratch);
 }
 
-/* The flow of a process of this node, which only the NAT entry's owner tracks. */
-static __always_inline int AF_FN(nat_track)(CTX *ctx, struct AF_FN(work) * work, __u8 direction)
+/* Tracks the flow of a process of this node. */
+static __always_inline int AF_FN(nat_track)(CTX *ctx, scratch_t *scratch, __u8 direction)
 {
-	if (AF_FN(ct_lookup)(ctx, work, direction, CT_REVERSE_FIRST) || direction == CT_INGRESS)
+	if (AF_FN(ct_lookup)(ctx, scratch, direction, CT_REVERSE_FIRST) || direction == CT_INGRESS)
 		return 0;
-	__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
-	return AF_FN(ct_create)(ctx, work, CT_EGRESS, 0);
+	__builtin_memset(&scratch->fresh, 0, sizeof(scratch->fresh));
+	return AF_FN(ct_create)(ctx, scratch, CT_EGRESS, 0);
 }
 
 /* The packet inside an ICMP error: the one that caused it. */
-static __always_inline int AF_FN(parse_inner)(CTX *ctx, const struct AF_FN(packet) * packet,
-					      struct AF_FN(packet) * inner)
+static __always_inline int AF_FN(parse_inner)(CTX *ctx, const packet_t *packet, packet_t *inner)
 {
-	struct AF_FN(ip) ip;
+	ip_t ip;
 #if AF == 6
 	__u8 header[2]; /* protocol, length */
 #endif
@@ -214,7 +214,7 @@ static __always_inline int AF_FN(parse_inner)(CTX *ctx, const struct AF_FN(packe
 	inner->l4 = offset + (ip.version_ihl & 0xf) * 4;
 #else
 	inner->l4 = offset + sizeof(ip);
-	/* It tells a service, if this node was told of one so. */
+	/* It has the DSR option if the packet had one. */
 	if (inner->proto == IPPROTO_DSTOPTS) {
 		if (packet_load(ctx, inner->l4, header, sizeof(header)))
 			return 0;
@@ -223,7 +223,7 @@ static __always_inline int AF_FN(parse_inner)(CTX *ctx, const struct AF_FN(packe
 	}
 #endif
 	if (inner->proto == ICMP_PROTO) {
-		/* The id of an echo message; others have none that is translated. */
+		/* Only echo messages have an id that is translated. */
 		if (packet_load(ctx, inner->l4 + 4, ports, sizeof(ports)))
 			return 0;
 		inner->sport = ports[0];
@@ -236,10 +236,8 @@ static __always_inline int AF_FN(parse_inner)(CTX *ctx, const struct AF_FN(packe
 	return 1;
 }
 
-/* Where the transport checksum inside an ICMP error is, if so much of the packet is there; else 0.
- */
-static __always_inline __u32 AF_FN(inner_checksum)(CTX *ctx, const struct AF_FN(packet) * inner,
-						   __u16 *checksum)
+/* Offset of the transport checksum in the packet of an ICMP error; 0 if truncated. */
+static __always_inline __u32 AF_FN(inner_checksum)(CTX *ctx, const packet_t *inner, __u16 *checksum)
 {
 	__u32 at = inner->l4;
 
@@ -256,16 +254,16 @@ static __always_inline __u32 AF_FN(inner_checksum)(CTX *ctx, const struct AF_FN(
 	return inner->proto == IPPROTO_UDP && !*checksum ? 0 : at;
 }
 
-/* Replaces the address and port of one side inside an ICMP error, with all checksums. */
-static __noinline int AF_FN(rewrite_inner)(CTX *ctx, struct AF_FN(work) * work, enum side side,
+/* Rewrites address and port of one side in the packet of an ICMP error, with all checksums. */
+static __noinline int AF_FN(rewrite_inner)(CTX *ctx, scratch_t *scratch, enum side side,
 					   AF_ADDRESS_IN address, __be16 port)
 {
-	const struct AF_FN(packet) *inner = &work->inner;
-	__u32 header = work->packet.l4 + sizeof(struct icmp);
-	__u32 at = header + (side == SOURCE ? __builtin_offsetof(struct AF_FN(ip), source)
-					    : __builtin_offsetof(struct AF_FN(ip), destination));
+	const packet_t *inner = &scratch->inner;
+	__u32 header = scratch->packet.l4 + sizeof(struct icmp);
+	__u32 at = header + (side == SOURCE ? __builtin_offsetof(ip_t, source)
+					    : __builtin_offsetof(ip_t, destination));
 	__be16 from_port = side == SOURCE ? inner->sport : inner->dport;
-	/* What changes, before and after: address, port, checksums of the two headers. */
+	/* Changed words, before and after: address, port, checksums of the two headers. */
 	struct {
 		AF_ADDRESS(address);
 		__be16 port;
@@ -311,126 +309,121 @@ static __noinline int AF_FN(rewrite_inner)(CTX *ctx, struct AF_FN(work) * work, 
 		at += 2;
 	if (packet_store(ctx, at, &to.port, sizeof(to.port)) ||
 	    replace_l4_checksum(
-		    ctx, work->packet.l4 + ICMP_CHECKSUM, 0,
+		    ctx, scratch->packet.l4 + ICMP_CHECKSUM, 0,
 		    bpf_csum_diff((void *)&from, sizeof(from), (void *)&to, sizeof(to), 0), 0))
 		return DROP_WRITE;
 	return 0;
 }
 
-/* Gives the packet the target's source. Returns a drop reason, or 0. */
-GLOBAL int AF_FN(nat_egress)(CTX *ctx, struct AF_FN(work) * work)
+/* Applies SNAT to the packet. Returns a drop reason, or 0. */
+GLOBAL int AF_FN(nat_egress)(CTX *ctx, scratch_t *scratch)
 {
-	struct AF_FN(packet) * packet;
+	packet_t *packet;
 	int error;
 
-	work = OWN_WORK(work);
-	if (!work)
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch)
 		return DROP_INVALID;
-	packet = &work->packet;
-	CAPTURE(ctx, &work->path, CAPTURE_BEFORE_SNAT, packet_interface(ctx));
-	AF_FN(nat_forward)(packet, &work->forward);
-	error = AF_FN(nat_flow)(ctx, work);
+	packet = &scratch->packet;
+	CAPTURE(ctx, &scratch->trace, CAPTURE_BEFORE_SNAT, packet_interface(ctx));
+	AF_FN(nat_forward)(packet, &scratch->forward);
+	error = AF_FN(nat_flow)(ctx, scratch);
 	if (error) {
-		work->path.extended_error = error;
+		scratch->trace.extended_error = error;
 		return DROP_NAT_NO_MAPPING;
 	}
-	if (work->target.needs_ct && AF_FN(nat_track)(ctx, work, CT_EGRESS))
+	if (scratch->target.needs_ct && AF_FN(nat_track)(ctx, scratch, CT_EGRESS))
 		return DROP_CT_CREATE;
-	error = AF_FN(rewrite)(ctx, packet, SOURCE, work->entry.address, work->entry.port);
+	error = AF_FN(rewrite)(ctx, packet, SOURCE, scratch->entry.address, scratch->entry.port);
 	if (!error)
-		CAPTURE(ctx, &work->path, CAPTURE_AFTER_SNAT, packet_interface(ctx));
+		CAPTURE(ctx, &scratch->trace, CAPTURE_AFTER_SNAT, packet_interface(ctx));
 	return error;
 }
 
-/* An ICMP error that this node sends on about a translated flow: its destination is the other side,
- * and the packet inside is an answer, whose destination was translated. Returns a drop reason, or
- * 0.
+/* Applies SNAT to an ICMP error about a translated flow: its inner packet is a reply whose
+ * destination was translated. Returns a drop reason, or 0.
  */
-GLOBAL int AF_FN(nat_egress_error)(CTX *ctx, struct AF_FN(work) * work)
+GLOBAL int AF_FN(nat_egress_error)(CTX *ctx, scratch_t *scratch)
 {
-	const struct AF_FN(nat_entry) * entry;
-	struct AF_FN(packet) * inner;
+	const nat_entry_t *entry;
+	packet_t *inner;
 	__u8 error;
 
-	work = OWN_WORK(work);
-	if (!work)
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch)
 		return DROP_INVALID;
-	inner = &work->inner;
-	if (!AF_FN(parse_inner)(ctx, &work->packet, inner))
+	inner = &scratch->inner;
+	if (!AF_FN(parse_inner)(ctx, &scratch->packet, inner))
 		return 0;
-	AF_COPY(work->forward.daddr, inner->saddr);
-	AF_COPY(work->forward.saddr, inner->daddr);
-	work->forward.dport = inner->sport;
-	work->forward.sport = inner->dport;
-	work->forward.proto = inner->proto;
-	work->forward.flags = NAT_FORWARD;
-	entry = bpf_map_lookup_elem(&NAT, &work->forward);
+	AF_COPY(scratch->forward.daddr, inner->saddr);
+	AF_COPY(scratch->forward.saddr, inner->daddr);
+	scratch->forward.dport = inner->sport;
+	scratch->forward.sport = inner->dport;
+	scratch->forward.proto = inner->proto;
+	scratch->forward.flags = NAT_FORWARD;
+	entry = bpf_map_lookup_elem(&NAT, &scratch->forward);
 	if (!entry)
 		return 0;
-	error = AF_FN(rewrite_inner)(ctx, work, DESTINATION, entry->address, entry->port);
+	error = AF_FN(rewrite_inner)(ctx, scratch, DESTINATION, entry->address, entry->port);
 	if (error)
 		return error;
-	return AF_FN(rewrite_address)(ctx, &work->packet, SOURCE, entry->address);
+	return AF_FN(rewrite_address)(ctx, &scratch->packet, SOURCE, entry->address);
 }
 
-/* The map forgot that this flow is translated, but not how its answers are. */
-static __always_inline void AF_FN(nat_restore)(struct AF_FN(work) * work,
-					       const struct AF_FN(nat_entry) * reverse)
+/* The forward entry was evicted, the reverse entry was not. */
+static __always_inline void AF_FN(nat_restore)(scratch_t *scratch, const nat_entry_t *reverse)
 {
-	struct AF_FN(nat_key) *original = &work->forward;
-	struct AF_FN(nat_entry) *entry = &work->entry;
+	nat_key_t *original = &scratch->forward;
+	nat_entry_t *entry = &scratch->entry;
 
-	AF_COPY(original->daddr, work->answers.saddr);
+	AF_COPY(original->daddr, scratch->reverse_key.saddr);
 	AF_COPY(original->saddr, reverse->address);
-	original->dport = work->answers.sport;
+	original->dport = scratch->reverse_key.sport;
 	original->sport = reverse->port;
-	original->proto = work->answers.proto;
+	original->proto = scratch->reverse_key.proto;
 	original->flags = NAT_FORWARD;
 	if (bpf_map_lookup_elem(&NAT, original))
 		return;
 	__builtin_memset(entry, 0, sizeof(*entry));
-	entry->created = work->path.now;
+	entry->created = scratch->trace.now;
 	entry->needs_ct = reverse->needs_ct;
-	AF_COPY(entry->address, work->answers.daddr);
-	entry->port = work->answers.dport;
+	AF_COPY(entry->address, scratch->reverse_key.daddr);
+	entry->port = scratch->reverse_key.dport;
 	bpf_map_update_elem(&NAT, original, entry, BPF_ANY);
 }
 
-/* How the source of what this packet answers was translated, if it was. */
-static __always_inline const struct AF_FN(nat_entry) *
-	AF_FN(nat_answered)(struct AF_FN(work) * work)
+/* Looks up the reverse entry of the packet. */
+static __always_inline const nat_entry_t *AF_FN(nat_find_reverse)(scratch_t *scratch)
 {
-	struct AF_FN(nat_key) *key = &work->answers;
+	nat_key_t *key = &scratch->reverse_key;
 
-	AF_FN(nat_forward)(&work->packet, key);
+	AF_FN(nat_forward)(&scratch->packet, key);
 	/* Other messages have no id, and look like a reply with the id 0. */
-	if (key->proto == ICMP_PROTO ? work->packet.icmp_type != AF_FN(ICMP_ECHO_REPLY)
+	if (key->proto == ICMP_PROTO ? scratch->packet.icmp_type != AF_FN(ICMP_ECHO_REPLY)
 				     : !nat_port_usable(key->dport))
 		return NULL;
 	key->flags = NAT_REVERSE;
 	return bpf_map_lookup_elem(&NAT, key);
 }
 
-/* Gives an answer the destination that it had before translation. Returns a drop reason, or 0. */
-static __always_inline int AF_FN(nat_give_back)(CTX *ctx, struct AF_FN(work) * work,
-						const struct AF_FN(nat_entry) * entry)
+/* Reverse-translates the destination of a reply. Returns a drop reason, or 0. */
+static __always_inline int AF_FN(nat_reverse_translate)(CTX *ctx, scratch_t *scratch,
+							const nat_entry_t *entry)
 {
-	AF_FN(nat_restore)(work, entry);
-	return AF_FN(rewrite)(ctx, &work->packet, DESTINATION, entry->address, entry->port);
+	AF_FN(nat_restore)(scratch, entry);
+	return AF_FN(rewrite)(ctx, &scratch->packet, DESTINATION, entry->address, entry->port);
 }
 
-/* The packet inside an ICMP error, and the error's destination, as they were before translation.
- * Returns as `AF_FN(nat_ingress)`.
- */
-static __always_inline int AF_FN(nat_ingress_error)(CTX *ctx, struct AF_FN(work) * work)
+/* Reverse-translates an ICMP error and its inner packet. Returns as `AF_FN(nat_ingress)`. */
+static __always_inline int AF_FN(nat_ingress_error)(CTX *ctx, scratch_t *scratch)
 {
-	struct AF_FN(packet) *packet = &work->packet;
-	struct AF_FN(packet) *inner = &work->inner;
-	struct AF_FN(nat_key) *key = &work->answers;
-	const struct AF_FN(nat_entry) * entry;
+	packet_t *packet = &scratch->packet;
+	packet_t *inner = &scratch->inner;
+	nat_key_t *key = &scratch->reverse_key;
+	const nat_entry_t *entry;
 	__u8 error;
 
-	/* Inside is what was sent, with the source as it was then. */
+	/* The inner packet has the translated source. */
 	if (!AF_FN(parse_inner)(ctx, packet, inner))
 		return NAT_NONE;
 	AF_COPY(key->daddr, inner->saddr);
@@ -442,7 +435,7 @@ static __always_inline int AF_FN(nat_ingress_error)(CTX *ctx, struct AF_FN(work)
 	entry = bpf_map_lookup_elem(&NAT, key);
 	if (!entry)
 		return NAT_NONE;
-	error = AF_FN(rewrite_inner)(ctx, work, SOURCE, entry->address, entry->port);
+	error = AF_FN(rewrite_inner)(ctx, scratch, SOURCE, entry->address, entry->port);
 	if (error)
 		return error;
 	AF_COPY(inner->saddr, entry->address);
@@ -450,22 +443,20 @@ static __always_inline int AF_FN(nat_ingress_error)(CTX *ctx, struct AF_FN(work)
 	return AF_FN(rewrite_address)(ctx, packet, DESTINATION, entry->address);
 }
 
-/* Answers: gives the packet the destination that it had before translation. Returns a drop reason,
- * or 0; NAT_NONE if there was no translation.
- */
-GLOBAL int AF_FN(nat_ingress)(CTX *ctx, struct AF_FN(work) * work)
+/* Reverse-translates a reply. Returns a drop reason, or 0; NAT_NONE without translation. */
+GLOBAL int AF_FN(nat_ingress)(CTX *ctx, scratch_t *scratch)
 {
-	const struct AF_FN(nat_entry) * entry;
+	const nat_entry_t *entry;
 
-	work = OWN_WORK(work);
-	if (!work)
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch)
 		return DROP_INVALID;
-	if (work->packet.related)
-		return AF_FN(nat_ingress_error)(ctx, work);
-	entry = AF_FN(nat_answered)(work);
+	if (scratch->packet.related)
+		return AF_FN(nat_ingress_error)(ctx, scratch);
+	entry = AF_FN(nat_find_reverse)(scratch);
 	if (!entry)
 		return NAT_NONE;
-	if (entry->needs_ct && AF_FN(nat_track)(ctx, work, CT_INGRESS))
+	if (entry->needs_ct && AF_FN(nat_track)(ctx, scratch, CT_INGRESS))
 		return DROP_CT_CREATE;
-	return AF_FN(nat_give_back)(ctx, work, entry);
+	return AF_FN(nat_reverse_translate)(ctx, scratch, entry);
 }

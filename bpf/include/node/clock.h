@@ -12,7 +12,7 @@ static __always_inline __u64 clock_now(void)
 {
 	if (options.clock_jiffies)
 		return bpf_jiffies64() >> 8;
-	/* Right to a tick, and cheaper than the exact time. */
+	/* Accurate to a tick, and cheaper than the exact time. */
 	return bpf_ktime_get_coarse_ns() / NSEC_PER_SEC;
 }
 

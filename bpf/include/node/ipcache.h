@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What an address is: this host, another node, a pod's identity. Rust twin: bpf/maps/src/node.rs */
+/* ipcache: identity and tunnel endpoint of addresses. Rust twin: bpf/maps/src/node.rs */
 #ifndef NODE_IPCACHE_H
 #define NODE_IPCACHE_H
 
@@ -74,14 +74,14 @@ static __always_inline int ipcache_is_peer_node(const struct ipcache_value *valu
 	return identity_is_node(value->identity);
 }
 
-/* The node that packets to an address are tunnelled to. */
+/* Tunnel endpoint of an address. */
 struct tunnel_peer {
 	__be32 endpoint[4];
 	__u8 flags; /* IPCACHE_*, 0: none */
 	__u8 pad[3];
 };
 
-/* What an address is that nothing is known of. */
+/* Identity of unknown addresses. */
 static __always_inline __u32 world_identity(int dual_stack, int ipv6)
 {
 	if (!dual_stack)

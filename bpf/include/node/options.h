@@ -22,21 +22,21 @@ struct packet_options {
 	__u32 trace_length_overlay; /* of a packet of the tunnel, with what is in it */
 	__u32 events_rate;	    /* events a second and CPU, 0 = all */
 	__u32 events_burst;
-	__u32 cilium_host; /* interfaces of the pair that joins node and pods */
+	__u32 cilium_host; /* interfaces cilium_host and cilium_net */
 	__u32 cilium_net;
-	__u32 host_endpoint; /* id of the endpoint that is the host */
-	__be32 loopback4;    /* source of a pod that reaches itself through a service */
+	__u32 host_endpoint; /* id of the host endpoint */
+	__be32 loopback4;    /* source of a pod that connects to itself through a service */
 	__be32 loopback6[4];
 	__be32 router6[4]; /* gateway of pods */
 	__be32 router4;
 	__u32 tunnel_device;	 /* interface */
-	__be32 nodeport_source4; /* of packets to backends on other nodes */
+	__be32 nodeport_source4; /* SNAT address of packets to backends on other nodes */
 	__be32 nodeport_source6[4];
-	__be32 native4; /* network that packets of pods reach without masquerade */
+	__be32 native4; /* network without masquerade */
 	__be32 native6[4];
-	__be32 rss4; /* network of the sources of IPIP packets to backends */
+	__be32 rss4; /* network of outer sources of IPIP packets */
 	__be32 rss6[4];
-	__be32 nat46x64_prefix[3]; /* in front of embedded addresses of IPv4 */
+	__be32 nat46x64_prefix[3]; /* prefix of embedded IPv4 addresses */
 	__u32 maglev_size;	   /* backend ids in a lookup table */
 	__u32 maglev_seed4;	   /* of the hash of packets */
 	__u32 maglev_seed6;
@@ -51,42 +51,42 @@ struct packet_options {
 	__u8 masquerade_nodes; /* also of packets to other nodes */
 	__u8 fragments4;       /* follow fragments */
 	__u8 fragments6;
-	__u8 icmp_rules;       /* the ICMP type is the port of policies */
-	__u8 icmp_frag_needed; /* "fragmentation needed" passes all policies */
+	__u8 icmp_rules;       /* ICMP types are ports in policies */
+	__u8 icmp_frag_needed; /* "fragmentation needed" bypasses policies */
 	__u8 policy_accounting;
 	__u8 identity_mark;
 	__u8 arp_responder;    /* answer ARP requests of pods */
 	__u8 reply_no_backend; /* ICMP errors for services without backends */
-	__u8 dual_stack;       /* the world has an identity for each family */
+	__u8 dual_stack;       /* world identities per address family */
 	__u8 has_skip_neigh;   /* BPF_FIB_LOOKUP_SKIP_NEIGH exists (6.3) */
-	__u8 vlan_all;	       /* tagged packets go to the kernel, whatever their id */
-	__u16 vlan_ids[5];     /* tagged packets with these ids, too; 0 = none */
+	__u8 vlan_all;	       /* all tagged packets bypass the programs */
+	__u16 vlan_ids[5];     /* ids of tagged packets that bypass the programs; 0 = none */
 	__u8 xdp;	       /* XDP programs run before tc programs */
-	__u8 maglev;	       /* clients outside get backends by lookup tables */
-	__u8 lb_per_service;   /* a service may say how it chooses backends, to pods, too */
+	__u8 maglev;	       /* Maglev for clients outside */
+	__u8 lb_per_service;   /* algorithm by service, for pods as well */
 	__u8 tunnel;	       /* 0 packets between nodes are routed, 1 VXLAN, 2 Geneve */
 	__u16 tunnel_port;     /* UDP, host order */
 	__u16 tunnel_port_min; /* source ports of encapsulated packets, host order */
 	__u16 tunnel_port_max;
-	__u8 dsr;      /* enum dsr_dispatch: how backends learn the service's address */
-	__u8 dsr_all;  /* every service; else those that say so */
-	__u8 dsr_icmp; /* ICMP errors for packets that the option makes too large */
+	__u8 dsr;      /* enum dsr_dispatch: encoding of the service address */
+	__u8 dsr_all;  /* DSR for all services; else for those with the flag */
+	__u8 dsr_icmp; /* ICMP errors for packets that exceed the MTU by DSR */
 	__u8 rss4_bits;
 	__u8 rss6_bits;
 	__u8 sctp;	       /* SCTP has ports */
-	__u8 ip_masq_agent;    /* networks that are reached without masquerade are in a map */
+	__u8 ip_masq_agent;    /* nonMasqueradeCIDRs are in a map */
 	__u8 nat46x64;	       /* NAT46X64_SERVICES, NAT46X64_GATEWAY */
-	__u16 nat46x64_mtu;    /* of the interfaces that translated packets leave by */
-	__u8 ipip_termination; /* packets inside others for pods are for services */
-	__u8 health_probes;    /* sockets of a health checker choose their backends */
+	__u16 nat46x64_mtu;    /* MTU of devices of translated packets */
+	__u8 ipip_termination; /* decapsulate IPIP packets to services */
+	__u8 health_probes;    /* health checker sockets select their backends */
 	__u8 has_mem_keys;     /* memory of a caller may be key of a map (6.2) */
-	__u8 ct_accounting;    /* entries of flows count packets and bytes */
+	__u8 ct_accounting;    /* conntrack accounting */
 	__u8 drop_events;      /* which events there are */
 	__u8 verdict_events;
 	__u8 trace_events;
 	__u8 debug_events;
-	__u8 protocols;	     /* IP protocols without ports have flows, too */
-	__u8 legacy_routing; /* packets between pods and the network pass the kernel's stack */
+	__u8 protocols;	     /* track IP protocols without ports */
+	__u8 legacy_routing; /* route packets of pods through the kernel's stack */
 	__u8 pad[2];
 };
 
@@ -116,8 +116,8 @@ _Static_assert(sizeof(struct node_options) == 288, "node_options layout");
 extern const volatile struct node_options options;
 
 #ifdef __bpf__
-/* As memory: what reads through this pointer is not volatile, but known to the verifier only, who
- * sees the values that are set before load.
+/* Non-volatile access to options: values are known to the verifier only, which sees what is set
+ * before load.
  */
 static __always_inline const struct packet_options *packet_options(void)
 {

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Internet checksums. Need no kernel: compile for the host, too, and have their unit tests there
- * (bpf/programs/tests/host).
- */
+/* Internet checksums. Pure: compile for the host, with unit tests in bpf/programs/tests/host. */
 #ifndef PACKET_CHECKSUM_H
 #define PACKET_CHECKSUM_H
 
 #include "../common/compiler.h"
 
-/* RFC 1624: what a checksum becomes when `from` becomes `to`. */
+/* Updates a checksum after replacing `from` by `to` (RFC 1624). */
 static __always_inline __u16 checksum_replace(__u16 checksum, __u32 from, __u32 to)
 {
 	__u64 sum = (__u16)~checksum;
@@ -20,7 +18,7 @@ static __always_inline __u16 checksum_replace(__u16 checksum, __u32 from, __u32 
 	return ~sum;
 }
 
-/* What a checksum becomes when this much is added to what it covers. */
+/* Updates a checksum by a difference of sums. */
 static __always_inline __u16 checksum_add(__u16 checksum, __u32 difference)
 {
 	return checksum_replace(checksum, ~0U, difference);
@@ -38,7 +36,7 @@ static __always_inline __u16 checksum_replace_all(__u16 checksum, const void *fr
 	return checksum;
 }
 
-/* What a sum changes by when these words change: as bpf_csum_diff(), which takes longer. */
+/* Difference of sums of words: as bpf_csum_diff(), which takes longer. */
 static __always_inline __u32 sum_difference(const __u32 *from, const __u32 *to, __u32 words)
 {
 	__u64 sum = 0;
@@ -50,7 +48,7 @@ static __always_inline __u32 sum_difference(const __u32 *from, const __u32 *to, 
 	return (__u32)sum + (sum >> 32);
 }
 
-/* The checksum of what sums up to this. */
+/* Folds a sum to a checksum. */
 static __always_inline __u16 fold_checksum(__u32 sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The packet that a program is called with: headers, bounds, marks, verdicts. Objects of XDP
- * programs define PACKET_XDP before they include anything.
+/* Packet context: headers, bounds, marks, verdicts. Objects of XDP programs define PACKET_XDP
+ * before any include.
  */
 #ifndef PACKET_CONTEXT_H
 #define PACKET_CONTEXT_H
@@ -14,7 +14,7 @@
 
 #include "../common/af.h"
 
-/* What the kernel passes to a program. */
+/* Context of a program. */
 #ifdef PACKET_XDP
 #define CTX struct xdp_md
 #define DROPPED XDP_DROP
@@ -23,10 +23,23 @@
 #define DROPPED TC_ACT_SHOT
 #endif
 
-/* Verified once, not at each place that calls it: arguments may be any values of their types. */
+/* What functions decide about a packet: a verdict of the kernel (TC_ACT_*, XDP_*), one of these, or
+ * less: a negative drop reason.
+ */
+enum verdict {
+	NOT_HANDLED = 0,	  /* the caller continues */
+	TO_STACK = TC_ACT_PIPE,	  /* handled, and routed by the kernel */
+	XDP_DONE = 100,		  /* of XDP: translated, or not a service; tc skips the lookup */
+	CONTINUE_AS_IPV6 = 0x100, /* translated: as if just received */
+	ROUTE_AS_IPV6 = 0x101,	  /* translated: to its next hop */
+	CONTINUE_AS_IPV4 = 0x102, /* translated: to its receiver */
+	REDIRECT_BACK = 0x103,	  /* a reply to the sender, by the tunnel */
+};
+
+/* Global function: verified once, for any arguments of their types. */
 #define GLOBAL __attribute__((noinline))
 
-/* The programs at the tunnel's interface are an object of their own. */
+/* Set in the object of programs at the tunnel device. */
 #ifdef PACKET_OVERLAY
 #define FROM_TUNNEL 1
 #else
@@ -138,7 +151,7 @@ struct icmp {
 #define MARK_ENCRYPT 0x0e00
 #define MARK_IDENTITY 0x0f00
 
-/* Low 16 bits of the identity above, the cluster's bits in the lowest byte. */
+/* Low 16 bits of the identity in the upper half, its cluster bits in the lowest byte. */
 static __always_inline __u32 mark_with_identity(__u32 mark, __u32 identity)
 {
 	return (identity & 0xffff) << 16 | (mark & 0xff00) | ((identity >> 16) & 0xff);
@@ -149,8 +162,8 @@ static __always_inline __u32 identity_of_mark(__u32 mark)
 	return (mark & 0xff) << 16 | mark >> 16;
 }
 
-/* Reads one of the bounds of the packet. In C they are integers of 32 bits, which compilers convert
- * to pointers with an instruction that the verifier does not know as a move of a pointer.
+/* Reads data, data_end or data_meta. They are 32-bit integers in C, which compilers extend with an
+ * instruction that the verifier does not accept for pointers.
  */
 #define PACKET_BOUND(ctx_, field_)                                                                 \
 	({                                                                                         \
@@ -161,7 +174,7 @@ static __always_inline __u32 identity_of_mark(__u32 mark)
 		bound_;                                                                            \
 	})
 
-/* Bytes of the packet; those that lie elsewhere than in its head are among them. */
+/* Length of the packet, including fragments of the skb. */
 static __always_inline __u32 packet_length(CTX *ctx)
 {
 #ifdef PACKET_XDP
@@ -175,7 +188,7 @@ static __always_inline __u32 packet_length(CTX *ctx)
 #endif
 }
 
-/* The interface that the program runs at. */
+/* Interface of the program. */
 static __always_inline __u32 packet_interface(CTX *ctx)
 {
 #ifdef PACKET_XDP
@@ -185,7 +198,7 @@ static __always_inline __u32 packet_interface(CTX *ctx)
 #endif
 }
 
-/* `size` bytes of the packet at `offset`, in one piece; NULL if it ends before. */
+/* Returns `size` contiguous bytes of the packet at `offset`; NULL if it is shorter. */
 static __always_inline void *packet_bytes(CTX *ctx, __u32 offset, __u32 size)
 {
 	void *at, *end = PACKET_BOUND(ctx, data_end);
@@ -209,8 +222,9 @@ static __always_inline void *packet_bytes(CTX *ctx, __u32 offset, __u32 size)
 	return NULL;
 }
 
-/* Copies `size` bytes, a constant, from `offset` of the packet. Returns 0, or less if it ends
- * before. */
+/* Copies `size` bytes, a constant, from `offset` of the packet. Returns 0, or less if it is
+ * shorter.
+ */
 static __always_inline long packet_load(CTX *ctx, __u32 offset, void *to, __u32 size)
 {
 #ifdef PACKET_XDP
@@ -225,7 +239,7 @@ static __always_inline long packet_load(CTX *ctx, __u32 offset, void *to, __u32 
 #endif
 }
 
-/* Copies `size` bytes, a constant, to `offset` of the packet. Returns 0, or less if it ends before.
+/* Copies `size` bytes, a constant, to `offset` of the packet. Returns 0, or less if it is shorter.
  */
 static __always_inline long packet_store(CTX *ctx, __u32 offset, const void *from, __u32 size)
 {
@@ -241,7 +255,7 @@ static __always_inline long packet_store(CTX *ctx, __u32 offset, const void *fro
 #endif
 }
 
-/* Type of what is in the Ethernet frame; 0 if the frame ends before. */
+/* Ethertype; 0 if the frame is too short. */
 static __always_inline __be16 ether_type(CTX *ctx)
 {
 	const struct ethernet *ethernet = packet_bytes(ctx, 0, sizeof(*ethernet));

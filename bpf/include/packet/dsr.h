@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Direct server return: the backend answers the client itself, from the service's address. This
- * node, which the client's packet came to, tells the backend's node that address in an IP option,
- * or sends it the packet as it came inside another one; answers do not come back here.
+/* Direct server return: the backend replies to the client directly, with the service's address. The
+ * client's node encodes that address in an IP option, or encapsulates the original packet (IPIP).
  */
 #ifndef PACKET_DSR_H
 #define PACKET_DSR_H
@@ -9,9 +8,7 @@
 #include "mode.h"
 #include "nodeport.h"
 
-/* IPv4 option, and option of the IPv6 destination options header: types that those who do not know
- * them skip.
- */
+/* IPv4 option and IPv6 destination option; unknown to others, who skip it. */
 #define DSR_OPTION4 0x9a
 #define DSR_OPTION6 0x1b
 
@@ -39,7 +36,7 @@ _Static_assert(sizeof(struct dsr_option6) == 24, "dsr_option6 layout");
 #define TUNNEL_PROTO4 IPPROTO_IPIP
 #define TUNNEL_PROTO6 IPPROTO_IPV6
 
-/* Hop limit of packets in which clients' packets are. At XDP one is taken when they are sent. */
+/* Hop limit of outer headers. XDP decrements it when it sends the packet. */
 #define TUNNEL_HOPS 64
 #ifdef PACKET_XDP
 #define TUNNEL_HOPS_FIRST (TUNNEL_HOPS + 1)

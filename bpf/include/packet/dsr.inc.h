@@ -4,31 +4,30 @@
 #undef DSR_OPTION_TYPE
 #define DSR_OPTION_TYPE AF_FN(DSR_OPTION)
 
-/* The packet tells the service's address: of a connection the first one, and one for which a
- * backend was selected that may not be the one that it had; else every one.
+/* The packet must carry the service's address: of TCP, only a SYN or a packet whose backend was
+ * selected anew.
  */
-static __always_inline int AF_FN(dsr_tells)(const struct AF_FN(work) * work)
+static __always_inline int AF_FN(dsr_needs_option)(const scratch_t *scratch)
 {
 	if (options.packet.dsr == DSR_IPIP)
 		return 1;
-	return work->packet.proto != IPPROTO_TCP || tcp_opens(work->packet.tcp_flags) ||
-	       work->translation.anew;
+	return scratch->packet.proto != IPPROTO_TCP || tcp_opens(scratch->packet.tcp_flags) ||
+	       scratch->translation.anew;
 }
 
-/* Bytes that packets grow by which tell the service's address. */
+/* Growth of packets that carry the service's address. */
 static __always_inline __u32 AF_FN(dsr_growth)(void)
 {
-	return options.packet.dsr == DSR_IPIP ? sizeof(struct AF_FN(ip))
-					      : sizeof(struct AF_FN(dsr_option));
+	return options.packet.dsr == DSR_IPIP ? sizeof(ip_t) : sizeof(dsr_option_t);
 }
 
-/* Bytes from the network header on, grown; of a segment, if there are several. */
-static __always_inline __u32 AF_FN(dsr_length)(CTX *ctx, const struct AF_FN(packet) * packet)
+/* L3 length after growth, of a segment with GSO. */
+static __always_inline __u32 AF_FN(dsr_length)(CTX *ctx, const packet_t *packet)
 {
 	__u32 length = packet_length(ctx) - L3;
 
 #ifndef PACKET_XDP
-	/* Segments of TCP become smaller as the packet grows. */
+	/* TCP segments shrink as the packet grows. */
 	if (ctx->gso_size && packet->proto == IPPROTO_TCP)
 		return 1;
 	if (ctx->gso_size)
@@ -40,11 +39,11 @@ static __always_inline __u32 AF_FN(dsr_length)(CTX *ctx, const struct AF_FN(pack
 	return length < 0xffff ? length : 0xffff;
 }
 
-/* Makes room behind the network header, whose place changes. Returns 0, or less. */
+/* Inserts room after the network header. Returns 0, or less. */
 static __always_inline long AF_FN(dsr_room)(CTX *ctx, __u32 size)
 {
 #ifdef PACKET_XDP
-	struct AF_FN(ip) ip, *from, *to;
+	ip_t ip, *from, *to;
 	struct ethernet *ethernet;
 
 	if (bpf_xdp_adjust_head(ctx, -(int)size))
@@ -66,18 +65,16 @@ static __always_inline long AF_FN(dsr_room)(CTX *ctx, __u32 size)
 }
 
 #if AF == 4
-/* Puts the service's address into the packet, which is on its way to a backend. Returns a drop
- * reason, or 0.
- */
-static __noinline int dsr_tell4(CTX *ctx, struct work4 *work)
+/* Inserts the service's address into a packet to a backend. Returns a drop reason, or 0. */
+static __noinline int dsr_encode4(CTX *ctx, struct scratch4 *scratch)
 {
 	struct dsr_option4 option = {
 		.type = DSR_OPTION4,
 		.length = sizeof(option),
-		.port = bpf_ntohs(work->key.dport),
-		.address = bpf_ntohl(work->key.address),
+		.port = bpf_ntohs(scratch->key.dport),
+		.address = bpf_ntohl(scratch->key.address),
 	};
-	struct packet4 *packet = &work->packet;
+	struct packet4 *packet = &scratch->packet;
 	__u32 *words = (__u32 *)&option, before;
 	struct ip4 *ip;
 
@@ -100,9 +97,9 @@ static __noinline int dsr_tell4(CTX *ctx, struct work4 *work)
 	return 0;
 }
 
-/* Fills in the service that the packet was sent to. Returns whether it tells one. */
-static __always_inline int dsr_told4(CTX *ctx, const struct packet4 *packet,
-				     struct translation *service)
+/* Decodes the service's address. Returns 0 if there is none. */
+static __always_inline int dsr_decode4(CTX *ctx, const struct packet4 *packet,
+				       struct translation *service)
 {
 	struct dsr_option4 option;
 
@@ -116,15 +113,15 @@ static __always_inline int dsr_told4(CTX *ctx, const struct packet4 *packet,
 	return 1;
 }
 #else
-static __noinline int dsr_tell6(CTX *ctx, struct work6 *work)
+static __noinline int dsr_encode6(CTX *ctx, struct scratch6 *scratch)
 {
 	struct dsr_option6 option = {
 		.header_length = sizeof(option) / 8 - 1,
 		.type = DSR_OPTION6,
 		.length = sizeof(option) - 4,
-		.port = work->key.dport,
+		.port = scratch->key.dport,
 	};
-	struct packet6 *packet = &work->packet;
+	struct packet6 *packet = &scratch->packet;
 	struct {
 		__be16 length;
 		__u8 proto;
@@ -132,7 +129,7 @@ static __noinline int dsr_tell6(CTX *ctx, struct work6 *work)
 	} header;
 	const __u32 at = L3 + __builtin_offsetof(struct ip6, length);
 
-	copy6(option.address, work->key.address);
+	copy6(option.address, scratch->key.address);
 	if (packet_load(ctx, at, &header, sizeof(header)))
 		return DROP_WRITE;
 	/* They must be the first header (RFC 8200 4.1). */
@@ -158,8 +155,8 @@ static __noinline int dsr_tell6(CTX *ctx, struct work6 *work)
 	return 0;
 }
 
-static __always_inline int dsr_told6(CTX *ctx, const struct packet6 *packet,
-				     struct translation *service)
+static __always_inline int dsr_decode6(CTX *ctx, const struct packet6 *packet,
+				       struct translation *service)
 {
 	struct dsr_option6 option;
 	__u8 proto;
@@ -178,9 +175,7 @@ static __always_inline int dsr_told6(CTX *ctx, const struct packet6 *packet,
 }
 #endif
 
-/* Source of the packet in which a client's packet is: flows differ in it, so that the backend's
- * node spreads them over its queues.
- */
+/* Outer source address, by flow hash, so that the backend's node spreads flows over its queues. */
 #if AF == 4
 static __always_inline __be32 tunnel_source4(const struct packet4 *packet)
 {
@@ -202,9 +197,9 @@ static __always_inline void tunnel_source6(const struct packet6 *packet, __be32 
 #endif
 
 /* Makes room before the network header. Returns 0, or less. */
-static __always_inline long AF_FN(tunnel_room)(CTX *ctx, const struct AF_FN(packet) * packet)
+static __always_inline long AF_FN(tunnel_room)(CTX *ctx, const packet_t *packet)
 {
-	const __u32 size = sizeof(struct AF_FN(ip));
+	const __u32 size = sizeof(ip_t);
 #ifdef PACKET_XDP
 	struct ethernet *ethernet;
 
@@ -227,11 +222,10 @@ static __always_inline long AF_FN(tunnel_room)(CTX *ctx, const struct AF_FN(pack
 }
 
 /* Encapsulates the packet in one for a backend. Returns a drop reason, or 0. */
-static __noinline int AF_FN(ipip_encapsulate)(CTX *ctx, struct AF_FN(work) * work,
-					      AF_ADDRESS_IN backend)
+static __noinline int AF_FN(ipip_encapsulate)(CTX *ctx, scratch_t *scratch, AF_ADDRESS_IN backend)
 {
-	struct AF_FN(packet) *packet = &work->packet;
-	struct AF_FN(ip) outer = {}, *inner;
+	packet_t *packet = &scratch->packet;
+	ip_t outer = {}, *inner;
 
 	inner = packet_bytes(ctx, L3, sizeof(*inner));
 	if (!inner)
@@ -272,22 +266,22 @@ static __noinline int AF_FN(ipip_encapsulate)(CTX *ctx, struct AF_FN(work) * wor
 /* Puts the packet, which is on its way to a backend, into one for the backend's address, as it was
  * when it came. Returns a drop reason, or 0.
  */
-static __always_inline int AF_FN(dsr_encapsulate)(CTX *ctx, struct AF_FN(work) * work)
+static __always_inline int AF_FN(dsr_encapsulate)(CTX *ctx, scratch_t *scratch)
 {
 	AF_ADDRESS(backend);
 	int error;
 
-	AF_COPY(backend, work->packet.daddr);
-	error = AF_FN(untranslate)(ctx, work);
-	return error ? error : AF_FN(ipip_encapsulate)(ctx, work, backend);
+	AF_COPY(backend, scratch->packet.daddr);
+	error = AF_FN(untranslate)(ctx, scratch);
+	return error ? error : AF_FN(ipip_encapsulate)(ctx, scratch, backend);
 }
 
 /* Tells the backend's node the service's address. Returns a drop reason, or 0. */
-static __always_inline int AF_FN(dsr_dispatch)(CTX *ctx, struct AF_FN(work) * work)
+static __always_inline int AF_FN(dsr_dispatch)(CTX *ctx, scratch_t *scratch)
 {
 	if (options.packet.dsr == DSR_IPIP)
-		return AF_FN(dsr_encapsulate)(ctx, work);
-	return AF_FN(dsr_tell)(ctx, work);
+		return AF_FN(dsr_encapsulate)(ctx, scratch);
+	return AF_FN(dsr_encode)(ctx, scratch);
 }
 
 #ifndef PACKET_XDP
@@ -296,24 +290,25 @@ static __always_inline int AF_FN(dsr_dispatch)(CTX *ctx, struct AF_FN(work) * wo
  * are before it, and where the error says how long the packet inside is (RFC 4884). Returns a drop
  * reason, or 0.
  */
-GLOBAL int AF_FN(dsr_unquote)(CTX *ctx, struct AF_FN(work) * work)
+GLOBAL int AF_FN(dsr_unquote)(CTX *ctx, scratch_t *scratch)
 {
 	struct {
 		struct icmp icmp;
-		struct AF_FN(ip) ip;
-		struct AF_FN(dsr_option) option;
+		ip_t ip;
+		dsr_option_t option;
 	} quote;
 	const __u32 size = sizeof(quote.option);
 	const __be16 quote_length = AF == 4 ? bpf_htons(0x00ff) : bpf_htons(0xff00);
 	__u16 *checksum = AF == 4 ? &((struct ip4 *)&quote.ip)->checksum : &quote.icmp.checksum;
-	const __u32 at = L3 + __builtin_offsetof(struct AF_FN(ip), length);
+	const __u32 at = L3 + __builtin_offsetof(ip_t, length);
 	__u32 before, after;
 	__be16 length;
 
-	work = OWN_WORK(work);
-	if (!work || options.packet.dsr != DSR_OPTION || work->packet.l4 != L3 + sizeof(quote.ip) ||
-	    work->inner.l4 < work->packet.l4 + sizeof(quote) ||
-	    packet_load(ctx, work->packet.l4, &quote, sizeof(quote)) ||
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch || options.packet.dsr != DSR_OPTION ||
+	    scratch->packet.l4 != L3 + sizeof(quote.ip) ||
+	    scratch->inner.l4 < scratch->packet.l4 + sizeof(quote) ||
+	    packet_load(ctx, scratch->packet.l4, &quote, sizeof(quote)) ||
 	    (quote.icmp.id & quote_length) || quote.option.type != AF_FN(DSR_OPTION))
 		return 0;
 	/* Of IPv4 the header's checksum makes up for all that changes, of IPv6 the message's does.
@@ -348,11 +343,11 @@ GLOBAL int AF_FN(dsr_unquote)(CTX *ctx, struct AF_FN(work) * work)
 	length = bpf_htons(bpf_ntohs(length) - size);
 	/* A checksum that the interface made covers these. */
 	if (bpf_skb_store_bytes(ctx, at, &length, sizeof(length), BPF_F_RECOMPUTE_CSUM) ||
-	    bpf_skb_store_bytes(ctx, work->packet.l4 + size, &quote, sizeof(quote) - size,
+	    bpf_skb_store_bytes(ctx, scratch->packet.l4 + size, &quote, sizeof(quote) - size,
 				BPF_F_RECOMPUTE_CSUM) ||
 	    bpf_skb_adjust_room(ctx, -(int)size, BPF_ADJ_ROOM_NET, BPF_F_ADJ_ROOM_FIXED_GSO))
 		return DROP_WRITE;
-	work->inner.l4 -= size;
+	scratch->inner.l4 -= size;
 	return 0;
 }
 #endif

@@ -5,64 +5,63 @@
  * error, but for grown packets only if that is configured, else dropped. Returns a verdict, or a
  * drop reason, which is negative.
  */
-static __always_inline int AF_FN(dsr_too_large)(CTX *ctx, struct AF_FN(work) * work, int tells)
+static __always_inline int AF_FN(dsr_frag_needed)(CTX *ctx, scratch_t *scratch, int encodes)
 {
-	__u32 growth = tells ? AF_FN(dsr_growth)() : 0, mtu = work->mtu - growth;
-	struct path *path = &work->path;
+	__u32 growth = encodes ? AF_FN(dsr_growth)() : 0, mtu = scratch->mtu - growth;
+	struct trace_ctx *trace = &scratch->trace;
 	int error;
 
-	if ((tells && !options.packet.dsr_icmp) || work->mtu <= growth)
-		return FAIL(path, DROP_TOO_LARGE);
-	error = AF_FN(untranslate)(ctx, work);
+	if ((encodes && !options.packet.dsr_icmp) || scratch->mtu <= growth)
+		return FAIL(trace, DROP_TOO_LARGE);
+	error = AF_FN(untranslate)(ctx, scratch);
 	if (error)
-		return FAIL(path, error);
-	return AF_FN(tell_mtu)(ctx, &work->packet, path, mtu);
+		return FAIL(trace, error);
+	return AF_FN(send_frag_needed)(ctx, &scratch->packet, trace, mtu);
 }
 
-/* Sends a packet to a backend on another node, which answers the client itself. Returns a verdict,
- * or less: a drop reason.
+/* Sends a packet to a backend on another node, which answers the client itself. Returns a verdict.
  */
-GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
+GLOBAL int AF_FN(dsr_request)(CTX *ctx, scratch_t *scratch)
 {
-	struct AF_FN(packet) * packet;
-	struct path *path;
-	int verdict, error, tells;
+	packet_t *packet;
+	struct trace_ctx *trace;
+	int verdict, error, encodes;
 
-	/* Kernels before 6.8 verify this where nothing calls it. */
-	work = OWN_WORK(work);
-	if (!work || options.packet.dsr == DSR_NONE)
+	/* Kernels before 6.8 verify this without a caller. */
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch || options.packet.dsr == DSR_NONE)
 		return -DROP_INVALID;
-	path = &work->path;
-	packet = &work->packet;
-	path->file = METRIC_FILE_NODEPORT;
-	path->direction = METRIC_EGRESS;
+	trace = &scratch->trace;
+	packet = &scratch->packet;
+	trace->file = METRIC_FILE_NODEPORT;
+	trace->direction = METRIC_EGRESS;
 	if (options.packet.dsr != DSR_IPIP && packet->hop_limit <= 1)
-		return AF_FN(request_out_of_hops)(ctx, work);
+		return AF_FN(request_time_exceeded)(ctx, scratch);
 	/* Its segments would be too large. */
 	if (ctx->gso_size)
-		work->translation.anew = 0;
-	work->length = AF_FN(dsr_tells)(work) ? AF_FN(dsr_length)(ctx, packet) : 0;
+		scratch->translation.anew = 0;
+	scratch->length = AF_FN(dsr_needs_option)(scratch) ? AF_FN(dsr_length)(ctx, packet) : 0;
 	/* A packet inside another one goes no hop further. */
-	verdict = AF_FN(route)(ctx, work, options.packet.dsr != DSR_IPIP);
-	work->length = 0;
+	verdict = AF_FN(route)(ctx, scratch, options.packet.dsr != DSR_IPIP);
+	scratch->length = 0;
 	/* Most probably its backend is the one that it had, and knows the service. */
 	if (verdict == -DROP_TOO_LARGE && options.packet.dsr == DSR_OPTION &&
-	    work->translation.anew) {
-		work->translation.anew = 0;
-		verdict = AF_FN(route)(ctx, work, 1);
+	    scratch->translation.anew) {
+		scratch->translation.anew = 0;
+		verdict = AF_FN(route)(ctx, scratch, 1);
 	}
 	/* Asked again: of a variable that lives through the call, the verifier of Linux 6.1 follows
 	 * one value only, and removes the code for the other.
 	 */
-	tells = AF_FN(dsr_tells)(work);
+	encodes = AF_FN(dsr_needs_option)(scratch);
 	if (verdict == -DROP_TOO_LARGE)
-		return AF_FN(dsr_too_large)(ctx, work, tells);
+		return AF_FN(dsr_frag_needed)(ctx, scratch, encodes);
 	if (verdict < 0)
 		return verdict;
-	if (tells) {
-		error = AF_FN(dsr_dispatch)(ctx, work);
+	if (encodes) {
+		error = AF_FN(dsr_dispatch)(ctx, scratch);
 		if (error)
-			return FAIL(path, error);
+			return FAIL(trace, error);
 	}
 	/* Its source is right. */
 	mark_snat_done(ctx);
@@ -78,14 +77,14 @@ static __always_inline int AF_FN(dsr_is_live)(const struct ct_entry *entry, __u3
 
 /* A datagram of a flow that got a port of its own goes on from that. Returns a drop reason, or 0.
  */
-static __noinline int AF_FN(dsr_own_port)(CTX *ctx, struct AF_FN(work) * work)
+static __noinline int AF_FN(dsr_client_port)(CTX *ctx, scratch_t *scratch)
 {
-	struct AF_JOIN(lb, _reverse_nat) asked ALIGNED;
-	struct AF_FN(packet) *packet = &work->packet;
-	struct AF_FN(ct_key) *flow = &work->flow;
+	lb_reverse_nat_t asked ALIGNED;
+	packet_t *packet = &scratch->packet;
+	ct_key_t *flow = &scratch->flow;
 	struct ct_entry *entry;
 
-	AF_FN(called)(work, &asked);
+	AF_FN(original_destination)(scratch, &asked);
 	AF_COPY(flow->daddr, asked.address);
 	AF_COPY(flow->saddr, packet->saddr);
 	flow->dport = packet->sport;
@@ -94,39 +93,39 @@ static __noinline int AF_FN(dsr_own_port)(CTX *ctx, struct AF_FN(work) * work)
 	entry = AF_FN(ct_find)(flow);
 	/* Those of services of this node have an id. */
 	if (!entry || entry->rev_nat_index || !entry->nat_port ||
-	    ct_is_expired(entry, work->path.now))
+	    ct_is_expired(entry, scratch->trace.now))
 		return 0;
-	ct_touch(entry, packet->proto, CT_SERVICE, packet->tcp_flags, work->path.now);
-	work->translation.sport = packet->sport;
+	ct_touch(entry, packet->proto, CT_SERVICE, packet->tcp_flags, scratch->trace.now);
+	scratch->translation.sport = packet->sport;
 	return AF_FN(rewrite)(ctx, packet, SOURCE, packet->saddr, entry->nat_port);
 }
 
-/* The packet may come from the node that a client sent it to: answers come from that address.
- * Returns 0, a verdict, or less: a drop reason.
+/* A packet that may carry a service's address, which becomes the source of replies. Returns a
+ * verdict; NOT_HANDLED to continue.
  */
-GLOBAL int AF_FN(dsr_receive)(CTX *ctx, struct AF_FN(work) * work)
+GLOBAL int AF_FN(dsr_receive)(CTX *ctx, scratch_t *scratch)
 {
 	struct translation *service;
-	struct AF_FN(packet) * packet;
+	packet_t *packet;
 	struct ct_entry *entry;
-	struct path *path;
+	struct trace_ctx *trace;
 	int error;
 	__u32 now;
 
-	work = OWN_WORK(work);
-	if (!work)
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch)
 		return -DROP_INVALID;
 	if (options.packet.dsr != DSR_OPTION)
-		return 0;
-	path = &work->path;
-	packet = &work->packet;
-	service = &work->translation;
-	now = path->now;
-	AF_FN(ct_forward)(packet, &work->flow, CT_EGRESS);
-	entry = AF_FN(ct_find)(&work->flow);
-	if (!AF_FN(dsr_told)(ctx, packet, service)) {
+		return NOT_HANDLED;
+	trace = &scratch->trace;
+	packet = &scratch->packet;
+	service = &scratch->translation;
+	now = trace->now;
+	AF_FN(ct_forward)(packet, &scratch->flow, CT_EGRESS);
+	entry = AF_FN(ct_find)(&scratch->flow);
+	if (!AF_FN(dsr_decode)(ctx, packet, service)) {
 		if (!entry || !(entry->flags & CT_DSR))
-			return 0;
+			return NOT_HANDLED;
 		ct_count(ctx, entry);
 		/* The client sends to the backend, not to the service. */
 		if ((packet->proto != IPPROTO_TCP || tcp_opens(packet->tcp_flags)) &&
@@ -134,37 +133,37 @@ GLOBAL int AF_FN(dsr_receive)(CTX *ctx, struct AF_FN(work) * work)
 			entry->flags &= ~CT_DSR;
 		else
 			ct_touch(entry, packet->proto, CT_EGRESS, packet->tcp_flags, now);
-		return 0;
+		return NOT_HANDLED;
 	}
-	if (packet->proto == IPPROTO_UDP && entry && AF_FN(is_of_another)(work, entry)) {
-		error = AF_FN(dsr_own_port)(ctx, work);
+	if (packet->proto == IPPROTO_UDP && entry && AF_FN(is_other_service)(scratch, entry)) {
+		error = AF_FN(dsr_client_port)(ctx, scratch);
 		if (error)
-			return FAIL(path, error);
-		AF_FN(ct_forward)(packet, &work->flow, CT_EGRESS);
-		entry = AF_FN(ct_find)(&work->flow);
+			return FAIL(trace, error);
+		AF_FN(ct_forward)(packet, &scratch->flow, CT_EGRESS);
+		entry = AF_FN(ct_find)(&scratch->flow);
 	}
 	if (!AF_FN(dsr_is_live)(entry, now))
 		goto fresh;
-	if (AF_FN(is_of_another)(work, entry)) {
+	if (AF_FN(is_other_service)(scratch, entry)) {
 		/* Its next packets do not tell whose they are. */
 		if (packet->proto == IPPROTO_TCP)
-			return AF_FN(refuse)(ctx, work);
-		error = AF_FN(take_own_port)(ctx, work);
+			return AF_FN(refuse)(ctx, scratch);
+		error = AF_FN(allocate_client_port)(ctx, scratch);
 		if (error)
-			return FAIL(path, error);
+			return FAIL(trace, error);
 		goto fresh;
 	}
 	if (entry->flags & CT_DSR) {
 		ct_count(ctx, entry);
 		ct_touch(entry, packet->proto, CT_EGRESS, packet->tcp_flags, now);
-		return 0;
+		return NOT_HANDLED;
 	}
 fresh:
-	__builtin_memset(&work->fresh, 0, sizeof(work->fresh));
-	work->fresh.flags = CT_DSR;
-	work->fresh.source_identity = world_identity(options.packet.dual_stack, AF == 6);
-	copy6(work->fresh.nat_address, service->address);
-	work->fresh.nat_port = service->port;
-	AF_FN(ct_set_client_port)(&work->fresh, service->sport);
-	return AF_FN(ct_create)(ctx, work, CT_EGRESS, 0) ? FAIL(path, DROP_CT_CREATE) : 0;
+	__builtin_memset(&scratch->fresh, 0, sizeof(scratch->fresh));
+	scratch->fresh.flags = CT_DSR;
+	scratch->fresh.source_identity = world_identity(options.packet.dual_stack, AF == 6);
+	copy6(scratch->fresh.nat_address, service->address);
+	scratch->fresh.nat_port = service->port;
+	AF_FN(ct_set_client_port)(&scratch->fresh, service->sport);
+	return AF_FN(ct_create)(ctx, scratch, CT_EGRESS, 0) ? FAIL(trace, DROP_CT_CREATE) : 0;
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Echo messages in fragments: the first one has type and id, which later ones need. They are
- * remembered when the program is done with the first one and lets it go on, so that no sender fills
- * the map with messages that are dropped.
+/* Fragmented echo messages: type and id of the first fragment are stored for later ones once the
+ * packet is forwarded, so that dropped messages do not fill the map.
  */
 #ifndef PACKET_ECHO_H
 #define PACKET_ECHO_H
 
-#include "work.h"
+#include "scratch.h"
 
 #define AF 4
 #include "echo.inc.h"
@@ -15,24 +14,26 @@
 #include "echo.inc.h"
 #undef AF
 
-static __noinline void remember_echo(const union work *work)
+static __noinline void store_echo(const union scratch *scratch)
 {
-	if (work->v4.path.ipv6)
-		map_update(&cilium_ipv6_frag_datagrams, &work->v6.message, &work->v6.echo, BPF_ANY);
+	if (scratch->v4.trace.ipv6)
+		map_update(&cilium_ipv6_frag_datagrams, &scratch->v6.message, &scratch->v6.echo,
+			   BPF_ANY);
 	else
-		map_update(&cilium_ipv4_frag_datagrams, &work->v4.message, &work->v4.echo, BPF_ANY);
+		map_update(&cilium_ipv4_frag_datagrams, &scratch->v4.message, &scratch->v4.echo,
+			   BPF_ANY);
 }
 
-/* Ends a program with a verdict, or less: a drop reason. */
-static __always_inline int finish(CTX *ctx, union work *work, int verdict)
+/* Returns a verdict to the kernel. */
+static __always_inline int finish(CTX *ctx, union scratch *scratch, int verdict)
 {
-	/* The path is at the beginning for both address families. */
-	const struct path *path = &work->v4.path;
+	/* The trace context is the first member of both address families. */
+	const struct trace_ctx *trace = &scratch->v4.trace;
 
 	if (verdict < 0)
-		return drop_packet(ctx, path, -verdict);
-	if ((options.packet.fragments4 || options.packet.fragments6) && path->begins_echo)
-		remember_echo(work);
+		return drop_packet(ctx, trace, -verdict);
+	if ((options.packet.fragments4 || options.packet.fragments6) && trace->begins_echo)
+		store_echo(scratch);
 	return verdict;
 }
 

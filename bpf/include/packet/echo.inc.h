@@ -4,19 +4,19 @@
 /* Reads the headers of the packet that the program is called with. Returns a drop reason if they
  * are broken, or 0.
  */
-static __always_inline __u8 AF_FN(read_packet)(CTX *ctx, struct AF_FN(work) * work)
+static __always_inline __u8 AF_FN(read_packet)(CTX *ctx, scratch_t *scratch)
 {
-	struct AF_FN(packet) *packet = &work->packet;
+	packet_t *packet = &scratch->packet;
 	__u8 broken = AF_FN(parse)(ctx, packet);
 
 	if (!broken && packet->fragment == FRAGMENT_FIRST && packet->proto == ICMP_PROTO &&
 	    !packet->ct_error) {
-		__builtin_memset(&work->message, 0, sizeof(work->message));
-		AF_FN(fragment_key)(packet, &work->message);
+		__builtin_memset(&scratch->message, 0, sizeof(scratch->message));
+		AF_FN(fragment_key)(packet, &scratch->message);
 		/* A request has no destination port, a reply no source port. */
-		work->echo.sport = packet->sport | packet->dport;
-		work->echo.dport = bpf_htons(packet->icmp_type);
-		work->path.begins_echo = 1;
+		scratch->echo.sport = packet->sport | packet->dport;
+		scratch->echo.dport = bpf_htons(packet->icmp_type);
+		scratch->trace.begins_echo = 1;
 	}
 	return broken;
 }

@@ -21,22 +21,22 @@
 #define BPF_FIB_LOOKUP_SKIP_NEIGH (1U << 2)
 #endif
 
-/* How a packet comes to an endpoint. */
+/* Origin of a packet to an endpoint. */
 enum delivery {
 	FROM_POD,
 	FROM_NETWORK,
 	FROM_SERVICE, /* from the network, translated */
 	FROM_HOST,
-	FROM_INGRESS_PROXY, /* which has asked the policy */
+	FROM_INGRESS_PROXY, /* after policy enforcement */
 };
 
-/* The kernel sent it by the interface that this node's packets to pods take. */
+/* The packet comes from the kernel's stack. */
 static __always_inline int is_from_stack(__u32 how)
 {
 	return how == FROM_HOST || how == FROM_INGRESS_PROXY;
 }
 
-/* The program at the interface of this pod asks the policy about packets that reach it there. */
+/* The pod has cil_to_container attached, which enforces its policy. */
 static __always_inline int has_egress_program(const struct lxc_value *receiver)
 {
 	__u32 ifindex = receiver->ifindex;
@@ -56,9 +56,13 @@ static __always_inline __u64 fib_flags(void)
 
 #define AF 4
 #include "forward.inc.h"
+#include "receive.inc.h"
+#include "send.inc.h"
 #undef AF
 #define AF 6
 #include "forward.inc.h"
+#include "receive.inc.h"
+#include "send.inc.h"
 #undef AF
 
 #endif /* PACKET_FORWARD_H */

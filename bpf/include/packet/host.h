@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Ways of a packet at interfaces of the node: services for clients outside, masquerade. */
+/* Packets at devices of the node: services for clients outside, masquerade. */
 #ifndef PACKET_HOST_H
 #define PACKET_HOST_H
 
@@ -9,8 +9,7 @@
 #include "ipip.h"
 #include "nodeport.h"
 
-/* The identity that the mark of a packet on its way out of the node carries; 0 if it says nothing.
- */
+/* Identity in the mark of an egress packet; 0: none. */
 static __always_inline __u32 marked_identity(__u32 mark)
 {
 	switch (mark & MARK_MASK) {
@@ -26,7 +25,7 @@ static __always_inline __u32 marked_identity(__u32 mark)
 	return 0;
 }
 
-/* The identity that the mark of a packet to a pod carries; 0 if it says nothing. */
+/* Identity in the mark of a packet to a pod; 0: none. */
 static __always_inline __u32 sender_of_mark(__u32 mark)
 {
 	switch (mark & MARK_MASK) {
@@ -45,7 +44,7 @@ static __always_inline int is_from_proxy(__u32 mark)
 	return (mark & MARK_MASK) == MARK_INGRESS_PROXY || (mark & MARK_MASK) == MARK_EGRESS_PROXY;
 }
 
-/* How a packet with this mark comes from the kernel to a pod. */
+/* Origin of a packet with this mark from the stack. */
 static __always_inline enum delivery delivery_from_stack(__u32 mark)
 {
 	return (mark & MARK_MASK) == MARK_INGRESS_PROXY ? FROM_INGRESS_PROXY : FROM_HOST;
@@ -59,7 +58,7 @@ static __always_inline void mark_snat_done(CTX *ctx)
 	ctx->mark = (ctx->mark & ~MARK_MASK) | MARK_SNAT_DONE;
 }
 
-/* What the XDP program said of the packet; nothing if it did not run or had no room to say it. */
+/* Metadata of the XDP program; 0 without one or without room. */
 static __always_inline __u32 xdp_metadata(CTX *ctx)
 {
 	const __u32 *metadata;
@@ -74,11 +73,19 @@ static __always_inline __u32 xdp_metadata(CTX *ctx)
 #define AF 4
 #include "refuse.inc.h"
 #include "dsr_host.inc.h"
+#include "nodeport_tc.inc.h"
+#include "reverse.inc.h"
+#include "masquerade.inc.h"
+#include "host_identity.inc.h"
 #include "host.inc.h"
 #undef AF
 #define AF 6
 #include "refuse.inc.h"
 #include "dsr_host.inc.h"
+#include "nodeport_tc.inc.h"
+#include "reverse.inc.h"
+#include "masquerade.inc.h"
+#include "host_identity.inc.h"
 #include "host.inc.h"
 #undef AF
 

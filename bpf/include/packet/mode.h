@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Whether backends of a service on other nodes answer clients themselves: see dsr.h. */
+/* Forwarding mode of services: see dsr.h. */
 #ifndef PACKET_MODE_H
 #define PACKET_MODE_H
 
@@ -12,10 +12,10 @@ enum dsr_dispatch {
 	DSR_IPIP = 2,
 };
 
-/* Backends of the service on other nodes answer clients themselves. */
+/* DSR applies to the service. */
 static __always_inline int dsr_forwards(const struct lb_service *svc)
 {
-	/* What says so would be lost in the tunnel. */
+	/* Not supported with a tunnel. */
 	return options.packet.dsr != DSR_NONE && !options.packet.tunnel &&
 	       (options.packet.dsr_all || (svc->flags2 & LB2_DSR));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Services for clients outside, as tc and XDP programs serve them. */
+/* Services for clients outside, at tc and XDP. */
 #ifndef PACKET_NODEPORT_H
 #define PACKET_NODEPORT_H
 
@@ -9,12 +9,10 @@
 #include "../node/neighbour.h"
 #include "service.h"
 
-/* In front of a packet that an XDP program left to the tc program: it was translated, or there is
- * no service for it.
- */
+/* XDP metadata: the packet was translated, or there is no service. */
 #define METADATA_NO_SERVICE (1 << 0)
 
-/* Flags of the entries of flows that came by a service. */
+/* Flags of conntrack entries of flows to services. */
 static __always_inline __u8 by_service(void)
 {
 	return options.packet.dsr ? CT_NODE_PORT | CT_DSR : CT_NODE_PORT;

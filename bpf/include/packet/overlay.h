@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Ways of a packet at the interface of the tunnel. */
+/* Packets at the tunnel device. */
 #ifndef PACKET_OVERLAY_H
 #define PACKET_OVERLAY_H
 
 #include "host.h"
 
-/* Gives the packet to the node, as if `cilium_host` received it. */
-static __always_inline int give_to_host(CTX *ctx, const struct path *path)
+/* Redirects the packet to the ingress of `cilium_host`. */
+static __always_inline int redirect_to_host(CTX *ctx, const struct trace_ctx *trace)
 {
 	__u32 host = options.packet.cilium_host;
 	const struct device *device = bpf_map_lookup_elem(&skep_devices, &host);
 	struct ethernet *ethernet = packet_bytes(ctx, 0, sizeof(*ethernet));
 
 	if (options.packet.identity_mark)
-		ctx->mark = mark_with_identity(ctx->mark & ~MARK_MASK, path->source_identity) |
+		ctx->mark = mark_with_identity(ctx->mark & ~MARK_MASK, trace->source_identity) |
 			    MARK_IDENTITY;
 	if (!device || !ethernet) {
 		bpf_skb_change_type(ctx, PACKET_HOST);
@@ -33,27 +33,27 @@ static __always_inline int give_to_host(CTX *ctx, const struct path *path)
 
 #include "family.h"
 
-/* Sends an ICMP error back by the tunnel. Returns a verdict, or less: a drop reason. */
-GLOBAL int go_back(CTX *ctx, union work *work)
+/* Sends an ICMP error back by the tunnel. Returns a verdict. */
+GLOBAL int redirect_back(CTX *ctx, union scratch *scratch)
 {
 	struct tunnel_peer *peer;
-	struct path *path;
+	struct trace_ctx *trace;
 
-	work = OWN_WORK(work);
-	if (!work)
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch)
 		return -DROP_INVALID;
-	/* At the beginning for both address families. */
-	path = &work->v4.path;
-	if (path->ipv6) {
-		find_peer6(ctx, &work->v6, work->v6.packet.saddr);
-		peer = &work->v6.peer;
+	/* First member of both address families. */
+	trace = &scratch->v4.trace;
+	if (trace->ipv6) {
+		find_peer6(ctx, &scratch->v6, scratch->v6.packet.saddr);
+		peer = &scratch->v6.peer;
 	} else {
-		find_peer4(ctx, &work->v4, work->v4.packet.saddr);
-		peer = &work->v4.peer;
+		find_peer4(ctx, &scratch->v4, scratch->v4.packet.saddr);
+		peer = &scratch->v4.peer;
 	}
 	if (!is_tunnelled(peer))
-		return FAIL(path, DROP_UNROUTABLE);
-	return encapsulate(ctx, path, peer, IDENTITY_HOST);
+		return FAIL(trace, DROP_UNROUTABLE);
+	return encapsulate(ctx, trace, peer, IDENTITY_HOST);
 }
 
 #endif /* PACKET_OVERLAY_H */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What a program reads of a packet, once: addresses, ports, what connection tracking needs. */
+/* Parsed packet: addresses, ports, conntrack state. */
 #ifndef PACKET_PACKET_H
 #define PACKET_PACKET_H
 

@@ -20,9 +20,10 @@ struct AF_FN(packet) {
 	__be32 fragment_id;
 };
 
-/* What the routes of the node are asked about a packet with these addresses. */
-static __always_inline void AF_FN(ask_routes)(CTX *ctx, AF_ADDRESS_IN source,
-					      AF_ADDRESS_IN destination, struct bpf_fib_lookup *fib)
+/* Initializes a FIB lookup for these addresses. */
+static __always_inline void AF_FN(init_fib_lookup)(CTX *ctx, AF_ADDRESS_IN source,
+						   AF_ADDRESS_IN destination,
+						   struct bpf_fib_lookup *fib)
 {
 	fib->family = AF_FN(FIB_FAMILY);
 	fib->ifindex = packet_interface(ctx);
@@ -35,8 +36,7 @@ static __always_inline void AF_FN(ask_routes)(CTX *ctx, AF_ADDRESS_IN source,
 #endif
 }
 
-static __always_inline void AF_FN(fragment_key)(const struct AF_FN(packet) * packet,
-						struct AF_FN(fragment_key) * key)
+static __always_inline void AF_FN(fragment_key)(const packet_t *packet, fragment_key_t *key)
 {
 	AF_COPY(key->daddr, packet->daddr);
 	AF_COPY(key->saddr, packet->saddr);
@@ -49,12 +49,12 @@ static __always_inline void AF_FN(fragment_key)(const struct AF_FN(packet) * pac
 #define FRAGMENTS AF_JOIN(cilium_ipv, _frag_datagrams)
 #define FRAGMENTS_ON options.packet.AF_FN(fragments)
 
-/* Remembers the ports of a datagram whose first fragment this is. Returns 0, or less. Echo messages
- * wait until it is known that the packet goes on: see echo.h.
+/* Stores the ports of a first fragment. Returns 0, or less. Echo messages are stored later: see
+ * echo.h.
  */
-static __noinline int AF_FN(fragment_remember)(const struct AF_FN(packet) * packet)
+static __noinline int AF_FN(fragment_remember)(const packet_t *packet)
 {
-	struct AF_FN(fragment_key) key = {};
+	fragment_key_t key = {};
 	struct fragment_ports ports = {.sport = packet->sport, .dport = packet->dport};
 
 	if (packet->proto == ICMP_PROTO)
@@ -69,7 +69,7 @@ static __always_inline int AF_FN(is_echo)(__u8 icmp_type)
 }
 
 /* The id of an echo message is the source port of a request and the destination port of a reply. */
-static __always_inline void AF_FN(echo)(struct AF_FN(packet) * packet, __u8 type, __be16 id)
+static __always_inline void AF_FN(echo)(packet_t *packet, __u8 type, __be16 id)
 {
 	packet->icmp_type = type;
 	if (type == AF_FN(ICMP_ECHO))
@@ -78,10 +78,12 @@ static __always_inline void AF_FN(echo)(struct AF_FN(packet) * packet, __u8 type
 		packet->dport = id;
 }
 
-/* Ports of a later fragment, or type and id of the echo message. Returns a drop reason, or 0. */
-static __noinline __u8 AF_FN(fragment_ports)(struct AF_FN(packet) * packet)
+/* Restores the ports of a later fragment, or type and id of an echo message. Returns a drop reason,
+ * or 0.
+ */
+static __noinline __u8 AF_FN(fragment_ports)(packet_t *packet)
 {
-	struct AF_FN(fragment_key) key = {};
+	fragment_key_t key = {};
 	const struct fragment_ports *ports;
 
 	AF_FN(fragment_key)(packet, &key);
@@ -97,8 +99,7 @@ static __noinline __u8 AF_FN(fragment_ports)(struct AF_FN(packet) * packet)
 	return 0;
 }
 
-static __always_inline void AF_FN(parse_icmp)(struct AF_FN(packet) * packet,
-					      const struct icmp *icmp)
+static __always_inline void AF_FN(parse_icmp)(packet_t *packet, const struct icmp *icmp)
 {
 	packet->icmp_type = icmp->type;
 	packet->icmp_code = icmp->code;
@@ -122,14 +123,14 @@ static __always_inline void AF_FN(parse_icmp)(struct AF_FN(packet) * packet,
 	}
 }
 
-/* NAT tells flows of the protocol apart: by ports, or by the id of an echo. */
+/* The protocol has ports or an echo id for NAT. */
 static __always_inline int AF_FN(has_translation)(__u8 proto)
 {
 	return has_ports(proto) || proto == ICMP_PROTO;
 }
 
 /* The transport header; `packet` has addresses, protocol, offset and fragment. */
-static __always_inline void AF_FN(parse_transport)(CTX *ctx, struct AF_FN(packet) * packet)
+static __always_inline void AF_FN(parse_transport)(CTX *ctx, packet_t *packet)
 {
 	const void *l4;
 
@@ -198,13 +199,13 @@ static __always_inline void AF_FN(parse_transport)(CTX *ctx, struct AF_FN(packet
 		packet->ct_error = DROP_CT_PROTOCOL;
 		return;
 	}
-	/* What is dropped takes no place of others. */
+	/* Dropped packets are not stored. */
 	if (packet->fragment == FRAGMENT_FIRST && !packet->ct_error)
 		AF_FN(fragment_remember)(packet);
 }
 
 #if AF == 4
-/* Reads the headers. Returns a drop reason if they are broken, or 0. */
+/* Parses the headers. Returns a drop reason if they are invalid, or 0. */
 static __always_inline __u8 parse4(CTX *ctx, struct packet4 *packet)
 {
 	const struct ip4 *ip = packet_bytes(ctx, L3, sizeof(*ip));
@@ -239,7 +240,7 @@ struct fragment_header {
 	__be32 id;
 };
 
-/* Reads the headers. Returns a drop reason if they are broken, or 0. */
+/* Parses the headers. Returns a drop reason if they are invalid, or 0. */
 static __always_inline __u8 parse6(CTX *ctx, struct packet6 *packet)
 {
 	const struct ip6 *ip = packet_bytes(ctx, L3, sizeof(*ip));
@@ -257,8 +258,7 @@ static __always_inline __u8 parse6(CTX *ctx, struct packet6 *packet)
 		return DROP_CT_HEADER;
 	packet->hop_limit = ip->hop_limit;
 	proto = ip->proto;
-	/* The end decides whether to go on: Linux 6.1 refuses a loop whose end falls into its
-	 * beginning. */
+	/* Condition at the end of the loop: Linux 6.1 rejects others. */
 	do {
 		switch (proto) {
 		case IPPROTO_NONE:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Probes of a health checker on this node: what its socket sends to a service goes to the backend
- * that it probes, inside a packet, as with direct server return by IP in IP.
+/* Health checker probes of this node: packets of its socket to a service are encapsulated to the
+ * probed backend, as in DSR with IPIP.
  */
 #ifndef PACKET_PROBE_H
 #define PACKET_PROBE_H

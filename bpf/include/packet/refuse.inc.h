@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Refuses TCP connections of clients outside, of one address family. */
 
-/* What is between the network header and that of TCP means nothing in an answer. The transport
- * header stays where it is: where an interface computes its checksum, it does so from there.
- * Returns a drop reason, or 0.
+/* Clears options between the network and TCP headers. The transport header keeps its offset, at
+ * which the device may compute its checksum. Returns a drop reason, or 0.
  */
-static __always_inline int AF_FN(clear_options)(CTX *ctx, const struct AF_FN(packet) * packet)
+static __always_inline int AF_FN(clear_options)(CTX *ctx, const packet_t *packet)
 {
-	__u32 offset = L3 + sizeof(struct AF_FN(ip));
+	__u32 offset = L3 + sizeof(ip_t);
 #if AF == 4
 	const __be32 nothing = 0;
 	int n;
@@ -17,7 +16,7 @@ static __always_inline int AF_FN(clear_options)(CTX *ctx, const struct AF_FN(pac
 			return DROP_WRITE;
 	return 0;
 #else
-	/* Padding (RFC 8200 4.2), of the size of what another node told. */
+	/* Padding (RFC 8200 4.2) of the size of a DSR option. */
 	const __u32 size = sizeof(struct dsr_option6);
 	struct dsr_option6 padding = {
 		.proto = IPPROTO_TCP,
@@ -34,30 +33,30 @@ static __always_inline int AF_FN(clear_options)(CTX *ctx, const struct AF_FN(pac
 #endif
 }
 
-/* Answers a packet of a connection that cannot be, with RST from the address that the client
- * called (RFC 9293 3.5.2). Returns a verdict, or less: a drop reason.
+/* Rejects a TCP packet with a RST from its original destination (RFC 9293 3.5.2). Returns a
+ * verdict.
  */
-GLOBAL int AF_FN(refuse)(CTX *ctx, struct AF_FN(work) * work)
+GLOBAL int AF_FN(refuse)(CTX *ctx, scratch_t *scratch)
 {
-	struct AF_JOIN(lb, _reverse_nat) asked ALIGNED;
-	struct AF_FN(packet) * packet;
+	lb_reverse_nat_t asked ALIGNED;
+	packet_t *packet;
 	struct ethernet *ethernet;
-	struct AF_FN(ip) * ip;
+	ip_t *ip;
 	struct tcp tcp;
 	__u32 length, between;
 	int error;
 
-	work = OWN_WORK(work);
-	if (!work)
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch)
 		return -DROP_INVALID;
-	packet = &work->packet;
+	packet = &scratch->packet;
 	between = packet->l4 - L3 - sizeof(*ip);
 	ip = packet_bytes(ctx, L3, sizeof(*ip));
 	if (!ip || packet->fragment || packet_load(ctx, packet->l4, &tcp, sizeof(tcp)))
-		return FAIL(&work->path, DROP_NO_SERVICE);
+		return FAIL(&scratch->trace, DROP_NO_SERVICE);
 	length = bpf_ntohs(ip->length) - (AF == 4 ? sizeof(*ip) : 0) - between -
 		 (tcp.offset >> 4) * 4;
-	AF_FN(called)(work, &asked);
+	AF_FN(original_destination)(scratch, &asked);
 	tcp.source = asked.port;
 	tcp.destination = packet->sport;
 	if (tcp.flags & TCP_ACK) {
@@ -78,13 +77,13 @@ GLOBAL int AF_FN(refuse)(CTX *ctx, struct AF_FN(work) * work)
 	AF_COPY(packet->daddr, packet->saddr);
 	AF_COPY(packet->saddr, asked.address);
 	if (bpf_skb_change_tail(ctx, packet->l4 + sizeof(tcp), 0))
-		return FAIL(&work->path, DROP_WRITE);
+		return FAIL(&scratch->trace, DROP_WRITE);
 	error = AF_FN(clear_options)(ctx, packet);
 	if (error)
-		return FAIL(&work->path, error);
+		return FAIL(&scratch->trace, error);
 	ethernet = packet_bytes(ctx, 0, L3 + sizeof(*ip));
 	if (!ethernet)
-		return FAIL(&work->path, DROP_WRITE);
+		return FAIL(&scratch->trace, DROP_WRITE);
 	swap_macs(ethernet);
 	ip = (void *)ethernet + L3;
 #if AF == 4
@@ -106,7 +105,7 @@ GLOBAL int AF_FN(refuse)(CTX *ctx, struct AF_FN(work) * work)
 	copy6(ip->destination, packet->daddr);
 #endif
 	if (packet_store(ctx, packet->l4, &tcp, sizeof(tcp)))
-		return FAIL(&work->path, DROP_WRITE);
+		return FAIL(&scratch->trace, DROP_WRITE);
 	/* Two steps: where the interface sums up the header, only the first is done. */
 	length = bpf_htonl(IPPROTO_TCP + sizeof(tcp));
 	length = bpf_csum_diff(NULL, 0, &length, sizeof(length), 0);
@@ -120,9 +119,9 @@ GLOBAL int AF_FN(refuse)(CTX *ctx, struct AF_FN(work) * work)
 	if (replace_l4_checksum(ctx, packet->l4 + TCP_CHECKSUM, 0, length, BPF_F_PSEUDO_HDR) ||
 	    replace_l4_checksum(ctx, packet->l4 + TCP_CHECKSUM, 0,
 				bpf_csum_diff(NULL, 0, (__be32 *)&tcp, sizeof(tcp), 0), 0))
-		return FAIL(&work->path, DROP_WRITE);
+		return FAIL(&scratch->trace, DROP_WRITE);
 	/* Its source is right. */
 	mark_snat_done(ctx);
-	error = AF_FN(route)(ctx, work, 0);
+	error = AF_FN(route)(ctx, scratch, 0);
 	return error == TC_ACT_OK ? (int)bpf_redirect(ctx->ifindex, 0) : error;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Answers of the node in place of a packet: ICMP errors, ARP, neighbour discovery. */
+/* Replies of the node: ICMP errors, ARP, neighbour discovery. */
 #ifndef PACKET_REPLY_H
 #define PACKET_REPLY_H
 
@@ -10,19 +10,16 @@
 #include "packet.h"
 #include "rewrite.h"
 
-/* Type and code of the error for services without backends. */
+/* ICMP error of services without backends. */
 #define NO_BACKEND4 (ICMP4_UNREACHABLE << 8 | ICMP4_PORT_UNREACHABLE)
 #define NO_BACKEND6 (ICMP6_UNREACHABLE << 8 | ICMP6_PORT_UNREACHABLE)
 
-/* "Fragmentation needed", "packet too big": the same. */
-#define TOO_LARGE4 (ICMP4_UNREACHABLE << 8 | ICMP4_FRAGMENTATION_NEEDED)
-#define TOO_LARGE6 (ICMP6_TOO_BIG << 8)
+/* ICMP errors "fragmentation needed" and "packet too big". */
+#define FRAG_NEEDED4 (ICMP4_UNREACHABLE << 8 | ICMP4_FRAGMENTATION_NEEDED)
+#define FRAG_NEEDED6 (ICMP6_TOO_BIG << 8)
 
-/* Verdict where packets come by the tunnel: it is an ICMP error to its sender now. */
-#define GOES_BACK 0x103
-
-/* Bytes of the packet in an error, at most: the answer has at most 576 (RFC 1812 4.3.2.3) or 1280
- * (RFC 4443 2.4). Anybody can ask for services without backends, whose answers are shorter.
+/* Maximum length of the quoted packet: errors have at most 576 (RFC 1812 4.3.2.3) or 1280 bytes
+ * (RFC 4443 2.4). Errors of services without backends are shorter, as anybody can trigger them.
  */
 #define REPLY_BYTES4 512
 #define REPLY_BYTES6 1232
@@ -50,10 +47,10 @@ static __always_inline void swap_macs(struct ethernet *ethernet)
 	copy_mac(ethernet->source, mac);
 }
 
-/* Makes room for a header and an ICMP header in front of the packet, which is cut to `embedded`. */
+/* Truncates the packet to `embedded` and prepends room for IP and ICMP headers. */
 static __always_inline int reply_room(CTX *ctx, __u32 header, __u32 embedded)
 {
-	/* First it becomes one packet, if it is several segments. */
+	/* Linearizes GSO packets. */
 	if (bpf_skb_change_tail(ctx, L3 + embedded, 0))
 		return -1;
 	return bpf_skb_adjust_room(ctx, header, BPF_ADJ_ROOM_MAC, 0) ? -1 : 0;
@@ -79,9 +76,10 @@ struct arp {
 };
 _Static_assert(sizeof(struct arp) == 28, "arp layout");
 
-/* The node has every address but the pod's own, unless the kernel is to answer. Returns a verdict,
- * or less: a drop reason. */
-static __always_inline int answer_arp(CTX *ctx, const struct endpoint *pod)
+/* Replies to ARP requests for any address but the pod's own, unless the kernel does. Returns a
+ * verdict.
+ */
+static __always_inline int reply_arp(CTX *ctx, const struct endpoint *pod)
 {
 	struct arp *arp = packet_bytes(ctx, L3, sizeof(*arp));
 	struct ethernet *ethernet;
@@ -123,8 +121,8 @@ struct neighbour_message {
 #define ND_SOLICITED 0x40
 #define ND_OVERRIDE 0x20
 
-/* Tells who asked that the target is at `mac`, or at the one who asked if that is NULL. `from` is
- * this side of the link. Returns a verdict, or less: a drop reason.
+/* Sends an advertisement of `mac`, or of the requester's address if NULL, from `from`. Returns a
+ * verdict.
  */
 static __always_inline int advertise(CTX *ctx, const struct packet6 *packet, const __u8 *from,
 				     const __u8 *mac, __u8 flags)
@@ -172,21 +170,22 @@ static __always_inline int advertise(CTX *ctx, const struct packet6 *packet, con
 	return bpf_redirect(ctx->ifindex, 0);
 }
 
-/* Answers for what is on this side: the gateway, pods, the address of services that loop back. What
- * asks for the node itself goes to the kernel. Returns a verdict, or less: a drop reason.
+/* Replies to solicitations of the router, of pods and of the loopback address. Those of the node go
+ * to the kernel. Returns a verdict.
  */
-static __always_inline int answer_solicitation(CTX *ctx, const struct packet6 *packet,
-					       const __u8 *mac, struct path *path, int from_pod)
+static __always_inline int reply_solicitation(CTX *ctx, const struct packet6 *packet,
+					      const __u8 *mac, struct trace_ctx *trace,
+					      int from_pod)
 {
 	const struct lxc_value *owner;
 	__be32 target[4];
 
 	if (bpf_skb_load_bytes(ctx, packet->l4 + 8, target, sizeof(target)))
-		return FAIL(path, DROP_INVALID);
-	DEBUG(ctx, path, DEBUG_SOLICITATION, target[2], target[3]);
-	/* Beyond a link nobody may ask (RFC 4861 7.1.1). */
+		return FAIL(trace, DROP_INVALID);
+	DEBUG(ctx, trace, DEBUG_SOLICITATION, target[2], target[3]);
+	/* Solicitations are not forwarded (RFC 4861 7.1.1). */
 	if (packet->hop_limit != 255)
-		return FAIL(path, DROP_INVALID);
+		return FAIL(trace, DROP_INVALID);
 	if (from_pod && same6(target, packet_options()->router6))
 		return advertise(ctx, packet, mac, mac, ND_ROUTER | ND_SOLICITED);
 	owner = lxc_lookup6(target);
@@ -196,8 +195,8 @@ static __always_inline int answer_solicitation(CTX *ctx, const struct packet6 *p
 		return TC_ACT_OK;
 	if (same6(target, packet_options()->loopback6))
 		return advertise(ctx, packet, mac, NULL, ND_SOLICITED | ND_OVERRIDE);
-	path->source_identity = 0;
-	return FAIL(path, DROP_UNKNOWN_TARGET);
+	trace->source_identity = 0;
+	return FAIL(trace, DROP_UNKNOWN_TARGET);
 }
 
 #endif /* PACKET_REPLY_H */

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* ICMP errors of one address family. */
 
-/* Sends an ICMP error back where the packet came from; `type_code` has an MTU from bit 16
- * on. Returns a verdict, or less: a drop reason.
- */
-GLOBAL int AF_FN(reply_error)(CTX *ctx, struct AF_FN(packet) * packet, __u32 type_code,
-			      __u32 embedded)
+/* Replies with an ICMP error; bits 16 and up of `type_code` are an MTU. Returns a verdict. */
+GLOBAL int AF_FN(reply_error)(CTX *ctx, packet_t *packet, __u32 type_code, __u32 embedded)
 {
-	const __u32 headers = sizeof(struct AF_FN(ip)) + sizeof(struct icmp);
+	const __u32 headers = sizeof(ip_t) + sizeof(struct icmp);
 	struct ethernet *ethernet;
-	struct AF_FN(ip) * ip;
+	ip_t *ip;
 	struct icmp *icmp, error = {.type = type_code >> 8,
 				    .code = type_code,
 				    .sequence = bpf_htons(type_code >> 16)};
@@ -74,38 +71,36 @@ GLOBAL int AF_FN(reply_error)(CTX *ctx, struct AF_FN(packet) * packet, __u32 typ
 	copy6(ip->destination, packet->saddr);
 #endif
 	*icmp = error;
-	return FROM_TUNNEL ? GOES_BACK : bpf_redirect(ctx->ifindex, 0);
+	return FROM_TUNNEL ? REDIRECT_BACK : bpf_redirect(ctx->ifindex, 0);
 }
 
-/* Tells the sender of a packet, which is as it came, how large it may be. Returns as
- * `AF_FN(reply_error)`.
- */
-static __always_inline int AF_FN(tell_mtu)(CTX *ctx, struct AF_FN(packet) * packet,
-					   struct path *path, __u32 mtu)
+/* Replies to an untranslated packet with "fragmentation needed". Returns a verdict. */
+static __always_inline int AF_FN(send_frag_needed)(CTX *ctx, packet_t *packet,
+						   struct trace_ctx *trace, __u32 mtu)
 {
-	/* It heard of that with the first fragment (RFC 1122 3.2.2). */
+	/* Only for the first fragment (RFC 1122 3.2.2). */
 	if (packet->fragment == FRAGMENT_LATER)
-		return FAIL(path, DROP_TOO_LARGE);
-	path->begins_echo = 0;
-	return AF_FN(reply_error)(ctx, packet, AF_FN(TOO_LARGE) | mtu << 16,
+		return FAIL(trace, DROP_TOO_LARGE);
+	trace->begins_echo = 0;
+	return AF_FN(reply_error)(ctx, packet, AF_FN(FRAG_NEEDED) | mtu << 16,
 				  packet_length(ctx) - L3);
 }
 
-/* Out of hops: IPv6 tells the sender. Returns as `AF_FN(reply_error)`. */
-static __always_inline int AF_FN(out_of_hops)(CTX *ctx, struct AF_FN(packet) * packet,
-					      struct path *path)
+/* Hop limit exceeded: IPv6 replies with "time exceeded". Returns a verdict. */
+static __always_inline int AF_FN(send_time_exceeded)(CTX *ctx, packet_t *packet,
+						     struct trace_ctx *trace)
 {
 #if AF == 6
 	/* It has an address of IPv4. */
 	if (options.packet.nat46x64 && is_embedded(packet->saddr))
-		return FAIL(path, DROP_TTL);
-	path->begins_echo = 0;
-	DEBUG(ctx, path, DEBUG_TIME_EXCEEDED, 0, 0);
+		return FAIL(trace, DROP_TTL);
+	trace->begins_echo = 0;
+	DEBUG(ctx, trace, DEBUG_TIME_EXCEEDED, 0, 0);
 	copy6(packet->daddr, packet_options()->router6);
 	return reply_error6(ctx, packet, ICMP6_TIME_EXCEEDED << 8, ctx->len - L3);
 #else
 	(void)ctx;
 	(void)packet;
-	return FAIL(path, DROP_TTL);
+	return FAIL(trace, DROP_TTL);
 #endif
 }

@@ -15,8 +15,8 @@ enum side {
 	DESTINATION,
 };
 
-/* Replaces part of what a transport checksum covers: `from` by `to`, of 2 bytes, or by a difference
- * of sums if the size in `flags` is 0. Returns 0, or less if the packet ends before.
+/* Updates a transport checksum: `from` by `to`, of 2 bytes, or by a difference of sums if the size
+ * in `flags` is 0. Returns 0, or less if the packet is too short.
  */
 static __always_inline long replace_l4_checksum(CTX *ctx, __u32 offset, __u64 from, __u64 to,
 						__u64 flags)
@@ -41,8 +41,8 @@ static __always_inline long replace_l4_checksum(CTX *ctx, __u32 offset, __u64 fr
 }
 
 #ifndef PACKET_XDP
-/* Adds bytes of the packet to a sum for a checksum: up to `chunks` times `size`, a power of 2, by
- * way of `chunk`. Returns 0, or less if there are more bytes, or fewer in the packet.
+/* Adds bytes of the packet to a checksum: up to `chunks` times `size`, a power of 2, with buffer
+ * `chunk`. Returns 0, or less for another length.
  */
 static __always_inline int sum_chunks(CTX *ctx, __u32 offset, __u32 length, __u32 *sum,
 				      __be32 *chunk, const __u32 size, const int chunks)
@@ -72,7 +72,7 @@ static __always_inline int sum_chunks(CTX *ctx, __u32 offset, __u32 length, __u3
 }
 #endif
 
-/* Apart, as it needs many registers: what calls it would keep its own on the stack. */
+/* Not inlined: it needs many registers, which callers would spill. */
 static __noinline __u32 address_difference(const __be32 *from, const __be32 *to)
 {
 	return sum_difference(from, to, 4);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Rewriting of one address family. */
 
-/* Where the checksum of the transport header is; 0 if there is none that covers addresses. */
-static __always_inline __u32 AF_FN(l4_checksum)(const struct AF_FN(packet) * packet)
+/* Offset of the transport checksum; 0 if none covers addresses. */
+static __always_inline __u32 AF_FN(l4_checksum)(const packet_t *packet)
 {
 	if (packet->fragment == FRAGMENT_LATER)
 		return 0;
@@ -19,18 +19,18 @@ static __always_inline __u32 AF_FN(l4_checksum)(const struct AF_FN(packet) * pac
 	return 0;
 }
 
-/* A zero checksum of UDP stays zero: there is none. */
-static __always_inline __u64 AF_FN(l4_checksum_flags)(const struct AF_FN(packet) * packet)
+/* A zero UDP checksum stays zero: none. */
+static __always_inline __u64 AF_FN(l4_checksum_flags)(const packet_t *packet)
 {
 	return packet->proto == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
 }
 
 /* As rewrite_address(), which is a function of its own. */
-static __always_inline int AF_FN(write_address)(CTX *ctx, struct AF_FN(packet) * packet,
-						enum side side, AF_ADDRESS_IN address)
+static __always_inline int AF_FN(write_address)(CTX *ctx, packet_t *packet, enum side side,
+						AF_ADDRESS_IN address)
 {
 	__u32 difference, checksum = AF_FN(l4_checksum)(packet);
-	struct AF_FN(ip) *ip = packet_bytes(ctx, L3, sizeof(*ip));
+	ip_t *ip = packet_bytes(ctx, L3, sizeof(*ip));
 #if AF == 4
 	__be32 from = side == SOURCE ? packet->saddr : packet->daddr;
 #else
@@ -58,16 +58,16 @@ static __always_inline int AF_FN(write_address)(CTX *ctx, struct AF_FN(packet) *
 	return 0;
 }
 
-/* Replaces the address of one side. Returns a drop reason, or 0. */
-static __noinline int AF_FN(rewrite_address)(CTX *ctx, struct AF_FN(packet) * packet,
-					     enum side side, AF_ADDRESS_IN address)
+/* Rewrites the address of one side. Returns a drop reason, or 0. */
+static __noinline int AF_FN(rewrite_address)(CTX *ctx, packet_t *packet, enum side side,
+					     AF_ADDRESS_IN address)
 {
 	return AF_FN(write_address)(ctx, packet, side, address);
 }
 
-/* Replaces the port of one side, or the id of an echo message. Returns a drop reason, or 0. */
-static __always_inline int AF_FN(rewrite_port)(CTX *ctx, struct AF_FN(packet) * packet,
-					       enum side side, __be16 port)
+/* Rewrites the port of one side, or the id of an echo message. Returns a drop reason, or 0. */
+static __always_inline int AF_FN(rewrite_port)(CTX *ctx, packet_t *packet, enum side side,
+					       __be16 port)
 {
 	__be16 *at, from = side == SOURCE ? packet->sport : packet->dport;
 	__u32 checksum, offset;
@@ -98,10 +98,10 @@ static __always_inline int AF_FN(rewrite_port)(CTX *ctx, struct AF_FN(packet) * 
 	return 0;
 }
 
-/* Replaces address and port of one side, or the id of an echo message, where they differ. Returns a
- * drop reason, or 0.
+/* Rewrites address and port of one side, or the id of an echo message, if different. Returns a drop
+ * reason, or 0.
  */
-static __noinline int AF_FN(rewrite)(CTX *ctx, struct AF_FN(packet) * packet, enum side side,
+static __noinline int AF_FN(rewrite)(CTX *ctx, packet_t *packet, enum side side,
 				     AF_ADDRESS_IN address, __be16 port)
 {
 	int error = 0;
@@ -111,10 +111,10 @@ static __noinline int AF_FN(rewrite)(CTX *ctx, struct AF_FN(packet) * packet, en
 	return error ? error : AF_FN(rewrite_port)(ctx, packet, side, port);
 }
 
-/* One hop further. Returns a drop reason, or 0. */
-static __always_inline __u8 AF_FN(take_hop)(CTX *ctx, struct AF_FN(packet) * packet)
+/* Decrements the hop limit. Returns a drop reason, or 0. */
+static __always_inline __u8 AF_FN(take_hop)(CTX *ctx, packet_t *packet)
 {
-	struct AF_FN(ip) * ip;
+	ip_t *ip;
 
 	if (packet->hop_limit <= 1)
 		return DROP_TTL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Translates packets to services: chooses a backend, and remembers which one the flow has. */
+/* DNAT of packets to services: backend selection and conntrack. */
 #ifndef PACKET_SERVICE_H
 #define PACKET_SERVICE_H
 
@@ -14,23 +14,23 @@
 #include "../nat/translate.h"
 #include "mode.h"
 #include "rewrite.h"
-#include "work.h"
+#include "scratch.h"
 
 #define BACKENDS AF_JOIN(cilium_lb, _backends_v3)
 #define AFFINITIES AF_JOIN(cilium_lb, _affinity)
 #define TABLES AF_JOIN(cilium_lb, _maglev)
 #define REVERSE_NAT AF_JOIN(cilium_lb, _reverse_nat)
 
-/* The packet's connection is to be refused: no drop reason. */
+/* Result, no drop reason: reject the connection. */
 #define REFUSE 1001
 
 #define AF 4
 #include "service.inc.h"
-#include "apart.inc.h"
+#include "collision.inc.h"
 #undef AF
 #define AF 6
 #include "service.inc.h"
-#include "apart.inc.h"
+#include "collision.inc.h"
 #undef AF
 
 #endif /* PACKET_SERVICE_H */

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The way of a packet that leaves by the interface of a pod: the kernel routed it there, or
- * cil_from_host sent it. What other programs deliver goes straight into the pod and is not seen
- * here.
+/* Packets that leave by the interface of a pod, routed by the kernel or sent by cil_from_host.
+ * Packets delivered by other programs bypass it.
  */
 #ifndef PACKET_TO_CONTAINER_H
 #define PACKET_TO_CONTAINER_H
 
 #include "host.h"
 
-/* Origin of a packet with this mark. Without identity no program of this node has handled it, but
- * with legacy routing cil_from_netdev may have.
+/* Origin of a packet with this mark. Without an identity, only cil_from_netdev with legacy routing
+ * may have seen it.
  */
 static __always_inline enum delivery delivery_of_mark(__u32 mark)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Where packets of one address family go by the tunnel. */
+/* Tunnel peers of one address family. */
 
 /* Identity of an address, for policies and events. */
 static __always_inline __u32 AF_FN(identity_of)(AF_ADDRESS_IN address)
@@ -14,18 +14,18 @@ static __always_inline __u32 AF_FN(identity_of)(AF_ADDRESS_IN address)
 	return value ? value->identity : world_identity(options.packet.dual_stack, AF == 6);
 }
 
-/* The same of a destination; remembers the node that it is reached by. */
-static __always_inline __u32 AF_FN(find_peer)(CTX *ctx, struct AF_FN(work) * work,
-					      AF_ADDRESS_IN address)
+/* Identity of a destination; sets its tunnel peer. */
+static __always_inline __u32 AF_FN(find_peer)(CTX *ctx, scratch_t *scratch, AF_ADDRESS_IN address)
 {
 	const struct ipcache_value *value = AF_FN(ipcache_lookup)(address);
 
 	if (value)
-		DEBUG(ctx, &work->path, AF_FN(DEBUG_IDENTITY), AF_LAST(address), value->identity);
+		DEBUG(ctx, &scratch->trace, AF_FN(DEBUG_IDENTITY), AF_LAST(address),
+		      value->identity);
 	else
-		DEBUG(ctx, &work->path, AF_FN(DEBUG_NO_IDENTITY), AF_LAST(address), 0);
+		DEBUG(ctx, &scratch->trace, AF_FN(DEBUG_NO_IDENTITY), AF_LAST(address), 0);
 
 	if (options.packet.tunnel)
-		peer_of(&work->peer, value);
+		set_peer(&scratch->peer, value);
 	return value ? value->identity : world_identity(options.packet.dual_stack, AF == 6);
 }

@@ -9,9 +9,7 @@
 #include "../event/packet_event.h"
 #include "../node/options.h"
 
-/* Packets with this tag pass, not to be looked at here: the setting says so, or the interface of
- * the VLAN has programs, which see them without the tag.
- */
+/* The tag bypasses the programs: by setting, or because the VLAN interface has its own. */
 static __always_inline int vlan_allowed(CTX *ctx)
 {
 	struct vlan_key key = {.ifindex = ctx->ifindex, .id = ctx->vlan_tci & 0xfff};
@@ -31,10 +29,10 @@ static __always_inline int vlan_tagged(CTX *ctx)
 	return ctx->vlan_present && (ctx->vlan_tci & 0xfff);
 }
 
-/* What becomes of a packet with a VLAN tag. Returns a verdict, or less: a drop reason. */
-static __noinline int filter_vlan(CTX *ctx, struct path *path)
+/* A packet with a VLAN tag. Returns a verdict. */
+static __noinline int filter_vlan(CTX *ctx, struct trace_ctx *trace)
 {
-	return vlan_allowed(ctx) ? TC_ACT_OK : FAIL(path, DROP_VLAN);
+	return vlan_allowed(ctx) ? TC_ACT_OK : FAIL(trace, DROP_VLAN);
 }
 
 #endif /* PACKET_VLAN_H */

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Encapsulation at XDP, where the kernel's tunnel interface is out of reach: VXLAN (RFC 7348) over
- * IPv4.
- */
+/* VXLAN (RFC 7348) over IPv4 at XDP, without the kernel's tunnel device. */
 #ifndef PACKET_VXLAN_H
 #define PACKET_VXLAN_H
 
 #include "tunnel.h"
-#include "way.h"
+#include "next_hop.h"
 
 #define VXLAN_HAS_ID 0x08000000U
 
@@ -15,11 +13,10 @@ struct vxlan {
 	__be32 id; /* 24 bits, and 8 that are zero */
 };
 
-/* Headers in front of a frame. The packet grows by as much: the frame's own header is inside. */
+/* Outer headers, and growth of the packet: the inner frame has its own header. */
 #define VXLAN_ROOM (L3 + sizeof(struct ip4) + sizeof(struct udp) + sizeof(struct vxlan))
 
-/* Programs write these headers for this peer. The UDP checksum that IPv6 requires would cover the
- * packet inside.
+/* XDP can encapsulate to this peer. The UDP checksum required by IPv6 would cover the inner packet.
  */
 static __always_inline int writes_vxlan(const struct tunnel_peer *peer)
 {
@@ -27,7 +24,7 @@ static __always_inline int writes_vxlan(const struct tunnel_peer *peer)
 	       !(peer->flags & IPCACHE_TUNNEL_IPV6);
 }
 
-/* Source ports differ between flows, so that receivers spread them over their queues. */
+/* Source port by flow hash, so that receivers spread flows over their queues. */
 static __always_inline __be16 vxlan_source_port(__u32 hash)
 {
 	__u32 ports = options.packet.tunnel_port_max - options.packet.tunnel_port_min + 1;
@@ -35,8 +32,8 @@ static __always_inline __be16 vxlan_source_port(__u32 hash)
 	return bpf_htons(options.packet.tunnel_port_min + (__u16)((__u64)hash * ports >> 32));
 }
 
-/* Puts the frame into a packet for the peer. `hash` is of the flow, `ecn` what the packet inside
- * says of congestion (RFC 6040). Returns a drop reason, or 0.
+/* Encapsulates the frame to the peer. `hash` of the flow, `ecn` of the inner packet (RFC 6040).
+ * Returns a drop reason, or 0.
  */
 static __noinline int vxlan_encapsulate(CTX *ctx, __be32 peer, __u32 identity, __u32 hash, __u8 ecn)
 {

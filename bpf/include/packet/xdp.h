@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Services for clients outside, before the kernel makes anything of a packet. What needs more than
- * new addresses and another way goes on to the tc programs.
+/* Services for clients outside at XDP. Packets that need more than address translation and a
+ * redirect are passed to tc.
  */
 #ifndef PACKET_XDP_H
 #define PACKET_XDP_H
@@ -9,19 +9,16 @@
 #include "nodeport.h"
 #include "vxlan.h"
 
-/* Verdict: the packet goes on, and is for no service, or was translated. */
-#define XDP_DONE 100
-
-/* Entries that have counted the packet, with `bpf-conntrack-accounting`. */
+/* Entries that counted the packet, with `bpf-conntrack-accounting`. */
 #define COUNTED_SERVICE (1 << 0) /* the service's */
 #define COUNTED_REQUEST (1 << 1) /* of the flow to the backend */
 #define COUNTED_ANSWER (1 << 2)	 /* of the flow that it answers */
 
-static __always_inline void tell_tc(CTX *ctx, __u32 what)
+static __always_inline void set_xdp_metadata(CTX *ctx, __u32 what)
 {
 	__u32 *metadata;
 
-	/* Not all drivers have room: the tc program then finds out by itself. */
+	/* Not all drivers have room for metadata: tc then repeats the lookup. */
 	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*metadata)))
 		return;
 	metadata = PACKET_BOUND(ctx, data_meta);
@@ -31,9 +28,7 @@ static __always_inline void tell_tc(CTX *ctx, __u32 what)
 	*metadata = what;
 }
 
-/* Whether the tc program serves this better: it answers to clients without a backend, and packets
- * to backends of this node alone come there in larger pieces.
- */
+/* The service is left to tc: errors without backends, and local backends, with GRO. */
 static __always_inline int is_for_tc(const struct lb_service *svc)
 {
 	return lb_is_l7(svc) || (svc->flags2 & LB2_NAT46X64) || lb_delegates_if_local(svc) ||

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /* Services for clients outside at XDP, of one address family. */
 
-/* Remembers that these entries have counted the packet, or that none has. */
-static __always_inline void AF_FN(counted_by)(struct AF_FN(work) * work, __u8 entries)
+/* Records the entries that counted the packet. */
+static __always_inline void AF_FN(counted_by)(scratch_t *scratch, __u8 entries)
 {
 	if (options.packet.ct_accounting)
-		work->counted = entries;
+		scratch->counted = entries;
 }
 
-/* The tc program counts the packet: its entries forget it. The packet has its source again, and
- * still the destination that it got here.
+/* Reverts accounting of a packet that is passed to tc. Its source is restored, its destination is
+ * not yet.
  */
-static __noinline void AF_FN(uncount)(CTX *ctx, struct AF_FN(work) * work)
+static __noinline void AF_FN(uncount)(CTX *ctx, scratch_t *scratch)
 {
-	struct AF_FN(ct_key) *flow = &work->flow;
+	ct_key_t *flow = &scratch->flow;
 	struct ct_entry *entry = NULL;
 
-	if (work->counted & COUNTED_SERVICE) {
-		AF_FN(ct_service)(&work->inner, flow);
+	if (scratch->counted & COUNTED_SERVICE) {
+		AF_FN(ct_service)(&scratch->inner, flow);
 		entry = AF_FN(ct_find)(flow);
-		if (entry && entry->rev_nat_index == work->service.rev_nat_index &&
-		    !ct_is_expired(entry, work->path.now))
+		if (entry && entry->rev_nat_index == scratch->service.rev_nat_index &&
+		    !ct_is_expired(entry, scratch->trace.now))
 			ct_uncount(ctx, entry);
 	}
-	if (work->counted & COUNTED_REQUEST)
-		AF_FN(ct_forward)(&work->packet, flow, CT_EGRESS);
-	else if (work->counted & COUNTED_ANSWER)
-		AF_FN(ct_reverse)(&work->packet, flow, CT_INGRESS);
+	if (scratch->counted & COUNTED_REQUEST)
+		AF_FN(ct_forward)(&scratch->packet, flow, CT_EGRESS);
+	else if (scratch->counted & COUNTED_ANSWER)
+		AF_FN(ct_reverse)(&scratch->packet, flow, CT_INGRESS);
 	else
 		return;
 	entry = AF_FN(ct_find)(flow);
@@ -34,292 +34,290 @@ static __noinline void AF_FN(uncount)(CTX *ctx, struct AF_FN(work) * work)
 		ct_uncount(ctx, entry);
 }
 
-/* The way may be known to the kernel alone, or after it asked for a neighbour: the packet goes on
- * as it came, and the tc program does what would have been done here.
+/* Passes the original packet to tc: the next hop may be known to the kernel only, or after
+ * neighbour resolution.
  */
-static __noinline int AF_FN(leave_to_tc)(CTX *ctx, struct AF_FN(work) * work)
+static __noinline int AF_FN(pass_to_tc)(CTX *ctx, scratch_t *scratch)
 {
-	const struct AF_FN(packet) *came = &work->inner;
-	struct AF_FN(packet) *packet = &work->packet;
-	struct path *path = &work->path;
+	const packet_t *original = &scratch->inner;
+	packet_t *packet = &scratch->packet;
+	struct trace_ctx *trace = &scratch->trace;
 
-	if (AF_FN(rewrite)(ctx, packet, SOURCE, came->saddr, came->sport))
-		return FAIL(path, DROP_WRITE);
+	if (AF_FN(rewrite)(ctx, packet, SOURCE, original->saddr, original->sport))
+		return FAIL(trace, DROP_WRITE);
 	if (options.packet.ct_accounting)
-		AF_FN(uncount)(ctx, work);
-	if (AF_FN(rewrite)(ctx, packet, DESTINATION, came->daddr, came->dport))
-		return FAIL(path, DROP_WRITE);
+		AF_FN(uncount)(ctx, scratch);
+	if (AF_FN(rewrite)(ctx, packet, DESTINATION, original->daddr, original->dport))
+		return FAIL(trace, DROP_WRITE);
 	return XDP_PASS;
 }
 
-/* The packet goes to the node that its destination is on, by the tunnel. */
-static __always_inline int AF_FN(goes_by_tunnel)(CTX *ctx, struct AF_FN(work) * work)
+/* The destination is reached by the tunnel. */
+static __always_inline int AF_FN(is_tunnelled_peer)(CTX *ctx, scratch_t *scratch)
 {
 	if (!options.packet.tunnel)
 		return 0;
-	AF_FN(find_peer)(ctx, work, work->packet.daddr);
-	return is_tunnelled(&work->peer);
+	AF_FN(find_peer)(ctx, scratch, scratch->packet.daddr);
+	return is_tunnelled(&scratch->peer);
 }
 
-/* What becomes of a packet that has no way to go; `found` as of `AF_FN(find_way)`. */
-static __always_inline int AF_FN(no_way)(CTX *ctx, struct AF_FN(work) * work, long found)
+/* A packet without a next hop; `found` as of `AF_FN(find_next_hop)`. */
+static __always_inline int AF_FN(no_route)(CTX *ctx, scratch_t *scratch, long found)
 {
-	/* The tc program also tells the sender that the packet is too large. */
+	/* tc sends "fragmentation needed" as well. */
 	if (found == BPF_FIB_LKUP_RET_NOT_FWDED || found == BPF_FIB_LKUP_RET_NO_NEIGH ||
 	    found == BPF_FIB_LKUP_RET_FRAG_NEEDED)
-		return AF_FN(leave_to_tc)(ctx, work);
-	work->path.file = METRIC_FILE_NODEPORT;
-	work->path.direction = METRIC_EGRESS;
-	work->path.extended_error = found;
-	return FAIL(&work->path, DROP_NO_FIB);
+		return AF_FN(pass_to_tc)(ctx, scratch);
+	scratch->trace.file = METRIC_FILE_NODEPORT;
+	scratch->trace.direction = METRIC_EGRESS;
+	scratch->trace.extended_error = found;
+	return FAIL(&scratch->trace, DROP_NO_FIB);
 }
 
-/* Sends the packet the way that was found. Returns a verdict, or less: a drop reason. */
-static __always_inline int AF_FN(send_on)(CTX *ctx, struct AF_FN(work) * work)
+/* Sends the packet to the next hop. Returns a verdict. */
+static __always_inline int AF_FN(forward_packet)(CTX *ctx, scratch_t *scratch)
 {
-	__u8 error = AF_FN(take_hop)(ctx, &work->packet);
+	__u8 error = AF_FN(take_hop)(ctx, &scratch->packet);
 
-	return error ? FAIL(&work->path, error) : go(ctx, &work->path, &work->way);
+	return error ? FAIL(&scratch->trace, error)
+		     : redirect_to(ctx, &scratch->trace, &scratch->next_hop);
 }
 
-/* Sends the packet by the tunnel, with this identity. Returns as `AF_FN(from_wire)`. */
-GLOBAL int AF_FN(send_by_tunnel)(CTX *ctx, struct AF_FN(work) * work, __u32 identity)
+/* Sends the packet by the tunnel, with this identity. Returns a verdict. */
+GLOBAL int AF_FN(send_by_tunnel)(CTX *ctx, scratch_t *scratch, __u32 identity)
 {
-	const struct AF_FN(packet) * came;
-	const struct AF_FN(ip) * ip;
-	struct path *path;
+	const packet_t *original;
+	const ip_t *ip;
+	struct trace_ctx *trace;
 	__u32 hash, length = packet_length(ctx) - L3 + VXLAN_ROOM;
 	__u8 ecn, error;
 	__be32 node;
 	long found;
 
-	work = OWN_WORK(work);
-	if (!work || !options.packet.tunnel)
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch || !options.packet.tunnel)
 		return -DROP_INVALID;
-	path = &work->path;
-	came = &work->inner;
-	node = work->peer.endpoint[0];
-	if (!writes_vxlan(&work->peer) || length > 0xffff)
-		return AF_FN(leave_to_tc)(ctx, work);
-	found = find_way4(ctx, &work->way, options.packet.nodeport_source4, node, length);
+	trace = &scratch->trace;
+	original = &scratch->inner;
+	node = scratch->peer.endpoint[0];
+	if (!writes_vxlan(&scratch->peer) || length > 0xffff)
+		return AF_FN(pass_to_tc)(ctx, scratch);
+	found = find_next_hop4(ctx, &scratch->next_hop, options.packet.nodeport_source4, node,
+			       length);
 	if (found)
-		return AF_FN(no_way)(ctx, work, found);
-	path->file = METRIC_FILE_NODEPORT;
-	path->direction = METRIC_EGRESS;
-	error = AF_FN(take_hop)(ctx, &work->packet);
+		return AF_FN(no_route)(ctx, scratch, found);
+	trace->file = METRIC_FILE_NODEPORT;
+	trace->direction = METRIC_EGRESS;
+	error = AF_FN(take_hop)(ctx, &scratch->packet);
 	if (error)
-		return FAIL(path, error);
+		return FAIL(trace, error);
 	ip = packet_bytes(ctx, L3, sizeof(*ip));
 	if (!ip)
-		return FAIL(path, DROP_WRITE);
+		return FAIL(trace, DROP_WRITE);
 	ecn = (AF == 4 ? ((const __u8 *)ip)[1] : bpf_ntohl(*(const __be32 *)ip) >> 20) & 3;
-	hash = AF_FN(packet_hash)(came->saddr, came->sport, came->dport, came->proto, 0);
+	hash = AF_FN(packet_hash)(original->saddr, original->sport, original->dport,
+				  original->proto, 0);
 	error = vxlan_encapsulate(ctx, node, identity, hash, ecn);
 	if (error)
-		return FAIL(path, error);
+		return FAIL(trace, error);
 	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_ENCAP);
-	trace_packet(ctx, path, TRACE_TO_OVERLAY, options.packet.tunnel_device, NULL);
-	return go(ctx, path, &work->way);
+	trace_packet(ctx, trace, TRACE_TO_OVERLAY, options.packet.tunnel_device, NULL);
+	return redirect_to(ctx, trace, &scratch->next_hop);
 }
 
-/* A packet for a backend on another node, which answers the client itself. Returns as
- * `AF_FN(from_wire)`.
- */
-GLOBAL int AF_FN(dsr_request)(CTX *ctx, struct AF_FN(work) * work)
+/* A request to a backend on another node, with DSR. Returns a verdict. */
+GLOBAL int AF_FN(dsr_request)(CTX *ctx, scratch_t *scratch)
 {
-	struct AF_FN(packet) * packet;
-	struct path *path;
+	packet_t *packet;
+	struct trace_ctx *trace;
 	__u16 length;
 	int error;
 	long found;
 
-	/* Kernels before 6.8 verify this where nothing calls it. */
-	work = OWN_WORK(work);
-	if (!work || options.packet.dsr == DSR_NONE)
+	/* Kernels before 6.8 verify this without a caller. */
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch || options.packet.dsr == DSR_NONE)
 		return -DROP_INVALID;
-	path = &work->path;
-	packet = &work->packet;
+	trace = &scratch->trace;
+	packet = &scratch->packet;
 	if (options.packet.dsr != DSR_IPIP && packet->hop_limit <= 1) {
-		/* IPv6 tells the client, which the tc program does. */
+		/* tc replies with "time exceeded" for IPv6. */
 		if (AF == 6)
-			return AF_FN(leave_to_tc)(ctx, work);
-		path->file = METRIC_FILE_NODEPORT;
-		path->direction = METRIC_EGRESS;
-		return FAIL(path, DROP_TTL);
+			return AF_FN(pass_to_tc)(ctx, scratch);
+		trace->file = METRIC_FILE_NODEPORT;
+		trace->direction = METRIC_EGRESS;
+		return FAIL(trace, DROP_TTL);
 	}
-	length = AF_FN(dsr_tells)(work) ? AF_FN(dsr_length)(ctx, packet) : 0;
-	found = AF_FN(find_way)(ctx, &work->way, packet->saddr, packet->daddr, length);
+	length = AF_FN(dsr_needs_option)(scratch) ? AF_FN(dsr_length)(ctx, packet) : 0;
+	found = AF_FN(find_next_hop)(ctx, &scratch->next_hop, packet->saddr, packet->daddr, length);
 	if (found)
-		return AF_FN(no_way)(ctx, work, found);
-	path->file = METRIC_FILE_NODEPORT;
-	path->direction = METRIC_EGRESS;
-	if (AF_FN(dsr_tells)(work)) {
-		error = AF_FN(dsr_dispatch)(ctx, work);
+		return AF_FN(no_route)(ctx, scratch, found);
+	trace->file = METRIC_FILE_NODEPORT;
+	trace->direction = METRIC_EGRESS;
+	if (AF_FN(dsr_needs_option)(scratch)) {
+		error = AF_FN(dsr_dispatch)(ctx, scratch);
 		if (error)
-			return FAIL(path, error);
+			return FAIL(trace, error);
 	}
-	return AF_FN(send_on)(ctx, work);
+	return AF_FN(forward_packet)(ctx, scratch);
 }
 
-/* A packet for a service. Returns as `AF_FN(from_wire)`. */
-GLOBAL int AF_FN(nodeport_request)(CTX *ctx, struct AF_FN(work) * work)
+/* A request to a service. Returns a verdict. */
+GLOBAL int AF_FN(nodeport_request)(CTX *ctx, scratch_t *scratch)
 {
-	struct AF_FN(packet) * packet;
+	packet_t *packet;
 	const struct lxc_value *local;
-	struct path *path;
+	struct trace_ctx *trace;
 	int error, tunnelled;
 	long found;
 
-	work = OWN_WORK(work);
-	if (!work)
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch)
 		return -DROP_INVALID;
-	path = &work->path;
-	packet = &work->packet;
+	trace = &scratch->trace;
+	packet = &scratch->packet;
 	if (packet->ct_error)
-		return FAIL(path, packet->ct_error);
-	work->inner = *packet;
-	__builtin_memset(&work->translation, 0, sizeof(work->translation));
-	error = AF_FN(translate)(ctx, work);
-	AF_FN(counted_by)(work, COUNTED_SERVICE);
-	/* The tc program tells the client. */
+		return FAIL(trace, packet->ct_error);
+	scratch->inner = *packet;
+	__builtin_memset(&scratch->translation, 0, sizeof(scratch->translation));
+	error = AF_FN(translate)(ctx, scratch);
+	AF_FN(counted_by)(scratch, COUNTED_SERVICE);
+	/* tc sends the ICMP error. */
 	if (error == DROP_NO_SERVICE || error == REFUSE)
-		return AF_FN(leave_to_tc)(ctx, work);
+		return AF_FN(pass_to_tc)(ctx, scratch);
 	if (error)
-		return FAIL(path, error);
+		return FAIL(trace, error);
 	local = AF_FN(lxc_lookup)(packet->daddr);
-	if (dsr_forwards(&work->service) && !local && !AF_FN(keeps_source)(work)) {
+	if (dsr_forwards(&scratch->service) && !local && !AF_FN(keeps_source)(scratch)) {
 		AF_FN(learn_neighbour)(ctx, packet);
-		return AF_FN(dsr_request)(ctx, work);
+		return AF_FN(dsr_request)(ctx, scratch);
 	}
-	error = AF_FN(nodeport_track)(ctx, work);
+	error = AF_FN(nodeport_track)(ctx, scratch);
 	if (error)
-		return FAIL(path, error);
+		return FAIL(trace, error);
 	if (local)
 		return XDP_DONE;
-	AF_FN(counted_by)(work, COUNTED_SERVICE | COUNTED_REQUEST);
+	AF_FN(counted_by)(scratch, COUNTED_SERVICE | COUNTED_REQUEST);
 	AF_FN(learn_neighbour)(ctx, packet);
-	tunnelled = AF_FN(goes_by_tunnel)(ctx, work);
-#if AF == 4
-	work->target.address = options.packet.nodeport_source4;
-#else
-	copy6(work->target.address, packet_options()->nodeport_source6);
-#endif
-	/* IPv6 tells the client, which the tc program does. */
+	tunnelled = AF_FN(is_tunnelled_peer)(ctx, scratch);
+	AF_COPY(scratch->target.address, AF_OPTION(nodeport_source));
+	/* tc replies with "time exceeded" for IPv6. */
 	if (tunnelled && packet->hop_limit <= 1)
-		return AF_FN(leave_to_tc)(ctx, work);
-	/* The answer comes by the tunnel, too. */
+		return AF_FN(pass_to_tc)(ctx, scratch);
+	/* The reply comes by the tunnel as well. */
 	if (tunnelled)
-		AF_COPY(work->target.address, packet_options()->AF_FN(router));
-	work->target.needs_ct = 0;
+		AF_COPY(scratch->target.address, packet_options()->AF_FN(router));
+	scratch->target.needs_ct = 0;
 	if (packet->hop_limit > 1 && !tunnelled) {
-		found = AF_FN(find_way)(ctx, &work->way, work->target.address, packet->daddr,
-					l3_length(ctx));
+		found = AF_FN(find_next_hop)(ctx, &scratch->next_hop, scratch->target.address,
+					     packet->daddr, l3_length(ctx));
 		if (found)
-			return AF_FN(no_way)(ctx, work, found);
+			return AF_FN(no_route)(ctx, scratch, found);
 	}
-	path->file = METRIC_FILE_NODEPORT;
-	path->direction = METRIC_EGRESS;
+	trace->file = METRIC_FILE_NODEPORT;
+	trace->direction = METRIC_EGRESS;
 	if (packet->hop_limit <= 1)
-		return FAIL(path, DROP_TTL);
-	error = AF_FN(nat_egress)(ctx, work);
+		return FAIL(trace, DROP_TTL);
+	error = AF_FN(nat_egress)(ctx, scratch);
 	if (error)
-		return FAIL(path, error);
+		return FAIL(trace, error);
 	if (tunnelled)
-		return AF_FN(send_by_tunnel)(ctx, work, IDENTITY_WORLD);
-	return AF_FN(send_on)(ctx, work);
+		return AF_FN(send_by_tunnel)(ctx, scratch, IDENTITY_WORLD);
+	return AF_FN(forward_packet)(ctx, scratch);
 }
 
-/* A packet that may answer one to a service. Returns as `AF_FN(from_wire)`. */
-GLOBAL int AF_FN(nodeport_reply)(CTX *ctx, struct AF_FN(work) * work)
+/* A packet that may be a reply of a service. Returns a verdict. */
+GLOBAL int AF_FN(nodeport_reply)(CTX *ctx, scratch_t *scratch)
 {
-	const struct AF_FN(nat_entry) * nat;
+	const nat_entry_t *nat;
 	const struct ct_entry *entry;
-	struct AF_FN(packet) * packet;
-	struct path *path;
+	packet_t *packet;
+	struct trace_ctx *trace;
 	long found;
 	int error;
 
-	work = OWN_WORK(work);
-	if (!work)
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch)
 		return -DROP_INVALID;
-	path = &work->path;
-	packet = &work->packet;
-	nat = AF_FN(nat_answered)(work);
-	/* Pods and processes of the node have what they need in the tc program. */
+	trace = &scratch->trace;
+	packet = &scratch->packet;
+	nat = AF_FN(nat_find_reverse)(scratch);
+	/* Local destinations are left to tc. */
 	if (!nat || nat->needs_ct)
 		return XDP_DONE;
 #if AF == 6
-	/* The tc program makes it a packet of IPv4. */
+	/* tc translates it to IPv4. */
 	if (options.packet.nat46x64 && is_embedded(nat->address))
 		return XDP_PASS;
 #endif
-	work->inner = *packet;
+	scratch->inner = *packet;
 	AF_COPY(packet->daddr, nat->address);
 	packet->dport = nat->port;
-	entry = AF_FN(nodeport_flow)(ctx, work);
-	AF_COPY(packet->daddr, work->inner.daddr);
-	packet->dport = work->inner.dport;
+	entry = AF_FN(nodeport_flow)(ctx, scratch);
+	AF_COPY(packet->daddr, scratch->inner.daddr);
+	packet->dport = scratch->inner.dport;
 	if (!entry)
 		return XDP_DONE;
-	AF_FN(counted_by)(work, COUNTED_ANSWER);
-	error = AF_FN(nat_give_back)(ctx, work, nat);
+	AF_FN(counted_by)(scratch, COUNTED_ANSWER);
+	error = AF_FN(nat_reverse_translate)(ctx, scratch, nat);
 	if (!error)
-		error = AF_FN(translate_back)(ctx, work, entry);
+		error = AF_FN(reverse_translate)(ctx, scratch, entry);
 	if (error)
-		return FAIL(path, error);
-	if (AF_FN(goes_by_tunnel)(ctx, work))
-		return AF_FN(send_by_tunnel)(ctx, work, IDENTITY_REMOTE_NODE);
-	found = AF_FN(find_way)(ctx, &work->way, packet->saddr, packet->daddr, l3_length(ctx));
+		return FAIL(trace, error);
+	if (AF_FN(is_tunnelled_peer)(ctx, scratch))
+		return AF_FN(send_by_tunnel)(ctx, scratch, IDENTITY_REMOTE_NODE);
+	found = AF_FN(find_next_hop)(ctx, &scratch->next_hop, packet->saddr, packet->daddr,
+				     l3_length(ctx));
 	if (found)
-		return AF_FN(no_way)(ctx, work, found);
-	path->file = METRIC_FILE_NODEPORT;
-	path->direction = METRIC_EGRESS;
-	return AF_FN(send_on)(ctx, work);
+		return AF_FN(no_route)(ctx, scratch, found);
+	trace->file = METRIC_FILE_NODEPORT;
+	trace->direction = METRIC_EGRESS;
+	return AF_FN(forward_packet)(ctx, scratch);
 }
 
-/* A packet that an interface of the node received. Returns a verdict, or less: a drop reason. */
-GLOBAL int AF_FN(from_wire)(CTX *ctx, struct AF_FN(work) * work)
+/* A packet received by a device. Returns a verdict. */
+GLOBAL int AF_FN(from_wire)(CTX *ctx, scratch_t *scratch)
 {
-	struct AF_FN(packet) * packet;
+	packet_t *packet;
 	const struct lb_service *svc;
 	const struct lxc_value *local;
-	struct path *path;
+	struct trace_ctx *trace;
 	int unknown_port = 0, known;
 	__u8 broken;
 
-	work = OWN_WORK(work);
-	if (!work)
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch)
 		return -DROP_INVALID;
-	path = &work->path;
-	packet = &work->packet;
+	trace = &scratch->trace;
+	packet = &scratch->packet;
 	broken = AF_FN(parse)(ctx, packet);
-	if (broken && !packet_bytes(ctx, L3, sizeof(struct AF_FN(ip))))
-		return FAIL(path, DROP_INVALID);
+	if (broken && !packet_bytes(ctx, L3, sizeof(ip_t)))
+		return FAIL(trace, DROP_INVALID);
 	if (broken)
-		return FAIL(path, broken);
+		return FAIL(trace, broken);
 	if (!has_ports(packet->proto))
 		return XDP_DONE;
 	if (packet->error)
-		return FAIL(path, packet->error);
+		return FAIL(trace, packet->error);
 	local = AF_FN(lxc_lookup)(packet->daddr);
 	if (local && !(local->flags & LXC_HOST))
 		return XDP_DONE;
 	known = local != NULL;
 	OPAQUE(known);
-	__builtin_memset(&work->key, 0, sizeof(work->key));
-	svc = DEBUGS() ? AF_FN(debug_outside)(ctx, work, known, &unknown_port)
-		       : AF_FN(outside_service)(work, known, &unknown_port);
+	__builtin_memset(&scratch->key, 0, sizeof(scratch->key));
+	svc = DEBUGS() ? AF_FN(debug_outside)(ctx, scratch, known, &unknown_port)
+		       : AF_FN(outside_service)(scratch, known, &unknown_port);
 	if (unknown_port)
-		return FAIL(path, DROP_NO_SERVICE);
+		return FAIL(trace, DROP_NO_SERVICE);
 	if (svc) {
 		if (!AF_FN(in_source_range)(packet, svc))
-			return FAIL(path, DROP_SOURCE_RANGE);
+			return FAIL(trace, DROP_SOURCE_RANGE);
 		if (!(svc->flags & LB_ROUTABLE))
-			return FAIL(path, DROP_IS_CLUSTER_IP);
+			return FAIL(trace, DROP_IS_CLUSTER_IP);
 		if (is_for_tc(svc))
 			return XDP_PASS;
-		work->service = *svc;
-		return AF_FN(nodeport_request)(ctx, work);
+		scratch->service = *svc;
+		return AF_FN(nodeport_request)(ctx, scratch);
 	}
-	return packet->ct_error ? XDP_DONE : AF_FN(nodeport_reply)(ctx, work);
+	return packet->ct_error ? XDP_DONE : AF_FN(nodeport_reply)(ctx, scratch);
 }

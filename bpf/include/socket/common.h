@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Parts of translation that do not depend on the address family. */
+/* Socket translation, independent of the address family. */
 #ifndef SOCKET_COMMON_H
 #define SOCKET_COMMON_H
 
@@ -18,7 +18,7 @@
 #include "../node/options.h"
 #include "rules.h"
 
-/* What a cgroup program returns. */
+/* Return values of cgroup programs. */
 #define SOCKET_REJECT 0
 #define SOCKET_PROCEED 1
 
@@ -34,7 +34,7 @@ static __always_inline int socket_verdict(int outcome)
 	return SOCKET_REJECT;
 }
 
-/* The kernel does not let the hooks that translate back reject anything. */
+/* Reverse hooks cannot reject calls. */
 static __always_inline int call_verdict(enum socket_call call, int outcome)
 {
 	return call == CALL_REVERSE ? SOCKET_PROCEED : socket_verdict(outcome);

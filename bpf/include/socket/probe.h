@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Sockets of a health checker: they have a mark, and bind to the backend that they probe. */
+/* Health checker sockets: marked, and bound to the probed backend. */
 #ifndef SOCKET_PROBE_H
 #define SOCKET_PROBE_H
 
@@ -25,8 +25,8 @@ static __always_inline int is_probe(struct bpf_sock_addr *ctx)
 	return socket && socket->mark == MARK_PROBE && socket_in_host_netns(ctx);
 }
 
-/* A probe connects to the service: packets find the backend by the socket. Packets with the mark
- * would be taken for others. Returns whether this is a probe.
+/* Handles the connect call of a probe: packets find the backend by the socket, and the mark is
+ * cleared. Returns 1 for a probe.
  */
 static __always_inline int connect_probe(struct bpf_sock_addr *ctx)
 {
@@ -38,7 +38,7 @@ static __always_inline int connect_probe(struct bpf_sock_addr *ctx)
 	return 1;
 }
 
-/* Remembers the backend that the socket of a probe binds to. Returns 0, or a negative errno. */
+/* Stores the backend that a probe binds to. Returns 0, or a negative errno. */
 static __always_inline int bind_probe4(struct bpf_sock_addr *ctx, __be32 address)
 {
 	struct lb4_backend backend = {

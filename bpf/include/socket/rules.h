@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Decisions of socket load balancing that need no kernel. They compile for the host, too, and have
- * their unit tests there (bpf/programs/tests/host).
+/* Pure logic of socket load balancing. Compiles for the host, with unit tests in
+ * bpf/programs/tests/host.
  */
 #ifndef SOCKET_RULES_H
 #define SOCKET_RULES_H

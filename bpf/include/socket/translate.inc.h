@@ -9,7 +9,7 @@ struct AF_FN(call) {
 	__u8 proto;
 };
 
-static __always_inline void AF_FN(trace)(struct bpf_sock_addr *ctx, const struct AF_FN(call) * call,
+static __always_inline void AF_FN(trace)(struct bpf_sock_addr *ctx, const call_t *call,
 					 enum socket_call kind, __u8 point)
 {
 	struct socket_trace event = {
@@ -26,9 +26,9 @@ static __always_inline void AF_FN(trace)(struct bpf_sock_addr *ctx, const struct
 
 /* Services that exist but must not be translated here. */
 static __always_inline int AF_FN(bypasses)(struct bpf_sock_addr *ctx, const struct lb_service *svc,
-					   const struct AF_FN(call) * call)
+					   const call_t *call)
 {
-	struct AF_JOIN(lb, _skip_key) skip = {.port = call->port};
+	lb_skip_key_t skip = {.port = call->port};
 
 	if (lb_delegates_if_local(svc) || (svc->flags2 & LB2_NAT46X64))
 		return 1;
@@ -45,20 +45,19 @@ static __always_inline int AF_FN(bypasses)(struct bpf_sock_addr *ctx, const stru
 	return 0;
 }
 
-/* Remembers what the application asked for, for recvmsg, getpeername and socket termination. */
-static __always_inline int AF_FN(remember)(struct bpf_sock_addr *ctx,
-					   const struct AF_FN(call) * asked, AF_ADDRESS_IN address,
-					   __be16 port, __be16 rev_nat)
+/* Stores the original destination for recvmsg, getpeername and socket termination. */
+static __always_inline int AF_FN(remember)(struct bpf_sock_addr *ctx, const call_t *asked,
+					   AF_ADDRESS_IN address, __be16 port, __be16 rev_nat)
 {
-	struct AF_JOIN(lb, _reverse_sk_key) key = {
+	lb_reverse_sk_key_t key = {
 		.cookie = bpf_get_socket_cookie(ctx),
 		.port = port,
 	};
-	struct AF_JOIN(lb, _reverse_sk) value = {
+	lb_reverse_sk_t value = {
 		.port = asked->port,
 		.rev_nat_index = rev_nat,
 	};
-	const struct AF_JOIN(lb, _reverse_sk) * known;
+	const lb_reverse_sk_t *known;
 
 	AF_COPY(key.address, address);
 	AF_COPY(value.address, asked->address);
@@ -76,13 +75,13 @@ static __always_inline int AF_FN(remember)(struct bpf_sock_addr *ctx,
 }
 
 /* Service to backend. */
-static __always_inline int AF_FN(forward)(struct bpf_sock_addr *ctx, struct AF_FN(call) * call,
+static __always_inline int AF_FN(forward)(struct bpf_sock_addr *ctx, call_t *call,
 					  enum socket_call kind)
 {
-	struct AF_JOIN(lb, _service_key) key = {.dport = call->port, .proto = call->proto};
-	struct AF_FN(call) to = {.proto = call->proto};
-	struct AF_JOIN(lb, _affinity_key) client = {};
-	const struct AF_JOIN(lb, _backend) *backend = NULL;
+	lb_service_key_t key = {.dport = call->port, .proto = call->proto};
+	call_t to = {.proto = call->proto};
+	lb_affinity_key_t client = {};
+	const lb_backend_t *backend = NULL;
 	const struct lb_service *svc;
 	int host_netns, err;
 	__u32 backend_id = 0;
@@ -142,14 +141,14 @@ static __always_inline int AF_FN(forward)(struct bpf_sock_addr *ctx, struct AF_F
 }
 
 /* Backend back to service. */
-static __always_inline int AF_FN(reverse)(struct bpf_sock_addr *ctx, struct AF_FN(call) * call)
+static __always_inline int AF_FN(reverse)(struct bpf_sock_addr *ctx, call_t *call)
 {
-	struct AF_JOIN(lb, _reverse_sk_key) key = {
+	lb_reverse_sk_key_t key = {
 		.cookie = bpf_get_socket_cookie(ctx),
 		.port = call->port,
 	};
-	struct AF_JOIN(lb, _service_key) service = {.proto = call->proto};
-	const struct AF_JOIN(lb, _reverse_sk) * asked;
+	lb_service_key_t service = {.proto = call->proto};
+	const lb_reverse_sk_t *asked;
 	const struct lb_service *svc;
 	AF_ADDRESS(address);
 	__be16 port, rev_nat;
@@ -182,7 +181,7 @@ static __always_inline int AF_FN(reverse)(struct bpf_sock_addr *ctx, struct AF_F
 /* Rejects sockets on ports that services serve on this node. */
 static __always_inline int AF_FN(bind)(void *ctx, AF_ADDRESS_IN address, __be16 port, __u8 proto)
 {
-	struct AF_JOIN(lb, _service_key) key = {.dport = port, .proto = proto};
+	lb_service_key_t key = {.dport = port, .proto = proto};
 	const struct lb_service *svc;
 
 	if (!socket_proto_supported(proto) || !socket_in_host_netns(ctx))
@@ -196,7 +195,7 @@ static __always_inline int AF_FN(bind)(void *ctx, AF_ADDRESS_IN address, __be16 
 
 static __always_inline void AF_FN(release)(struct bpf_sock *ctx, AF_ADDRESS_IN address, __be16 port)
 {
-	struct AF_JOIN(lb, _reverse_sk_key) key = {
+	lb_reverse_sk_key_t key = {
 		.cookie = bpf_get_socket_cookie(ctx),
 		.port = port,
 	};
