@@ -7,12 +7,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
+use futures::FutureExt;
+use futures::future::ready;
 use hive::config::Faults;
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use hive::{Cell, Cfg, Jobs, Params, SpawnError};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use skep_k8s_client::{Api, ApiError, Client, Patch, Subresource};
+use skep_base_metrics::workqueue::WorkqueueRecorder;
+use skep_k8s_client::{Api, Client, Patch, Subresource};
+use skep_k8s_controller::{Controller, Reconciler, RequestError, Work, job, request};
 use skep_k8s_types::slim::{Node, Str, Taint};
 use statedb::{Db, Snapshot, Table};
 
@@ -22,9 +25,6 @@ use crate::tables::NodeRow;
 
 /// How long changes are gathered.
 const SETTLE: Duration = Duration::from_millis(50);
-
-/// Longest pause after failed writes.
-const LONGEST: Duration = Duration::from_secs(30);
 
 /// What the state of the agent on a node means for the node.
 #[derive(Debug, Clone, hive::Config)]
@@ -86,114 +86,66 @@ fn start(params: SyncParams) -> Result<(), SpawnError> {
     if !params.client.is_enabled() {
         return Ok(());
     }
-    let sync = Arc::new(Sync {
-        api: Api::all(params.client),
-        config: params.config,
-        db: params.db,
-        nodes: params.nodes,
-        agents: params.agents,
-    });
-    params.jobs.spawn(Job::once("sync", move |cx: JobCtx| {
-        let sync = sync.clone();
-        async move {
-            cx.until_cancelled(sync.run(&cx)).await;
-        }
+    let SyncParams {
+        config,
+        client,
+        jobs,
+        db,
+        nodes,
+        agents,
+    } = params;
+    jobs.spawn(job("sync", move || {
+        let sync = Sync {
+            client: client.clone(),
+            config: config.clone(),
+            db: db.clone(),
+            nodes: nodes.clone(),
+            agents: agents.clone(),
+            written: HashMap::new(),
+        };
+        sync.controller()
     }))
 }
 
+/// A key is the name of a node.
 struct Sync {
-    api: Api<Node>,
+    client: Arc<dyn Client>,
     config: Cfg<Config>,
     db: Db,
     nodes: Table<NodeRow>,
     agents: Table<AgentRow>,
-}
-
-/// What is to be written to a node.
-#[derive(Debug)]
-struct Write {
-    node: Str,
-    resource_version: Str,
-    taints: Option<Value>,
-    condition: bool,
-}
-
-/// Why a node could not be written. Retried.
-#[derive(Debug, thiserror::Error)]
-#[error("node `{node}`")]
-struct WriteError {
-    node: Str,
-    #[source]
-    cause: ApiError,
+    /// Versions of nodes that were written, until the watch delivers the write.
+    written: HashMap<Str, Str>,
 }
 
 impl Sync {
-    async fn run(&self, cx: &JobCtx) {
-        self.nodes.wait_initialized(&self.db).await;
-        self.agents.wait_initialized(&self.db).await;
-        // Versions of nodes that were written, until the watch delivers the write.
-        let mut written: HashMap<Str, Str> = HashMap::new();
-        let mut pause = Duration::ZERO;
-        loop {
-            let snapshot = self.db.read();
-            let changed = (
-                self.nodes.table_watch(&snapshot),
-                self.agents.table_watch(&snapshot),
-            );
-            let mut writes = self.writes(&snapshot);
-            writes.retain(|write| written.get(&write.node) != Some(&write.resource_version));
-            let results: Vec<_> = stream::iter(writes)
-                .map(|write| self.write(write))
-                .buffer_unordered(self.config.taint_sync_workers)
-                .collect()
-                .await;
-            let mut failed = None;
-            for result in results {
-                match result {
-                    Ok((node, version)) => drop(written.insert(node, version)),
-                    Err(error) => failed = Some(error),
-                }
-            }
-            let Some(error) = failed else {
-                cx.health.ok("Nodes are in sync");
-                pause = Duration::ZERO;
-                tokio::select! {
-                    () = changed.0.closed() => {}
-                    () = changed.1.closed() => {}
-                }
-                written.retain(|node, version| self.version(node).as_ref() == Some(version));
-                tokio::time::sleep(SETTLE).await;
-                continue;
-            };
-            cx.health.degraded("A node was not updated", &error);
-            pause = (pause * 2).clamp(Duration::from_secs(1), LONGEST);
-            tokio::time::sleep(pause).await;
-        }
+    fn controller(self) -> Controller<Self> {
+        let (db, nodes, agents) = (self.db.clone(), self.nodes.clone(), self.agents.clone());
+        let node_changes = nodes.follow(&db).stream(db.clone(), 1000, Duration::ZERO);
+        let agent_changes = agents.follow(&db).stream(db.clone(), 1000, Duration::ZERO);
+        let workers = self.config.taint_sync_workers;
+        Controller::new(self, WorkqueueRecorder::default())
+            .concurrency(workers)
+            .wait_for(async move {
+                nodes.wait_initialized(&db).await;
+                agents.wait_initialized(&db).await;
+            })
+            .source(node_changes, |_, changes| {
+                let rows = changes.iter().filter_map(|change| change.object());
+                rows.map(|row| row.name.clone()).collect()
+            })
+            .source(agent_changes, |_, changes| {
+                let rows = changes.iter().filter_map(|change| change.object());
+                rows.map(|row| row.node.clone()).collect()
+            })
     }
 
-    fn version(&self, node: &Str) -> Option<Str> {
-        let snapshot = self.db.read();
-        let row = self.nodes.get(&snapshot, NodeRow::BY_NAME.key(node))?;
-        Some(row.resource_version.clone())
-    }
-
-    fn writes(&self, snapshot: &Snapshot) -> Vec<Write> {
-        // While an agent is replaced there are two pods: one that is ready is enough.
-        let mut ready: HashMap<&Str, bool> = HashMap::new();
-        for agent in self.agents.all(snapshot).filter(|agent| !agent.node.is_empty()) {
-            *ready.entry(&agent.node).or_default() |= agent.is_ready;
-        }
-        let writes = ready.into_iter().filter_map(|(node, is_ready)| {
-            let row = self.nodes.get(snapshot, NodeRow::BY_NAME.key(node))?;
-            let write = Write {
-                node: node.clone(),
-                resource_version: row.resource_version.clone(),
-                taints: self.taints(row, is_ready),
-                condition: is_ready && self.config.set_cilium_is_up_condition && !row.is_up,
-            };
-            (write.taints.is_some() || write.condition).then_some(write)
-        });
-        writes.collect()
+    /// Whether there is an agent on a node, and is ready. While one is replaced there are two: one that is ready is enough.
+    fn agent(&self, snapshot: &Snapshot, node: &Str) -> Option<bool> {
+        let agents = self.agents.all(snapshot).filter(|agent| agent.node == *node);
+        agents
+            .map(|agent| agent.is_ready)
+            .reduce(|one, other| one | other)
     }
 
     /// The patch of a node's taints. It fails if they are not those that were seen.
@@ -220,32 +172,66 @@ impl Sync {
         };
         Some(json!([test, { "op": "add", "path": "/spec/taints", "value": taints }]))
     }
+}
 
-    /// Writes a node; returns the version that it had before.
-    async fn write(&self, write: Write) -> Result<(Str, Str), WriteError> {
-        let Write {
-            node,
-            resource_version,
-            taints,
-            condition,
-        } = write;
-        let mut failed = None;
-        if let Some(patch) = taints {
-            let patched = self
-                .api
-                .patch(&node, Subresource::None, &Patch::Json(patch))
-                .await;
-            failed = patched.err();
+impl Reconciler for Sync {
+    type Key = Str;
+    /// The version that a node had before it was written.
+    type Output = Option<Str>;
+    type Error = RequestError;
+    const KEYS: &'static str = "nodes";
+    const FAILED: &'static str = "were not updated";
+
+    fn reconcile(&mut self, node: &Str) -> Work<Self> {
+        let snapshot = self.db.read();
+        let row = self.nodes.get(&snapshot, NodeRow::BY_NAME.key(node));
+        let version = row.map(|row| row.resource_version.clone());
+        let is_written = self.written.get(node).cloned() == version;
+        if !is_written {
+            self.written.remove(node);
         }
-        if condition {
-            let patch = Patch::Strategic(condition_patch(&Timestamp::now()));
-            let patched = self.api.patch(&node, Subresource::Status, &patch).await;
-            failed = failed.or(patched.err());
+        let (Some(row), Some(is_ready), false) = (row, self.agent(&snapshot, node), is_written) else {
+            return ready(Ok(None)).boxed();
+        };
+        let taints = self.taints(row, is_ready);
+        let condition = is_ready && self.config.set_cilium_is_up_condition && !row.is_up;
+        if taints.is_none() && !condition {
+            return ready(Ok(None)).boxed();
         }
-        match failed {
-            None => Ok((node, resource_version)),
-            Some(cause) => Err(WriteError { node, cause }),
+        let (api, node) = (Api::<Node>::all(self.client.clone()), node.clone());
+        async move {
+            let mut failed = None;
+            if let Some(patch) = taints {
+                let patch = Patch::Json(patch);
+                failed = request(api.patch(&node, Subresource::None, &patch)).await.err();
+            }
+            if condition {
+                let patch = Patch::Strategic(condition_patch(&Timestamp::now()));
+                let patched = request(api.patch(&node, Subresource::Status, &patch)).await;
+                failed = failed.or(patched.err());
+            }
+            failed.map_or(Ok(version), Err)
         }
+        .boxed()
+    }
+
+    fn finished(
+        &mut self,
+        node: &Str,
+        result: Result<Option<Str>, RequestError>,
+    ) -> Result<Option<Duration>, RequestError> {
+        if let Some(version) = result? {
+            self.written.insert(node.clone(), version);
+        }
+        Ok(None)
+    }
+
+    fn delay(&self, _node: &Str) -> Duration {
+        SETTLE
+    }
+
+    fn total(&self) -> usize {
+        self.nodes.len(&self.db.read())
     }
 }
 

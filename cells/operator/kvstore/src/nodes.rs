@@ -4,21 +4,22 @@
 //! Requires: a client of the key-value store, the tables `cilium-nodes` and `cilium-pods`, settings of the cluster.
 //!
 //! Agents write the key of their node with a lease, so a key outlives its node by the time of that lease. A node is judged
-//! when its CiliumNode is deleted, and a while after its key was written. Its key is deleted if there is no CiliumNode and no
+//! when its CiliumNode is deleted or its agent ends, and a while after its key was written. Its key is deleted if there is no CiliumNode and no
 //! agent on the node, which would write the key again.
 
-mod schedule;
-
+use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::future::ready;
+use futures::{FutureExt, stream};
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use skep_base_metrics::workqueue::WorkqueueRecorder;
 use skep_base_settings::cluster::ClusterSettings;
 use skep_clustermesh_types::Kind;
+use skep_k8s_controller::{Controller, Failure, Reconciler, Retry, Work};
 use skep_kvstore_client::{Client, Error, Key};
 use skep_kvstore_store::{
     Decoder, NoStoreRecorder, Observer, StoreMetrics, StoreRecorder, WatchStore, WatchStoreOptions,
@@ -26,10 +27,7 @@ use skep_kvstore_store::{
 use skep_operator_gc::agents::AgentRow;
 use skep_operator_gc::tables::CiliumNodeRow;
 use statedb::{Db, Table};
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::time::{Instant, sleep_until};
-
-use self::schedule::Schedule;
+use tokio::sync::mpsc::{self, UnboundedSender};
 
 /// Whether keys of nodes are deleted.
 #[derive(Debug, Clone, hive::Config)]
@@ -44,18 +42,12 @@ pub struct Config {
 pub struct NodeTimes {
     /// How long after its key was seen.
     pub after_upsert: Duration,
-    /// How long after the first failure; twice as long after each further one.
-    pub first_retry: Duration,
-    /// How long after a failure at most.
-    pub max_retry: Duration,
 }
 
 impl Default for NodeTimes {
     fn default() -> Self {
         Self {
             after_upsert: Duration::from_secs(60),
-            first_retry: Duration::from_secs(1),
-            max_retry: Duration::from_secs(120),
         }
     }
 }
@@ -96,22 +88,39 @@ fn start(params: CollectorParams) -> Result<(), SpawnError> {
         Some(metrics) => metrics,
         None => Arc::new(NoStoreRecorder),
     };
-    let collector = Arc::new(Collector {
-        prefix: Kind::Nodes.prefix(cluster.as_str(), false),
-        options: WatchStoreOptions {
-            recorder,
-            ..WatchStoreOptions::new(cluster.as_str())
-        },
-        client: params.client,
-        db: params.db,
-        cilium_nodes: params.cilium_nodes,
-        agents: params.agents,
-        times: params.times.unwrap_or_default(),
-    });
-    params.jobs.spawn(Job::once("collect", move |cx: JobCtx| {
-        let collector = collector.clone();
+    let options = WatchStoreOptions {
+        recorder,
+        ..WatchStoreOptions::new(cluster.as_str())
+    };
+    let CollectorParams {
+        client,
+        jobs,
+        db,
+        cilium_nodes,
+        agents,
+        ..
+    } = params;
+    let prefix = Kind::Nodes.prefix(cluster.as_str(), false);
+    let after_upsert = params.times.unwrap_or_default().after_upsert;
+    jobs.spawn(Job::once("collect", move |cx: JobCtx| {
+        let (sender, mut keys) = mpsc::unbounded_channel();
+        let mut store = WatchStore::new(Names, Keys(sender), options.clone());
+        let (client, prefix) = (client.clone(), prefix.clone());
+        let collector = Collector {
+            prefix: prefix.clone(),
+            client: client.clone(),
+            db: db.clone(),
+            cilium_nodes: cilium_nodes.clone(),
+            agents: agents.clone(),
+            after_upsert,
+            left: BTreeSet::new(),
+        };
+        let controller = collector
+            .controller()
+            .source(stream::poll_fn(move |cx| keys.poll_recv(cx)), |_, key| vec![key]);
         async move {
-            cx.until_cancelled(collector.run(&cx)).await;
+            let watch = async { tokio::join!(store.watch(&client, &prefix), controller.run(&cx.health)) };
+            cx.until_cancelled(watch).await;
         }
     }))
 }
@@ -130,22 +139,16 @@ impl Decoder for Names {
     }
 }
 
-enum Change {
-    Upsert(Key),
-    Delete(Key),
-}
+/// Sends the keys that are written.
+struct Keys(UnboundedSender<Key>);
 
-struct Changes(UnboundedSender<Change>);
-
-impl Observer<Key, ()> for Changes {
+impl Observer<Key, ()> for Keys {
     fn upsert(&mut self, name: &Key, _: &Arc<()>) {
         // The receiver ends with the store.
-        let _ = self.0.send(Change::Upsert(name.clone()));
+        let _ = self.0.send(name.clone());
     }
 
-    fn delete(&mut self, name: &Key, _: &Arc<()>) {
-        let _ = self.0.send(Change::Delete(name.clone()));
-    }
+    fn delete(&mut self, _: &Key, _: &Arc<()>) {}
 }
 
 /// Why a node could not be judged. Retried.
@@ -157,109 +160,106 @@ struct NodeError {
     cause: Error,
 }
 
-/// What becomes of the key of a node.
-enum Verdict {
-    /// The node is part of the cluster, or the key is gone.
-    Done,
-    /// It may be deleted later: an agent runs, or the key was written meanwhile.
-    Later,
+impl Failure for NodeError {
+    fn retry(&self) -> Retry {
+        Retry::Backoff
+    }
 }
 
+/// A key is the name of a node.
 struct Collector {
-    options: WatchStoreOptions,
     /// Prefix of the keys, without a `/` at the end.
     prefix: String,
     client: Client,
     db: Db,
     cilium_nodes: Table<CiliumNodeRow>,
     agents: Table<AgentRow>,
-    times: NodeTimes,
+    after_upsert: Duration,
+    /// Nodes whose CiliumNode or agent is gone: they are judged at once.
+    left: BTreeSet<Key>,
 }
 
 impl Collector {
-    async fn run(&self, cx: &JobCtx) {
-        self.cilium_nodes.wait_initialized(&self.db).await;
-        self.agents.wait_initialized(&self.db).await;
-        let (sender, changes) = mpsc::unbounded_channel();
-        let mut store = WatchStore::new(Names, Changes(sender), self.options.clone());
-        tokio::join!(store.watch(&self.client, &self.prefix), self.collect(cx, changes));
+    fn controller(self) -> Controller<Self> {
+        let (db, nodes, agents) = (self.db.clone(), self.cilium_nodes.clone(), self.agents.clone());
+        let node_changes = nodes.follow(&db).stream(db.clone(), 1000, Duration::ZERO);
+        let agent_changes = agents.follow(&db).stream(db.clone(), 1000, Duration::ZERO);
+        Controller::new(self, WorkqueueRecorder::default())
+            .wait_for(async move {
+                nodes.wait_initialized(&db).await;
+                agents.wait_initialized(&db).await;
+            })
+            .source(node_changes, |collector, changes| {
+                let deleted = changes.iter().filter(|change| change.is_delete());
+                let rows = deleted.filter_map(|change| change.object());
+                collector.left(rows.map(|row| row.name().into()).collect())
+            })
+            .source(agent_changes, |collector, changes| {
+                let changes = changes.iter();
+                let rows = changes.filter_map(|change| Some((change.object()?, change.is_delete())));
+                let ended = rows.filter(|(row, is_deleted)| *is_deleted || !row.is_running);
+                let nodes = ended.filter(|(row, _)| !row.node.is_empty());
+                collector.left(nodes.map(|(row, _)| row.node.as_str().into()).collect())
+            })
     }
 
-    async fn collect(&self, cx: &JobCtx, mut keys: UnboundedReceiver<Change>) {
-        let nodes = self.cilium_nodes.follow(&self.db);
-        let mut nodes = pin!(nodes.stream(self.db.clone(), 1000, Duration::ZERO));
-        let mut schedule = Schedule::default();
-        loop {
-            let first = schedule.first();
-            let due = async {
-                match first {
-                    Some((due, name)) => {
-                        sleep_until(due).await;
-                        name
-                    }
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                Some(change) = keys.recv() => match change {
-                    Change::Upsert(name) => schedule.add(&name, Instant::now() + self.times.after_upsert),
-                    Change::Delete(name) => schedule.remove(&name),
-                },
-                Some(batch) = nodes.next() => {
-                    for row in batch.iter().filter(|change| change.is_delete()).filter_map(|change| change.object()) {
-                        schedule.add(&row.name().into(), Instant::now());
-                    }
-                }
-                name = due => self.attempt(cx, &mut schedule, name).await,
-            }
+    fn left(&mut self, nodes: Vec<Key>) -> Vec<Key> {
+        self.left.extend(nodes.iter().cloned());
+        nodes
+    }
+
+    /// Whether a node is part of the cluster, or its agent would write the key again.
+    fn is_here(&self, node: &Key) -> bool {
+        let snapshot = self.db.read();
+        let row = self.cilium_nodes.get(&snapshot, CiliumNodeRow::BY_NAME.key(node));
+        let runs = |agent: &AgentRow| agent.is_running && agent.node == **node;
+        row.is_some() || self.agents.all(&snapshot).any(|agent| runs(agent))
+    }
+}
+
+impl Reconciler for Collector {
+    type Key = Key;
+    type Output = ();
+    type Error = NodeError;
+    const KEYS: &'static str = "nodes";
+    const FAILED: &'static str = "whose keys were not checked";
+
+    fn reconcile(&mut self, node: &Key) -> Work<Self> {
+        self.left.remove(node);
+        if self.is_here(node) {
+            return ready(Ok(())).boxed();
         }
-    }
-
-    /// Judges a node that is due.
-    async fn attempt(&self, cx: &JobCtx, schedule: &mut Schedule, node: Key) {
-        let result = self.judge(&node).await;
-        match result {
-            Ok(Verdict::Done) => {
-                schedule.remove(&node);
-                return cx.health.ok("Keys of nodes are in sync");
-            }
-            Ok(Verdict::Later) => cx.health.ok("Keys of nodes are in sync"),
-            Err(cause) => {
-                let node = node.clone();
-                let error = NodeError { node, cause };
-                cx.health.degraded("The key of a node was not checked", &error);
-            }
-        }
-        let NodeTimes {
-            first_retry,
-            max_retry,
-            ..
-        } = self.times;
-        schedule.retry(&node, Instant::now(), first_retry, max_retry);
-    }
-
-    async fn judge(&self, node: &Key) -> Result<Verdict, Error> {
-        let Some(item) = self.client.get(&format!("{}/{node}", self.prefix)).await? else {
-            return Ok(Verdict::Done);
-        };
-        {
-            let snapshot = self.db.read();
-            if self
-                .cilium_nodes
-                .get(&snapshot, CiliumNodeRow::BY_NAME.key(node))
-                .is_some()
+        let (client, node) = (self.client.clone(), node.clone());
+        let key = format!("{}/{node}", self.prefix);
+        let delete = async move {
+            if let Some(item) = client.get(&key).await?
+                && client.delete_if_unchanged(&item).await?
             {
-                return Ok(Verdict::Done);
+                tracing::info!(key, "Deleted key of removed node");
             }
-            let is_here = |agent: &AgentRow| agent.is_running && agent.node == **node;
-            if self.agents.all(&snapshot).any(|agent| is_here(agent)) {
-                return Ok(Verdict::Later);
-            }
+            Ok(())
+        };
+        let failed = |cause| NodeError { node, cause };
+        delete
+            .map(|deleted: Result<(), Error>| deleted.map_err(failed))
+            .boxed()
+    }
+
+    fn delay(&self, node: &Key) -> Duration {
+        match self.left.contains(node) {
+            true => Duration::ZERO,
+            false => self.after_upsert,
         }
-        if !self.client.delete_if_unchanged(&item).await? {
-            return Ok(Verdict::Later);
+    }
+
+    fn total(&self) -> usize {
+        self.cilium_nodes.len(&self.db.read())
+    }
+
+    fn summary(&self, failed: usize) -> String {
+        match failed {
+            0 => "Keys of nodes are in sync".to_owned(),
+            _ => format!("{failed} {} {}", Self::KEYS, Self::FAILED),
         }
-        tracing::info!(%node, "Deleted key of removed node");
-        Ok(Verdict::Done)
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Script suite `operator-nodesgc`: keys of nodes, with short pauses.
+//! Script suite `operator-nodesgc`: keys of nodes, without pauses.
 
 use std::time::Duration;
 
@@ -40,7 +40,5 @@ fn times() -> Cell {
 fn new_times() -> NodeTimes {
     NodeTimes {
         after_upsert: Duration::ZERO,
-        first_retry: Duration::from_millis(10),
-        max_retry: Duration::from_millis(200),
     }
 }
