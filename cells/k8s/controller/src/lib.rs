@@ -77,11 +77,14 @@
 
 mod error;
 mod queue;
+mod reconciler;
 mod runtime;
 mod store;
+mod switch;
 #[cfg(test)]
 mod tests;
 
 pub use error::{Failure, REQUEST_TIMEOUT, RequestError, Retry, request};
-pub use runtime::{Controller, Reconciler, Watches, Work, job};
+pub use reconciler::{Reconciler, Watches, Work};
+pub use runtime::{Controller, job};
 pub use store::{Change, Store};

@@ -2,7 +2,6 @@
 
 //! The loop of a controller.
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +13,13 @@ use skep_base_metrics::workqueue::WorkqueueRecorder;
 use skep_k8s_client::{Api, Backoff, Client, ListerWatcher, ObjectEvent, WatchState, WatcherEvent, watcher};
 use skep_k8s_types::slim::Str;
 use skep_k8s_types::{ObjectKey, Resource};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::error::Failure;
 use crate::queue::{Lane, Queue};
-use crate::store::{Change, Store};
+use crate::reconciler::{Reconciler, Watches};
+use crate::store::Store;
+use crate::switch::Switch;
 
 /// Keys, and other faults, that health names at most.
 const NAMED: usize = 10;
@@ -29,94 +29,6 @@ const REPORT: Duration = Duration::from_secs(1);
 const CONCURRENCY: usize = 4;
 /// A limit of the rate is looked at again after this time, however low it is.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
-
-/// The requests for one key.
-pub type Work<R> = BoxFuture<'static, Result<<R as Reconciler>::Output, <R as Reconciler>::Error>>;
-
-/// What a controller does about a key. Only `reconcile` and what names keys is required.
-pub trait Reconciler: Sized + Send + 'static {
-    /// What is reconciled: mostly the key of an object.
-    type Key: Ord + Clone + Display + Send + Sync + 'static;
-    /// Result of the requests for a key.
-    type Output: Send + 'static;
-    type Error: Failure;
-    /// What keys are, in the plural, for health: `Secrets`.
-    const KEYS: &'static str;
-    /// What is wrong with keys that failed, for health: `are not copied`.
-    const FAILED: &'static str;
-
-    /// Computes what must be written for a key. Called again when a change affects it: a key without work is done, one that
-    /// is not wanted any more, too.
-    fn reconcile(&mut self, key: &Self::Key) -> Work<Self>;
-
-    /// Number of keys that there should be.
-    fn total(&self) -> usize;
-
-    /// Takes in the result of the requests for a key. Returns after which time it is reconciled again, if at all; after an
-    /// error [`Failure::retry`] says that.
-    fn finished(
-        &mut self,
-        _key: &Self::Key,
-        result: Result<Self::Output, Self::Error>,
-    ) -> Result<Option<Duration>, Self::Error> {
-        result.map(|_| None)
-    }
-
-    /// Returns keys that results affect, beside their own. Called after [`finished`](Self::finished).
-    fn affected_by_results(&mut self) -> Vec<Self::Key> {
-        Vec::new()
-    }
-
-    /// Called once, when all sources are complete, before the first key is reconciled; returns keys to add.
-    fn synced(&mut self) -> Vec<Self::Key> {
-        Vec::new()
-    }
-
-    /// How long a change of a key waits for others.
-    fn delay(&self, _key: &Self::Key) -> Duration {
-        Duration::ZERO
-    }
-
-    /// Whether a key is taken before others. Concurrency is limited for these alone.
-    fn has_priority(&self, _key: &Self::Key) -> bool {
-        false
-    }
-
-    /// Time until any key may be reconciled: a limit of the rate.
-    fn wait(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// The state for health, with the number of keys that failed.
-    fn summary(&self, failed: usize) -> String {
-        let total = self.total();
-        match failed {
-            0 => format!("{total} {}", Self::KEYS),
-            _ => format!("{failed} of {total} {} {}", Self::KEYS, Self::FAILED),
-        }
-    }
-
-    /// Faults for health, beside those of keys.
-    fn faults(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// Sets gauges. Called before each report of health.
-    fn record(&mut self) {}
-}
-
-/// What a reconciler does with changes of a kind of objects.
-pub trait Watches<T: Resource>: Reconciler {
-    fn store(&mut self) -> &mut Store<T>;
-
-    /// Returns the keys that a change affects. The store has the new state already.
-    fn affected(&mut self, change: &Change<T>) -> Vec<Self::Key>;
-
-    /// Returns the keys that an object affects by being invalid. Its last valid state counts.
-    fn invalid(&mut self, _key: &ObjectKey) -> Vec<Self::Key> {
-        Vec::new()
-    }
-}
 
 type Apply<R> = Box<dyn FnOnce(&mut R) -> Vec<<R as Reconciler>::Key> + Send>;
 type Resync<R> = (Duration, fn(&R) -> Vec<<R as Reconciler>::Key>);
@@ -136,53 +48,6 @@ pub fn job<R: Reconciler>(
         async move {
             // A leader that is no longer one writes nothing more.
             cx.until_cancelled(controller.run(&cx.health)).await;
-        }
-    })
-}
-
-/// Turns a watch on and off.
-struct Switch<R> {
-    switch: watch::Sender<bool>,
-    is_wanted: fn(&R) -> bool,
-    forget: fn(&mut R),
-}
-
-impl<R> Switch<R> {
-    fn turn(&self, reconciler: &mut R) {
-        let is_wanted = (self.is_wanted)(reconciler);
-        let is_turned = self
-            .switch
-            .send_if_modified(|was| std::mem::replace(was, is_wanted) != is_wanted);
-        if is_turned && !is_wanted {
-            (self.forget)(reconciler);
-        }
-    }
-}
-
-/// The events of a watcher that exists while it is switched on.
-fn switched<T: Resource>(
-    source: Arc<dyn ListerWatcher<T>>,
-    switch: watch::Receiver<bool>,
-) -> impl Stream<Item = WatcherEvent<T>> {
-    stream::unfold((switch, None), move |(mut switch, mut events)| {
-        let source = source.clone();
-        async move {
-            loop {
-                let is_on = *switch.borrow_and_update();
-                let on = || watcher(source.clone(), Backoff::default());
-                events = is_on.then(|| events.take().unwrap_or_else(on));
-                let next = async {
-                    match &mut events {
-                        Some(events) => events.next().await,
-                        None => std::future::pending().await,
-                    }
-                };
-                tokio::select! {
-                    biased;
-                    turned = switch.changed() => turned.ok()?,
-                    event = next => return Some((event?, (switch, events))),
-                }
-            }
         }
     })
 }
@@ -238,13 +103,10 @@ impl<R: Reconciler> Controller<R> {
     where
         R: Watches<T>,
     {
-        let switch = watch::Sender::new(false);
-        let events = switched(source, switch.subscribe());
-        self.switches.push(Switch {
-            switch,
-            is_wanted,
-            forget: |reconciler| *Watches::<T>::store(reconciler) = Store::default(),
-        });
+        let forget = |reconciler: &mut R| *Watches::<T>::store(reconciler) = Store::default();
+        let switch = Switch::new(is_wanted, forget);
+        let events = switch.events(source);
+        self.switches.push(switch);
         self.events(events)
     }
 

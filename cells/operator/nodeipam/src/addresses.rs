@@ -48,7 +48,7 @@ pub(crate) fn usable(node: &Node) -> Option<(&Labels, &[NodeAddress])> {
     let is_excluded = node.metadata.deletion_timestamp.is_some()
         || node.metadata.labels.get(EXCLUDED).is_some()
         || taints.any(|taint| taint.key == TO_BE_DELETED);
-    (!is_excluded).then(|| (&node.metadata.labels, &*node.status.addresses))
+    (!is_excluded).then_some((&node.metadata.labels, &*node.status.addresses))
 }
 
 /// Addresses for a Service, sorted as texts. `ready` are the nodes with ready endpoints, if only these count.
