@@ -48,14 +48,15 @@ LINKS_NO = {
     "skep-agent": [
         "skep-loadbalancer-suites",
         "skep-clustermesh-suites",
-        "skep-k8s-apiserver",
+        "skep-k8s-memory",
         "libtest-mimic",
         "schemars",
         "cel",
     ],
-    "skep-operator": ["skep-bpf-sys", "skep-bpf-maps", "skep-k8s-apiserver"],
-    "skep-clustermesh-apiserver": ["skep-bpf-sys", "skep-bpf-maps", "skep-k8s-apiserver"],
+    "skep-operator": ["skep-bpf-sys", "skep-bpf-maps", "skep-k8s-memory"],
+    "skep-clustermesh-apiserver": ["skep-bpf-sys", "skep-bpf-maps", "skep-k8s-memory"],
     "skep-hive": ["kube", "axum", "serde_json"],
+    "skep-k8s-memory": ["http", "hyper", "rustls", "ring", "tokio-tungstenite", "cel", "chrono"],
     "skep-statedb": ["kube"],
 }
 

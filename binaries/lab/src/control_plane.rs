@@ -24,7 +24,7 @@ use skep_k8s_client::{
     Client,
     remote::{RemoteClient, Settings, Target, TargetError},
 };
-use skep_k8s_memory::{ApiServer, Gvr, Manner, Registry, Rows, Tracker, WriteOptions, in_process_client};
+use skep_k8s_memory::{ApiServer, Gvr, Mode, Registry, Rows, Tracker, WriteOptions, in_process_client};
 use skep_listen::{
     BindError, BoundTcp, Tcp,
     tls::{Tls, TlsError},
@@ -46,7 +46,7 @@ pub(crate) use forward::is_ready;
 pub use real::{Assets, RealError};
 
 /// Events that the API server keeps of each kind: a watch that lags further behind starts anew.
-const HISTORY: usize = 10_000;
+const HISTORY: usize = 1_000;
 
 /// Why a cluster has no API server.
 #[derive(Debug, thiserror::Error)]
@@ -249,7 +249,7 @@ fn embedded(cluster: &Cluster, secrets: &credentials::Credentials) -> Result<Api
         ..skep_k8s_memory::Settings::default()
     };
     let tracker = Tracker::new(Rows::new(&Db::new())?, HISTORY, false);
-    let api = ApiServer::new(tracker, Registry::with_extensions(), Manner::Real(settings));
+    let api = ApiServer::new(tracker, Registry::with_extensions(), Mode::Real(settings));
     let kind = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
     for definition in definitions::all() {
         let created = api.create(&kind, "", definition, &WriteOptions::default());

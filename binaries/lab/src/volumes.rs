@@ -235,7 +235,7 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
-    use skep_k8s_memory::{ApiServer, Gvr, Manner, Registry, Rows, Settings, Tracker, in_process_client};
+    use skep_k8s_memory::{ApiServer, Gvr, Mode, Registry, Rows, Settings, Tracker, in_process_client};
 
     use super::*;
 
@@ -245,7 +245,7 @@ mod tests {
             root_ca: Some("CERTIFICATE".to_owned()),
             ..Settings::default()
         };
-        ApiServer::new(tracker, Registry::builtin(), Manner::Real(settings))
+        ApiServer::new(tracker, Registry::builtin(), Mode::Real(settings))
     }
 
     fn created(api: &ApiServer, spec: Value) -> Pod {

@@ -17,7 +17,7 @@ use skep_bpf_maps::lb::{Service4Key, ServiceValue};
 use skep_bpf_sys::Map;
 use skep_bpf_sys::testing::Node;
 use skep_k8s_apiserver::{HttpOptions, HttpServer};
-use skep_k8s_memory::{ApiServer, Domain, Gvr, Kind, Manner, Registry, Rows, Settings, Tracker};
+use skep_k8s_memory::{ApiServer, Domain, Gvr, Kind, Mode, Registry, Rows, Settings, Tracker};
 use tokio_util::sync::CancellationToken;
 
 use crate::report::{Report, Row};
@@ -303,7 +303,7 @@ pub(crate) fn serve(options: &ServerOptions) -> anyhow::Result<()> {
         let api = ApiServer::new(
             tracker,
             Registry::with_extensions(),
-            Manner::Real(Settings::default()),
+            Mode::Real(Settings::default()),
         );
         fill(&api, options)?;
         let server = HttpServer::bind(([127, 0, 0, 1], 0).into(), api, HttpOptions::default())?;

@@ -16,7 +16,7 @@ mod tests {
     use serde_json::json;
     use skep_k8s_apiserver::OpenApiSchemas;
     use skep_k8s_memory::{
-        ApiServer, Gvr, Manner, Registry, Rows, Settings, Subresource, Tracker, WriteOptions,
+        ApiServer, Gvr, Mode, Registry, Rows, Settings, Subresource, Tracker, WriteOptions,
     };
     use statedb::Db;
 
@@ -28,7 +28,7 @@ mod tests {
             schemas: Some(Arc::new(OpenApiSchemas)),
             ..Settings::default()
         };
-        let api = ApiServer::new(tracker, Registry::builtin(), Manner::Real(settings));
+        let api = ApiServer::new(tracker, Registry::builtin(), Mode::Real(settings));
         let kind = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
         for definition in all() {
             let name = definition["metadata"]["name"].clone();

@@ -21,7 +21,7 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use skep_k8s_apiserver::{HttpOptions, HttpServer, OpenApiSchemas};
-use skep_k8s_memory::{ApiServer, Manner, Registry, Rows, Settings, Tracker};
+use skep_k8s_memory::{ApiServer, Mode, Registry, Rows, Settings, Tracker};
 use skep_listen::tls::Tls;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
@@ -218,7 +218,7 @@ async fn serve(flags: &Flags<'_>, token: String) -> Result<(), AnyError> {
         ..HttpOptions::default()
     };
     let tracker = Tracker::new(Rows::new(&statedb::Db::new())?, 10_000, false);
-    let api = ApiServer::new(tracker, Registry::builtin(), Manner::Real(settings));
+    let api = ApiServer::new(tracker, Registry::builtin(), Mode::Real(settings));
     let ip = flags.or("bind-address", "0.0.0.0").parse()?;
     let address = SocketAddr::new(ip, flags.or("secure-port", "6443").parse()?);
     let server = HttpServer::bind(address, api, options)?;

@@ -3,7 +3,7 @@
 //! Serves the API on loopback, to try kubectl on it: `kubectl --server http://127.0.0.1:8001 get namespaces`.
 
 use skep_k8s_apiserver::{HttpOptions, HttpServer, OpenApiSchemas};
-use skep_k8s_memory::{ApiServer, Manner, Registry, Rows, Settings, Tracker};
+use skep_k8s_memory::{ApiServer, Mode, Registry, Rows, Settings, Tracker};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::main(flavor = "current_thread")]
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         schemas: Some(std::sync::Arc::new(OpenApiSchemas)),
         ..Settings::default()
     };
-    let api = ApiServer::new(tracker, Registry::builtin(), Manner::Real(settings));
+    let api = ApiServer::new(tracker, Registry::builtin(), Mode::Real(settings));
     let server = HttpServer::bind(address.parse()?, api, HttpOptions::default())?;
     println!("http://{}", server.address());
     server.serve(CancellationToken::new()).await;

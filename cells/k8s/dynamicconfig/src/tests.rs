@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use skep_base_settings::NodeName;
 use skep_k8s_client::testing::{Fault, FaultyClient};
 use skep_k8s_client::{Client, Patch, Subresource, WriteOptions};
-use skep_k8s_memory::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_memory::{ApiServer, Mode, Registry, Rows, Tracker, in_process_client};
 use skep_k8s_types::Resource;
 use statedb::{Db, Table};
 
@@ -17,8 +17,8 @@ use crate::object::{ConfigMap, NodeConfig};
 
 fn client() -> Arc<FaultyClient> {
     let tracker = Tracker::new(Rows::new(&Db::new()).unwrap(), 1000, false);
-    let manner = Manner::Real(skep_k8s_memory::Settings::default());
-    let server = ApiServer::new(tracker, Registry::builtin(), manner);
+    let mode = Mode::Real(skep_k8s_memory::Settings::default());
+    let server = ApiServer::new(tracker, Registry::builtin(), mode);
     FaultyClient::new(Arc::new(in_process_client(&server)))
 }
 

@@ -17,7 +17,7 @@ use crate::error::ApiError;
 use crate::gvr::Gvr;
 use crate::object;
 use crate::patch::Patch;
-use crate::selector::{FieldSelector, LabelSelector};
+use crate::selector::LabelSelector;
 use crate::server::{
     ApiServer, DeleteOptions, ListOptions, Propagation, Subresource, VersionMatch, WatchKind, WriteOptions,
 };
@@ -109,17 +109,6 @@ fn write_options(options: &skep_k8s_client::WriteOptions) -> WriteOptions {
     }
 }
 
-fn selectors(
-    labels: &skep_k8s_types::selector::Selector,
-    fields: &skep_k8s_types::selector::FieldSelector,
-) -> Result<ListOptions, ApiError> {
-    Ok(ListOptions {
-        labels: LabelSelector::parse(&labels.to_string())?,
-        fields: FieldSelector::parse(&fields.to_string())?,
-        ..ListOptions::default()
-    })
-}
-
 fn list_options(options: &skep_k8s_client::ListOptions) -> Result<ListOptions, ApiError> {
     Ok(ListOptions {
         limit: usize::try_from(options.limit).unwrap_or(usize::MAX),
@@ -129,7 +118,9 @@ fn list_options(options: &skep_k8s_client::ListOptions) -> Result<ListOptions, A
             ResourceVersionMatch::NotOlderThan => VersionMatch::NotOlderThan,
             ResourceVersionMatch::Exact => VersionMatch::Exact,
         }),
-        ..selectors(&options.labels, &options.fields)?
+        labels: options.labels.clone().into(),
+        fields: options.fields.clone().into(),
+        ..ListOptions::default()
     })
 }
 
@@ -140,7 +131,9 @@ fn watch_options(options: &skep_k8s_client::WatchOptions) -> Result<ListOptions,
         send_initial_events: options.initial_events,
         version_match: options.initial_events.then_some(VersionMatch::NotOlderThan),
         timeout: options.timeout,
-        ..selectors(&options.labels, &options.fields)?
+        labels: options.labels.clone().into(),
+        fields: options.fields.clone().into(),
+        ..ListOptions::default()
     })
 }
 

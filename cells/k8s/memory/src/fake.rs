@@ -12,7 +12,7 @@ use crate::error::ApiError;
 use crate::gvr::Gvr;
 use crate::kinds::{Kind, Registry};
 use crate::schema::{Shape, decode};
-use crate::server::{ApiServer, Manner};
+use crate::server::{ApiServer, Mode};
 use crate::table::{Rows, TrackedObject};
 use crate::tracker::{Domain, Tracker, Transaction};
 use crate::{object, yaml};
@@ -100,7 +100,7 @@ impl FakeClient {
     pub fn new(db: Db) -> Result<Arc<Self>, statedb::Error> {
         let rows = Rows::new(&db)?;
         let tracker = Tracker::new(rows.clone(), HISTORY, true);
-        let api = ApiServer::new(tracker, Registry::with_extensions(), Manner::Fake);
+        let api = ApiServer::new(tracker, Registry::with_extensions(), Mode::Fake);
         Ok(Arc::new(FakeClient { rows, api }))
     }
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What happened to the objects of one resource, in order, for watches to follow.
-//!
-//! Watches read the newest changes: those are kept as they are. Older ones are kept as text, which needs a tenth of the
-//! memory, and as many as fit into [`TEXT`].
+//! The last changes of the objects of one resource, in order, for watches to follow.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -33,84 +30,6 @@ pub(crate) struct Event {
     pub(crate) previous: Option<Arc<Value>>,
 }
 
-/// Changes that are kept as they are.
-const WHOLE: usize = 256;
-/// Text that is kept of the changes before them, in bytes.
-const TEXT: usize = 8 << 20;
-
-/// The state of an object.
-#[derive(Debug)]
-enum Version {
-    Whole(Arc<Value>),
-    Text(Box<[u8]>),
-}
-
-impl Version {
-    fn object(&self) -> Arc<Value> {
-        match self {
-            Version::Whole(object) => object.clone(),
-            Version::Text(text) => {
-                Arc::new(serde_json::from_slice(text).expect("the text was made from an object"))
-            }
-        }
-    }
-
-    /// Keeps the text only; its length.
-    fn pack(&mut self) -> usize {
-        if let Version::Whole(object) = self {
-            let text = serde_json::to_vec(object).expect("an object has string keys");
-            *self = Version::Text(text.into());
-        }
-        self.text()
-    }
-
-    fn text(&self) -> usize {
-        match self {
-            Version::Whole(_) => 0,
-            Version::Text(text) => text.len(),
-        }
-    }
-}
-
-/// A change as it is kept.
-#[derive(Debug)]
-struct Kept {
-    revision: u64,
-    kind: EventKind,
-    object: Version,
-    previous: Option<Version>,
-}
-
-impl Kept {
-    fn event(&self) -> Event {
-        Event {
-            revision: self.revision,
-            kind: self.kind,
-            object: self.object.object(),
-            previous: self.previous.as_ref().map(Version::object),
-        }
-    }
-
-    fn pack(&mut self) -> usize {
-        self.object.pack() + self.previous.as_mut().map_or(0, Version::pack)
-    }
-
-    fn text(&self) -> usize {
-        self.object.text() + self.previous.as_ref().map_or(0, Version::text)
-    }
-}
-
-impl From<Event> for Kept {
-    fn from(event: Event) -> Self {
-        Kept {
-            revision: event.revision,
-            kind: event.kind,
-            object: Version::Whole(event.object),
-            previous: event.previous.map(Version::Whole),
-        }
-    }
-}
-
 /// The last changes of one resource.
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -120,9 +39,7 @@ pub(crate) struct Log {
 
 #[derive(Debug, Default)]
 struct State {
-    events: VecDeque<Kept>,
-    /// Bytes of text in `events`.
-    text: usize,
+    events: VecDeque<Event>,
     /// Changes that were forgotten; the position of `events[0]`.
     forgotten: u64,
     /// Changes up to this revision may be missing.
@@ -160,19 +77,13 @@ pub(crate) struct Gone {
 impl Log {
     pub(crate) fn push(&self, event: Event, history: usize) {
         let mut state = self.state.lock();
-        state.events.push_back(event.into());
-        let aged = state.events.len().checked_sub(WHOLE + 1);
-        if let Some(aged) = aged.and_then(|at| state.events.get_mut(at)) {
-            let text = aged.pack();
-            state.text += text;
-        }
-        while state.events.len() > history || state.text > TEXT {
+        state.events.push_back(event);
+        while state.events.len() > history {
             let Some(old) = state.events.pop_front() else {
                 break;
             };
             state.forgotten += 1;
             state.compacted = old.revision;
-            state.text -= old.text();
         }
         drop(state);
         self.wake.send_replace(());
@@ -182,7 +93,6 @@ impl Log {
         let mut state = self.state.lock();
         state.forgotten += state.events.len() as u64;
         state.events.clear();
-        state.text = 0;
         state.compacted = revision;
     }
 
@@ -190,7 +100,6 @@ impl Log {
         let mut state = self.state.lock();
         state.forgotten += state.events.len() as u64;
         state.events.clear();
-        state.text = 0;
         state.compacted = revision;
         state.epoch += 1;
         drop(state);
@@ -249,8 +158,7 @@ impl Log {
         let end = state.events.partition_point(|e| e.revision <= from);
         // The first change of each counts.
         for event in state.events.range(start..end).rev() {
-            let event = event.event();
-            states.insert(object::place(&event.object), event.previous);
+            states.insert(object::place(&event.object), event.previous.clone());
         }
         Ok(states)
     }
@@ -269,7 +177,7 @@ impl Cursor {
             self.position += 1;
             if event.revision > self.after {
                 self.after = event.revision;
-                return Ok(Some(event.event()));
+                return Ok(Some(event.clone()));
             }
         }
         Ok(None)
@@ -294,73 +202,34 @@ mod tests {
     use super::*;
 
     fn version(number: u64) -> Arc<Value> {
-        Arc::new(json!({
-            "metadata": { "namespace": "shop", "name": "web", "resourceVersion": number.to_string() },
-            "data": { "text": "x".repeat(1000) },
-        }))
+        let metadata = json!({ "namespace": "shop", "name": "web", "resourceVersion": number.to_string() });
+        Arc::new(json!({ "metadata": metadata }))
     }
 
-    /// A log with so many changes of one object, and all its versions.
-    fn changed(times: u64, history: usize) -> (Arc<Log>, Vec<std::sync::Weak<Value>>) {
+    #[test]
+    fn old_changes_are_followed_as_they_were_until_they_are_forgotten() {
         let log = Arc::new(Log::default());
-        let mut previous = None;
-        let mut versions = Vec::new();
-        for revision in 1..=times {
-            let object = version(revision);
-            versions.push(Arc::downgrade(&object));
-            let kind = if previous.is_some() {
-                EventKind::Modified
-            } else {
-                EventKind::Added
-            };
+        for revision in 1..=30 {
             let event = Event {
                 revision,
-                kind,
-                object: object.clone(),
-                previous,
+                kind: EventKind::Modified,
+                object: version(revision),
+                previous: Some(version(revision - 1)),
             };
-            log.push(event, history);
-            previous = Some(object);
+            log.push(event, 25);
         }
-        (log, versions)
-    }
 
-    #[test]
-    fn memory_does_not_grow_with_the_number_of_changes() {
-        let (log, versions) = changed(5_000, 10_000);
-
-        let whole = versions
-            .iter()
-            .filter(|version| version.strong_count() > 0)
-            .count();
-        assert!((WHOLE..=WHOLE + 1).contains(&whole), "{whole}");
-        let state = log.state.lock();
-        let text: usize = state.events.iter().map(Kept::text).sum();
-        assert_eq!(state.text, text);
-        assert!(text <= TEXT && text > TEXT / 2, "{text}");
-    }
-
-    #[test]
-    fn old_changes_are_followed_as_they_were() {
-        let (log, _) = changed(1_000, 10_000);
-
-        let mut cursor = log.follow(10).unwrap();
-        let event = cursor.poll().unwrap().unwrap();
-        assert_eq!((event.revision, event.kind), (11, EventKind::Modified));
-        assert_eq!((event.object, event.previous), (version(11), Some(version(10))));
-        let before = log.before(1_000, 20).unwrap();
+        let event = log.follow(10).unwrap().poll().unwrap().unwrap();
+        assert_eq!(
+            (event.revision, event.object, event.previous),
+            (11, version(11), Some(version(10)))
+        );
+        let before = log.before(30, 20).unwrap();
         assert_eq!(
             before,
             BTreeMap::from([("shop/web".to_owned(), Some(version(20)))])
         );
-    }
-
-    #[test]
-    fn changes_that_did_not_fit_are_gone() {
-        let (log, _) = changed(5_000, 10_000);
-
-        let gone = log.follow(1).unwrap_err();
-        assert!(gone.compacted > 500, "{gone:?}");
-        assert!(log.follow(gone.compacted).is_ok());
+        assert_eq!(log.follow(4).unwrap_err(), Gone { compacted: 5 });
+        assert!(log.follow(5).is_ok());
     }
 }

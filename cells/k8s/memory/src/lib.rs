@@ -4,7 +4,7 @@
 //!
 //! - [`Tracker`]: the store, a table of objects whose revision is the resource version;
 //! - [`ApiServer`]: create, update, patch, server-side apply, delete, list and watch, like a real server or as a plain
-//!   fake ([`Manner`]);
+//!   fake ([`Mode`]);
 //! - [`Registry`]: the kinds that are served; a custom resource definition adds to them. Custom resources are pruned
 //!   and defaulted; a [`SchemaCompiler`] validates them;
 //! - [`InProcessClient`] and [`FakeClient`]: clients; the fake one is filled by scripts ([`command`]);
@@ -12,10 +12,10 @@
 //!
 //! ```
 //! use serde_json::json;
-//! use skep_k8s_memory::{ApiServer, Gvr, Manner, Registry, Rows, Settings, Tracker, WriteOptions};
+//! use skep_k8s_memory::{ApiServer, Gvr, Mode, Registry, Rows, Settings, Tracker, WriteOptions};
 //!
 //! let rows = Rows::new(&statedb::Db::new())?;
-//! let api = ApiServer::new(Tracker::new(rows, 1000, false), Registry::builtin(), Manner::Real(Settings::default()));
+//! let api = ApiServer::new(Tracker::new(rows, 1000, false), Registry::builtin(), Mode::Real(Settings::default()));
 //! let service = json!({ "metadata": { "name": "web" }, "spec": { "ports": [{ "port": 80 }] } });
 //! let made = api.create(&Gvr::new("", "v1", "services"), "default", service, &WriteOptions::default())?;
 //! assert_eq!(made.object["spec"]["ports"][0]["protocol"], "TCP");
@@ -55,7 +55,7 @@ pub use kinds::{Custom, Kind, Registry, Scale};
 pub use patch::Patch;
 pub use selector::{FieldSelector, LabelSelector};
 pub use server::{
-    ApiServer, Bound, DeleteOptions, Deleted, FieldValidation, List, ListOptions, Manner, Propagation,
+    ApiServer, Bound, DeleteOptions, Deleted, FieldValidation, List, ListOptions, Mode, Propagation,
     Reference, SchemaCompiler, Settings, Subresource, Token, TokenError, Validator, VersionMatch, Watch,
     WatchEvent, WatchKind, WriteOptions, Written, add_object_fields, prune, read_scale, scale_patch,
 };

@@ -45,7 +45,7 @@ use tokens::Tokens;
 
 /// How much like a real server it acts.
 #[derive(Clone, Debug)]
-pub enum Manner {
+pub enum Mode {
     /// Objects are stored as they come: no defaults, no validation, no namespaces that must exist. For scripts.
     Fake,
     /// Objects are decoded, defaulted, validated and owned as a real server does.
@@ -92,7 +92,7 @@ pub struct ApiServer(Arc<Inner>);
 struct Inner {
     tracker: Tracker,
     registry: Registry,
-    manner: Manner,
+    mode: Mode,
     allocator: Mutex<Allocator>,
     expiry: Mutex<Expiry>,
     event_ttl: Option<Duration>,
@@ -104,10 +104,10 @@ struct Inner {
 
 impl ApiServer {
     /// A server over `tracker` for the kinds of `registry`. Objects that are there already are taken over.
-    pub fn new(tracker: Tracker, registry: Registry, manner: Manner) -> Self {
-        let settings = match &manner {
-            Manner::Real(settings) => settings.clone(),
-            Manner::Fake => Settings {
+    pub fn new(tracker: Tracker, registry: Registry, mode: Mode) -> Self {
+        let settings = match &mode {
+            Mode::Real(settings) => settings.clone(),
+            Mode::Fake => Settings {
                 event_ttl: Duration::ZERO,
                 ..Settings::default()
             },
@@ -115,7 +115,7 @@ impl ApiServer {
         let server = ApiServer(Arc::new(Inner {
             tracker,
             registry,
-            manner,
+            mode,
             allocator: Mutex::new(Allocator::new(&settings)),
             expiry: Mutex::default(),
             event_ttl: Some(settings.event_ttl).filter(|ttl| !ttl.is_zero()),
@@ -124,7 +124,7 @@ impl ApiServer {
             root_ca: settings.root_ca,
             schemas: settings.schemas,
         }));
-        if matches!(server.0.manner, Manner::Real(_)) {
+        if matches!(server.0.mode, Mode::Real(_)) {
             server.take_over();
         }
         server
@@ -169,7 +169,7 @@ impl ApiServer {
 
     /// True if it acts like a real server.
     pub fn is_real(&self) -> bool {
-        matches!(self.0.manner, Manner::Real(_))
+        matches!(self.0.mode, Mode::Real(_))
     }
 
     fn schemas(&self) -> Option<&dyn SchemaCompiler> {
@@ -177,9 +177,9 @@ impl ApiServer {
     }
 
     fn settings(&self) -> Settings {
-        match &self.0.manner {
-            Manner::Real(settings) => settings.clone(),
-            Manner::Fake => Settings::default(),
+        match &self.0.mode {
+            Mode::Real(settings) => settings.clone(),
+            Mode::Fake => Settings::default(),
         }
     }
 
@@ -202,8 +202,8 @@ impl ApiServer {
 
     /// Where objects of a kind are: the fake keeps the compact kinds apart, a real server has one store.
     pub(crate) fn domain(&self, kind: &Kind) -> Domain {
-        match self.0.manner {
-            Manner::Fake if kind.in_slim_domain => Domain::Slim,
+        match self.0.mode {
+            Mode::Fake if kind.in_slim_domain => Domain::Slim,
             _ => Domain::Core,
         }
     }

@@ -19,7 +19,7 @@ pub(crate) fn server_with(settings: Settings) -> ApiServer {
     ApiServer::new(
         Tracker::new(rows, 1000, false),
         Registry::builtin(),
-        Manner::Real(settings),
+        Mode::Real(settings),
     )
 }
 
@@ -36,30 +36,6 @@ fn by(manager: &str) -> WriteOptions {
         field_manager: manager.to_owned(),
         ..WriteOptions::default()
     }
-}
-
-#[test]
-fn creates_with_defaults_and_addresses() {
-    let server = server();
-
-    let created = server
-        .create(&services(), "default", service("web", 80), &by("t"))
-        .unwrap()
-        .object;
-
-    assert_eq!(created["spec"]["type"], "ClusterIP");
-    assert_eq!(created["spec"]["ports"][0]["protocol"], "TCP");
-    assert_eq!(created["spec"]["ports"][0]["targetPort"], 80);
-    assert_eq!(created["spec"]["sessionAffinity"], "None");
-    assert_eq!(created["spec"]["ipFamilies"], json!(["IPv4"]));
-    let address = created["spec"]["clusterIP"].as_str().unwrap();
-    assert!(address.starts_with("10.96."), "{address}");
-    assert_eq!(created["spec"]["clusterIPs"], json!([address]));
-    assert!(!created["metadata"]["uid"].as_str().unwrap().is_empty());
-    let error = server
-        .create(&services(), "default", service("web", 80), &by("t"))
-        .unwrap_err();
-    assert_eq!(error.message, "services \"web\" already exists");
 }
 
 #[test]
@@ -121,43 +97,6 @@ fn dual_stack_services_get_both_families() {
 }
 
 #[test]
-fn updates_keep_what_was_allocated_and_check_versions() {
-    let server = server();
-    let created = server
-        .create(&services(), "default", service("web", 80), &by("t"))
-        .unwrap()
-        .object;
-
-    let mut next = service("web", 81);
-    next["metadata"]["resourceVersion"] = created["metadata"]["resourceVersion"].clone();
-    let updated = server
-        .update(
-            &services(),
-            "default",
-            "web",
-            Subresource::None,
-            next.clone(),
-            &by("t"),
-        )
-        .unwrap()
-        .object;
-    assert_eq!(updated["spec"]["clusterIP"], created["spec"]["clusterIP"]);
-    assert_ne!(
-        updated["metadata"]["resourceVersion"],
-        created["metadata"]["resourceVersion"]
-    );
-
-    let error = server
-        .update(&services(), "default", "web", Subresource::None, next, &by("t"))
-        .unwrap_err();
-    assert!(error.is_conflict());
-    assert_eq!(
-        error.message,
-        "Operation cannot be fulfilled on services \"web\": the object has been modified; please apply your changes to the latest version and try again"
-    );
-}
-
-#[test]
 fn updates_without_change_keep_the_version() {
     let server = server();
     let created = server
@@ -181,50 +120,6 @@ fn updates_without_change_keep_the_version() {
         again["metadata"]["resourceVersion"],
         created["metadata"]["resourceVersion"]
     );
-}
-
-#[test]
-fn status_and_spec_are_written_apart() {
-    let server = server();
-    let mut web = service("web", 80);
-    web["spec"]["type"] = "LoadBalancer".into();
-    let created = server
-        .create(&services(), "default", web, &by("t"))
-        .unwrap()
-        .object;
-    let mut changed = (*created).clone();
-    changed["status"] = json!({ "loadBalancer": { "ingress": [{ "ip": "1.2.3.4" }] } });
-    changed["spec"]["sessionAffinity"] = "ClientIP".into();
-
-    let status = server
-        .update(
-            &services(),
-            "default",
-            "web",
-            Subresource::Status,
-            changed.clone(),
-            &by("t"),
-        )
-        .unwrap()
-        .object;
-    assert_eq!(status["spec"]["sessionAffinity"], "None");
-    assert_eq!(status["status"]["loadBalancer"]["ingress"][0]["ip"], "1.2.3.4");
-
-    changed["metadata"]["resourceVersion"] = status["metadata"]["resourceVersion"].clone();
-    changed["status"] = json!({ "loadBalancer": {} });
-    let spec = server
-        .update(
-            &services(),
-            "default",
-            "web",
-            Subresource::None,
-            changed,
-            &by("t"),
-        )
-        .unwrap()
-        .object;
-    assert_eq!(spec["spec"]["sessionAffinity"], "ClientIP");
-    assert_eq!(spec["status"]["loadBalancer"]["ingress"][0]["ip"], "1.2.3.4");
 }
 
 #[test]
@@ -292,69 +187,6 @@ fn only_load_balancers_have_addresses_of_one() {
             .to_string()
             .contains("may only be used when `spec.type` is \"LoadBalancer\""),
         "{error}"
-    );
-}
-
-#[test]
-fn lists_in_pages_of_one_version() {
-    let server = server();
-    for name in ["a", "b", "c", "d"] {
-        server
-            .create(&services(), "default", service(name, 80), &by("t"))
-            .unwrap();
-    }
-    let names = |list: &List| -> Vec<String> {
-        list.items
-            .iter()
-            .map(|o| o["metadata"]["name"].as_str().unwrap().to_owned())
-            .collect()
-    };
-
-    let first = server
-        .list(
-            &services(),
-            Some("default"),
-            &ListOptions {
-                limit: 2,
-                ..ListOptions::default()
-            },
-        )
-        .unwrap();
-    assert_eq!(
-        (names(&first), first.remaining),
-        (vec!["a".to_owned(), "b".to_owned()], Some(2))
-    );
-    server
-        .delete(&services(), "default", "c", &DeleteOptions::default())
-        .unwrap();
-    server
-        .create(&services(), "default", service("e", 80), &by("t"))
-        .unwrap();
-    let next = ListOptions {
-        limit: 2,
-        continue_token: first.continue_token.clone(),
-        ..ListOptions::default()
-    };
-
-    let second = server.list(&services(), Some("default"), &next).unwrap();
-    assert_eq!(names(&second), ["c", "d"]);
-    assert_eq!(second.resource_version, first.resource_version);
-    assert_eq!(second.continue_token, "");
-
-    server.tracker().compact();
-    let error = server.list(&services(), Some("default"), &next).unwrap_err();
-    assert!(error.is_expired());
-    let token = error.status()["metadata"]["continue"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let rest = ListOptions {
-        continue_token: token,
-        ..ListOptions::default()
-    };
-    assert_eq!(
-        names(&server.list(&services(), Some("default"), &rest).unwrap()),
-        ["d", "e"]
     );
 }
 
@@ -442,39 +274,6 @@ fn lists_old_versions_exactly() {
 }
 
 #[tokio::test]
-async fn watches_from_a_version() {
-    let server = server();
-    let version = server
-        .list(&services(), None, &ListOptions::default())
-        .unwrap()
-        .resource_version;
-    server
-        .create(&services(), "default", service("a", 80), &by("t"))
-        .unwrap();
-    server
-        .delete(&services(), "default", "a", &DeleteOptions::default())
-        .unwrap();
-    let options = ListOptions {
-        resource_version: Some(version),
-        ..ListOptions::default()
-    };
-
-    let mut watch = server.watch(&services(), None, &options).unwrap();
-    let first = watch.next().await.unwrap();
-    let second = watch.next().await.unwrap();
-
-    assert_eq!((first.kind, second.kind), (WatchKind::Added, WatchKind::Deleted));
-    let number = |event: &WatchEvent| -> u64 {
-        event.object["metadata"]["resourceVersion"]
-            .as_str()
-            .unwrap()
-            .parse()
-            .unwrap()
-    };
-    assert!(number(&first) < number(&second));
-}
-
-#[tokio::test]
 async fn watches_see_objects_enter_and_leave_selectors() {
     let server = server();
     let options = ListOptions {
@@ -513,104 +312,6 @@ async fn watches_see_objects_enter_and_leave_selectors() {
         kinds.push(watch.next().await.unwrap().kind);
     }
     assert_eq!(kinds, [WatchKind::Added, WatchKind::Deleted, WatchKind::Added]);
-}
-
-#[tokio::test]
-async fn old_versions_are_gone_after_compaction() {
-    let server = server();
-    let version = server
-        .list(&services(), None, &ListOptions::default())
-        .unwrap()
-        .resource_version;
-    server
-        .create(&services(), "default", service("a", 80), &by("t"))
-        .unwrap();
-    server.tracker().compact();
-    let options = ListOptions {
-        resource_version: Some(version),
-        ..ListOptions::default()
-    };
-
-    let mut watch = server.watch(&services(), None, &options).unwrap();
-    let event = watch.next().await.unwrap();
-
-    assert_eq!(event.kind, WatchKind::Error);
-    assert_eq!(
-        (&event.object["code"], &event.object["reason"]),
-        (&json!(410), &json!("Expired"))
-    );
-    assert!(watch.next().await.is_none());
-}
-
-#[tokio::test(start_paused = true)]
-async fn bookmarks_follow_the_version_of_the_server() {
-    let server = server();
-    let options = ListOptions {
-        bookmarks: true,
-        ..ListOptions::default()
-    };
-    let mut watch = server.watch(&services(), None, &options).unwrap();
-    let other = json!({ "metadata": { "name": "x" }, "data": {} });
-    let config = server
-        .create(&Gvr::new("", "v1", "configmaps"), "default", other, &by("t"))
-        .unwrap()
-        .object;
-
-    let event = watch.next().await.unwrap();
-
-    assert_eq!(event.kind, WatchKind::Bookmark);
-    assert_eq!(
-        event.object["metadata"]["resourceVersion"],
-        config["metadata"]["resourceVersion"]
-    );
-}
-
-#[tokio::test]
-async fn initial_events_end_with_a_bookmark() {
-    let server = server();
-    server
-        .create(&services(), "default", service("a", 80), &by("t"))
-        .unwrap();
-    let options = ListOptions {
-        bookmarks: true,
-        send_initial_events: true,
-        version_match: Some(VersionMatch::NotOlderThan),
-        ..ListOptions::default()
-    };
-
-    let mut watch = server.watch(&services(), None, &options).unwrap();
-
-    assert_eq!(watch.next().await.unwrap().kind, WatchKind::Added);
-    let end = watch.next().await.unwrap();
-    assert_eq!(
-        end.object["metadata"]["annotations"]["k8s.io/initial-events-end"],
-        "true"
-    );
-}
-
-#[test]
-fn finalizers_hold_deletion() {
-    let server = server();
-    let mut held = service("a", 80);
-    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    server.create(&services(), "default", held, &by("t")).unwrap();
-
-    let deleted = server
-        .delete(&services(), "default", "a", &DeleteOptions::default())
-        .unwrap();
-    assert!(matches!(deleted, Deleted::Terminating(_)));
-    assert!(server.get(&services(), "default", "a").unwrap()["metadata"]["deletionTimestamp"].is_string());
-
-    let release = Patch::Json(json!([{ "op": "remove", "path": "/metadata/finalizers" }]));
-    server
-        .patch(&services(), "default", "a", Subresource::None, &release, &by("t"))
-        .unwrap();
-    assert!(
-        server
-            .get(&services(), "default", "a")
-            .unwrap_err()
-            .is_not_found()
-    );
 }
 
 #[test]
@@ -675,28 +376,6 @@ fn namespaces_must_exist_and_not_terminate() {
 }
 
 #[test]
-fn dry_runs_change_nothing() {
-    let server = server();
-    let before = server.tracker().revision();
-    let options = WriteOptions {
-        dry_run: true,
-        ..WriteOptions::default()
-    };
-
-    server
-        .create(&services(), "default", service("a", 80), &options)
-        .unwrap();
-
-    assert_eq!(server.tracker().revision(), before);
-    assert!(
-        server
-            .get(&services(), "default", "a")
-            .unwrap_err()
-            .is_not_found()
-    );
-}
-
-#[test]
 fn generates_names() {
     let server = server();
     let config = json!({ "metadata": { "generateName": "web-" } });
@@ -708,52 +387,6 @@ fn generates_names() {
 
     let name = created["metadata"]["name"].as_str().unwrap();
     assert!(name.starts_with("web-") && name.len() == 9, "{name}");
-}
-
-#[test]
-fn refuses_invalid_objects() {
-    let server = server();
-    let cases = [
-        (
-            json!({ "metadata": { "name": "a" } }),
-            "Service \"a\" is invalid: spec.ports: Required value",
-        ),
-        (
-            service("A", 80),
-            "metadata.name: Invalid value: \"A\": a lowercase RFC 1123 label",
-        ),
-        (
-            service("a", 0),
-            "spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
-        ),
-        (
-            json!({ "spec": { "ports": [{ "port": 1 }] } }),
-            "name or generateName is required",
-        ),
-        (
-            json!({ "metadata": { "name": "a" }, "spec": { "type": "X", "ports": [{ "port": 1 }] } }),
-            "spec.type: Unsupported value: \"X\"",
-        ),
-        (
-            json!({ "metadata": { "name": "a" }, "spec": { "clusterIP": "1.2.3.4", "ports": [{ "port": 1 }] } }),
-            "the provided IP (1.2.3.4) is not in the valid range",
-        ),
-        (
-            json!({ "metadata": { "name": "a" }, "spec": { "ipFamilyPolicy": "RequireDualStack", "ports": [{ "port": 1 }] } }),
-            "not configured for dual-stack",
-        ),
-        (
-            json!({ "metadata": { "name": "a" }, "spec": { "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 80, "ports": [{ "port": 1 }] } }),
-            "spec.healthCheckNodePort: Invalid value: 80: provided port is not in the valid range",
-        ),
-        (json!([]), "the body is not an object"),
-    ];
-    for (object, expected) in cases {
-        let error = server
-            .create(&services(), "default", object.clone(), &by("t"))
-            .unwrap_err();
-        assert!(error.message.contains(expected), "{object}: {error}");
-    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use skep_k8s_client::{
     ApiError, Client, DisabledClient, ListOptions, Patch, RawPage, RawWatch, Status, Subresource,
     WatchOptions, WriteOptions,
 };
-use skep_k8s_memory::{ApiServer, Gvr, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_memory::{ApiServer, Gvr, Mode, Registry, Rows, Tracker, in_process_client};
 use skep_k8s_types::{Kind, RawObject};
 
 use crate::{CoreDns, Outcome};
@@ -89,9 +89,9 @@ impl Cluster {
     fn new() -> Self {
         let rows = Rows::new(&statedb::Db::new()).unwrap();
         let tracker = Tracker::new(rows, 1000, false);
-        let manner = Manner::Real(skep_k8s_memory::Settings::default());
+        let mode = Mode::Real(skep_k8s_memory::Settings::default());
         Self {
-            api: ApiServer::new(tracker, Registry::builtin(), manner),
+            api: ApiServer::new(tracker, Registry::builtin(), mode),
             interloper: Arc::default(),
         }
     }

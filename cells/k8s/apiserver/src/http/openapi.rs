@@ -281,17 +281,6 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_has_one_owner_as_a_whole() {
-        let document = document(&Registry::builtin(), "", "v1").unwrap();
-        let schemas = &document["components"]["schemas"];
-        let atomic = |name: &str| schemas[name]["x-kubernetes-map-type"] == "atomic";
-        assert!(atomic("io.k8s.api.core.v1.SecretKeySelector"));
-        assert!(!atomic("io.k8s.api.core.v1.Container"));
-        let selector = &schemas["io.k8s.api.core.v1.ServiceSpec"]["properties"]["selector"];
-        assert_eq!(selector["x-kubernetes-map-type"], "atomic");
-    }
-
-    #[test]
     fn tells_that_fields_are_validated() {
         let document = document(&Registry::builtin(), "apps", "v1").unwrap();
         let patch = &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];

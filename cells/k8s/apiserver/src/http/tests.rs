@@ -109,55 +109,6 @@ async fn answers_with_the_right_codes() {
 }
 
 #[tokio::test]
-async fn reads_what_a_deletion_says_about_owned_objects() {
-    let router = router("");
-    let maps = "/api/v1/namespaces/default/configmaps";
-    let delete = |query: &str, body: &str| {
-        let map = json!({ "metadata": { "name": "m", "finalizers": ["example.com/hold"] } }).to_string();
-        ask(&router, "POST", maps, &[JSON], map.as_bytes());
-        let path = format!("{maps}/m{query}");
-        let response = ask(&router, "DELETE", &path, &[JSON], body.as_bytes());
-        let release = [("content-type", "application/merge-patch+json")];
-        let free = br#"{"metadata":{"finalizers":null}}"#;
-        ask(&router, "PATCH", &format!("{maps}/m"), &release, free);
-        json_of(response)
-    };
-
-    for (query, body, finalizers) in [
-        ("", "", json!(["example.com/hold"])),
-        (
-            "?propagationPolicy=Foreground",
-            "",
-            json!(["example.com/hold", "foregroundDeletion"]),
-        ),
-        (
-            "",
-            r#"{"propagationPolicy":"Orphan"}"#,
-            json!(["example.com/hold", "orphan"]),
-        ),
-        (
-            "",
-            r#"{"propagationPolicy":"Background"}"#,
-            json!(["example.com/hold"]),
-        ),
-        (
-            "",
-            r#"{"orphanDependents":true}"#,
-            json!(["example.com/hold", "orphan"]),
-        ),
-    ] {
-        let answer = delete(query, body).await;
-        assert_eq!(answer["metadata"]["finalizers"], finalizers, "{query} {body}");
-    }
-    for body in [
-        r#"{"propagationPolicy":"Sometimes"}"#,
-        r#"{"propagationPolicy":"Orphan","orphanDependents":true}"#,
-    ] {
-        assert_eq!(delete("", body).await["code"], 422, "{body}");
-    }
-}
-
-#[tokio::test]
 async fn says_where_to_look_instead_of_into_pods() {
     let router = router("");
     let pods = "/api/v1/namespaces/default/pods";
@@ -183,52 +134,6 @@ async fn says_where_to_look_instead_of_into_pods() {
             format!("pods/{what} is not served: this API server does not reach into nodes; look elsewhere")
         );
     }
-}
-
-#[tokio::test]
-async fn probes_name_their_checks_on_request() {
-    let router = router("");
-    for (path, expected) in [
-        ("/readyz", "ok"),
-        ("/livez?verbose", "[+]ping ok\nlivez check passed\n"),
-    ] {
-        let body = ask(&router, "GET", path, &[], b"").into_body();
-        assert_eq!(body.collect().await.unwrap().to_bytes(), expected, "{path}");
-    }
-}
-
-#[tokio::test]
-async fn reads_requests_for_tokens_in_protobuf() {
-    let field = |number: u8, bytes: &[u8]| {
-        let length = u8::try_from(bytes.len()).unwrap();
-        [&[number << 3 | 2, length], bytes].concat()
-    };
-    // Field 4 of the spec: 700 seconds.
-    let spec = [4 << 3, 0xbc, 0x05];
-    let type_meta = [field(1, b"authentication.k8s.io/v1"), field(2, b"TokenRequest")].concat();
-    let body = [
-        b"k8s\0".to_vec(),
-        field(1, &type_meta),
-        field(2, &field(2, &spec)),
-    ]
-    .concat();
-    let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
-    let media = [("content-type", "application/vnd.kubernetes.protobuf")];
-
-    let answer = json_of(ask(&router(""), "POST", path, &media, &body)).await;
-
-    assert_eq!(answer["spec"]["expirationSeconds"], 700, "{answer}");
-    assert!(answer["status"]["token"].is_string(), "{answer}");
-}
-
-#[tokio::test]
-async fn asks_for_the_token_where_there_is_one() {
-    let router = router("secret");
-
-    assert_eq!(ask(&router, "GET", "/api/v1/nodes", &[], b"").status(), 401);
-    assert_eq!(ask(&router, "GET", "/healthz", &[], b"").status(), 200);
-    let with = [("authorization", "Bearer secret")];
-    assert_eq!(ask(&router, "GET", "/api/v1/nodes", &with, b"").status(), 200);
 }
 
 #[tokio::test]
@@ -279,17 +184,6 @@ async fn streams_watches_line_by_line_until_the_stop() {
 
     let rest = tokio::time::timeout(std::time::Duration::from_secs(30), response.into_body().collect()).await;
     assert!(rest.is_ok(), "the watch did not end");
-}
-
-#[tokio::test]
-async fn a_watch_may_be_asked_to_last_longer_than_any_clock() {
-    let router = router("");
-    let path = format!("/api/v1/namespaces?watch=true&timeoutSeconds={}", u64::MAX);
-
-    let mut response = ask(&router, "GET", &path, &[], b"");
-
-    assert_eq!(response.status(), 200);
-    assert!(response.body_mut().frame().await.unwrap().is_ok());
 }
 
 #[tokio::test]

@@ -36,20 +36,9 @@ const COLUMNS: &[(&str, &str, Names, Names)] = &[
     ("apps", "daemonsets",
         &["Desired", "Current", "Ready", "Up-to-date", "Available", "Node Selector", "Age"],
         &["Containers", "Images", "Selector"]),
-    ("batch", "jobs", &["Status", "Completions", "Duration", "Age"], &[]),
-    ("batch", "cronjobs", &["Schedule", "Timezone", "Suspend", "Active", "Last Schedule", "Age"], &[]),
     ("networking.k8s.io", "networkpolicies", &["Pod-Selector", "Age"], &[]),
-    ("networking.k8s.io", "ingresses", &["Class", "Hosts", "Address", "Ports", "Age"], &[]),
-    ("networking.k8s.io", "ingressclasses", &["Controller", "Age"], &[]),
-    ("policy", "poddisruptionbudgets",
-        &["Min Available", "Max Unavailable", "Allowed Disruptions", "Age"],
-        &[]),
     ("rbac.authorization.k8s.io", "rolebindings", &["Role", "Age"], &[]),
     ("rbac.authorization.k8s.io", "clusterrolebindings", &["Role", "Age"], &[]),
-    ("scheduling.k8s.io", "priorityclasses", &["Value", "Global-Default", "Age", "PreemptionPolicy"], &[]),
-    ("storage.k8s.io", "storageclasses",
-        &["Provisioner", "ReclaimPolicy", "VolumeBindingMode", "AllowVolumeExpansion", "Age"],
-        &[]),
 ];
 
 /// Columns that are always shown, and those shown on request.
@@ -107,41 +96,14 @@ pub(super) fn cells(kind: &Kind, o: &Value, now: Timestamp) -> Vec<Value> {
         }
         ("apps", resource) if columns(kind).0.len() > 1 => return workload(resource, o, age()),
         ("", "serviceaccounts") => return vec![object::items(o, &["secrets"]).len().into(), age().into()],
-        ("batch", "jobs") => vec![job_status(o), completions(o), job_duration(o, now), age()],
-        ("batch", "cronjobs") => cron_job(o, now, age()),
         ("networking.k8s.io", "networkpolicies") => {
             let selector = object::at(o, &["spec", "podSelector"]).map(LabelSelector::of_object);
             vec![or(&selector.unwrap_or_default().to_text(), "<none>"), age()]
         }
-        ("networking.k8s.io", "ingresses") => ingress(o, age()),
-        ("networking.k8s.io", "ingressclasses") => {
-            vec![object::text(o, &["spec", "controller"]).to_owned(), age()]
-        }
-        ("policy", "poddisruptionbudgets") => vec![
-            or(&plain(o, &["spec", "minAvailable"]), "N/A"),
-            or(&plain(o, &["spec", "maxUnavailable"]), "N/A"),
-            number(o, &["status", "disruptionsAllowed"]).to_string(),
-            age(),
-        ],
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
             let role = |key: &str| object::text(o, &["roleRef", key]);
             vec![format!("{}/{}", role("kind"), role("name")), age()]
         }
-        ("scheduling.k8s.io", "priorityclasses") => {
-            return vec![
-                number(o, &["value"]).into(),
-                flag(o, "globalDefault").into(),
-                age().into(),
-                or(object::text(o, &["preemptionPolicy"]), "PreemptLowerPriority").into(),
-            ];
-        }
-        ("storage.k8s.io", "storageclasses") => vec![
-            object::text(o, &["provisioner"]).to_owned(),
-            or(object::text(o, &["reclaimPolicy"]), "Delete"),
-            or(object::text(o, &["volumeBindingMode"]), "Immediate"),
-            flag(o, "allowVolumeExpansion").to_string(),
-            age(),
-        ],
         _ if shows_creation(kind) => vec![object::text(o, &["metadata", "creationTimestamp"]).to_owned()],
         _ => vec![age()],
     };
@@ -158,19 +120,6 @@ fn or(text: &str, otherwise: &str) -> String {
 
 fn number(o: &Value, path: &[&str]) -> i64 {
     object::at(o, path).and_then(Value::as_i64).unwrap_or(0)
-}
-
-/// A number or text as text; empty if there is none.
-fn plain(o: &Value, path: &[&str]) -> String {
-    match object::at(o, path) {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
-    }
-}
-
-fn flag(o: &Value, key: &str) -> bool {
-    o.get(key).and_then(Value::as_bool).unwrap_or(false)
 }
 
 fn labels(map: Option<&Value>) -> String {
@@ -448,70 +397,4 @@ fn workload(resource: &str, o: &Value, age: String) -> Vec<Value> {
             selector(),
         ],
     }
-}
-
-fn job_status(o: &Value) -> String {
-    let done = object::items(o, &["status", "conditions"])
-        .iter()
-        .find(|c| object::text(c, &["status"]) == "True")
-        .map(|c| object::text(c, &["type"]).to_owned());
-    done.unwrap_or_else(|| "Running".to_owned())
-}
-
-fn completions(o: &Value) -> String {
-    format!(
-        "{}/{}",
-        number(o, &["status", "succeeded"]),
-        number(o, &["spec", "completions"])
-    )
-}
-
-/// How long the job took, or has been running.
-fn job_duration(o: &Value, now: Timestamp) -> String {
-    let time = |key: &str| object::text(o, &["status", key]).parse::<Timestamp>().ok();
-    match (object::text(o, &["status", "startTime"]), time("completionTime")) {
-        ("", _) => String::new(),
-        (start, end) => since(start, end.unwrap_or(now)),
-    }
-}
-
-fn cron_job(o: &Value, now: Timestamp, age: String) -> Vec<String> {
-    let last = object::text(o, &["status", "lastScheduleTime"]);
-    vec![
-        object::text(o, &["spec", "schedule"]).to_owned(),
-        or(object::text(o, &["spec", "timeZone"]), "<none>"),
-        if object::at(o, &["spec", "suspend"]) == Some(&Value::Bool(true)) {
-            "True"
-        } else {
-            "False"
-        }
-        .to_owned(),
-        object::items(o, &["status", "active"]).len().to_string(),
-        if last.is_empty() {
-            "<none>".to_owned()
-        } else {
-            since(last, now)
-        },
-        age,
-    ]
-}
-
-fn ingress(o: &Value, age: String) -> Vec<String> {
-    let hosts: Vec<String> = object::items(o, &["spec", "rules"])
-        .iter()
-        .map(|r| object::text(r, &["host"]).to_owned())
-        .filter(|h| !h.is_empty())
-        .collect();
-    let addresses: Vec<String> = object::items(o, &["status", "loadBalancer", "ingress"])
-        .iter()
-        .map(|i| or(object::text(i, &["ip"]), object::text(i, &["hostname"])))
-        .collect();
-    let tls = !object::items(o, &["spec", "tls"]).is_empty();
-    vec![
-        or(object::text(o, &["spec", "ingressClassName"]), "<none>"),
-        some(hosts, "*"),
-        addresses.join(","),
-        if tls { "80, 443" } else { "80" }.to_owned(),
-        age,
-    ]
 }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use skep_k8s_apiserver::OpenApiSchemas;
 use skep_k8s_crds::{Definition, definitions};
 use skep_k8s_memory::{
-    ApiError, ApiServer, Gvr, Manner, Patch, Registry, Rows, Settings, Subresource, Tracker, WriteOptions,
+    ApiError, ApiServer, Gvr, Mode, Patch, Registry, Rows, Settings, Subresource, Tracker, WriteOptions,
 };
 
 /// An API server with all definitions.
@@ -29,11 +29,7 @@ impl Cluster {
             schemas: Some(Arc::new(OpenApiSchemas)),
             ..Settings::default()
         };
-        let cluster = Cluster(ApiServer::new(
-            tracker,
-            Registry::builtin(),
-            Manner::Real(settings),
-        ));
+        let cluster = Cluster(ApiServer::new(tracker, Registry::builtin(), Mode::Real(settings)));
         for definition in all() {
             let written = cluster
                 .0

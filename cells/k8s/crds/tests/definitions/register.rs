@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
 use skep_k8s_client::{Client, Status, WriteOptions};
 use skep_k8s_crds::{Outcome, RegisterError, cell, definitions, register, register_all};
-use skep_k8s_memory::{ApiServer, Manner, Registry, Rows, Tracker, in_process_client};
+use skep_k8s_memory::{ApiServer, Mode, Registry, Rows, Tracker, in_process_client};
 use skep_k8s_types::Kind;
 
 const DEFINITIONS: Kind = Kind::new(
@@ -28,7 +28,7 @@ fn server() -> ApiServer {
     ApiServer::new(
         tracker,
         Registry::builtin(),
-        Manner::Real(skep_k8s_memory::Settings::default()),
+        Mode::Real(skep_k8s_memory::Settings::default()),
     )
 }
 

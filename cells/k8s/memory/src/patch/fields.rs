@@ -226,32 +226,6 @@ mod tests {
     }
 
     #[test]
-    fn sets_add_subtract_and_intersect() {
-        let parent = fields(json!({ "f:a": { ".": {}, "f:b": {}, "f:c": {} }, "f:d": {} }));
-
-        let mut without_parent = parent.clone();
-        without_parent.subtract(&fields(json!({ "f:a": {} })));
-        assert_eq!(
-            without_parent.to_json(),
-            json!({ "f:a": { "f:b": {}, "f:c": {} }, "f:d": {} })
-        );
-
-        let mut without_children = parent.clone();
-        without_children.subtract(&fields(json!({ "f:a": { "f:b": {}, "f:c": {} } })));
-        assert_eq!(without_children.to_json(), json!({ "f:a": {}, "f:d": {} }));
-
-        let mut without_tree = parent.clone();
-        without_tree.subtract_trees(&fields(json!({ "f:a": {} })));
-        assert_eq!(without_tree.to_json(), json!({ "f:d": {} }));
-
-        let both = parent.intersection(&fields(json!({ "f:a": { "f:b": {} }, "f:e": {} })));
-        assert_eq!(both.to_json(), json!({ "f:a": { "f:b": {} } }));
-
-        without_parent.union(&parent);
-        assert_eq!(without_parent, parent);
-    }
-
-    #[test]
     fn shows_paths() {
         let fields = fields(json!({
             "f:spec": {

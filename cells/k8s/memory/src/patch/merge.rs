@@ -158,20 +158,6 @@ mod tests {
     }
 
     #[test]
-    fn an_item_goes_with_its_last_owner() {
-        let port = "k:{\"port\":80,\"protocol\":\"TCP\"}";
-        let value =
-            json!({ "spec": { "ports": [{ "port": 80, "name": "a", "targetPort": 8080 }], "type": "x" } });
-        let last = json!({ "f:spec": { "f:ports": { port: { ".": {}, "f:port": {}, "f:name": {} } } } });
-        let other = |fields: Value| json!({ "f:spec": { "f:type": {}, "f:ports": { port: fields } } });
-
-        let gone = json!({ "spec": { "type": "x" } });
-        check(value.clone(), last.clone(), other(json!({ "f:name": {} })), gone);
-        let kept = json!({ "spec": { "ports": [{ "port": 80, "targetPort": 8080 }], "type": "x" } });
-        check(value, last, other(json!({ ".": {}, "f:port": {} })), kept);
-    }
-
-    #[test]
     fn lists_keep_the_order_of_the_configuration() {
         let set = |items: &[&str]| json!({ "metadata": { "finalizers": items } });
 
@@ -184,18 +170,5 @@ mod tests {
             let merged = merge(&SERVICE, &set(live), &set(config));
             assert_eq!(merged, set(expected), "{live:?} {config:?}");
         }
-    }
-
-    #[test]
-    fn an_applied_item_replaces_all_that_have_its_key() {
-        let ports = |ports: Value| json!({ "spec": { "ports": ports } });
-        let live = ports(json!([{ "port": 80, "name": "a" }, { "port": 81 }, { "port": 80, "name": "b" }]));
-
-        let merged = merge(&SERVICE, &live, &ports(json!([{ "port": 80, "name": "c" }])));
-
-        assert_eq!(
-            merged,
-            ports(json!([{ "port": 80, "name": "c" }, { "port": 81 }]))
-        );
     }
 }

@@ -255,14 +255,6 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_maps_belong_to_who_made_them() {
-        let fields = applied(&Shape::Any, &json!({ "spec": { "a": { "b": [1] } } }));
-
-        let expected = json!({ "f:spec": { ".": {}, "f:a": { ".": {}, "f:b": {} } } });
-        assert_eq!(fields.unwrap().to_json(), expected);
-    }
-
-    #[test]
     fn items_that_cannot_be_told_apart_are_errors() {
         let ports = |ports: Value| applied(&SERVICE, &json!({ "spec": { "ports": ports } })).unwrap_err();
 
@@ -273,49 +265,6 @@ mod tests {
         assert_eq!(
             ports(json!(["x"])),
             r#".spec.ports: element "x" omits the keys of the list"#
-        );
-    }
-
-    #[test]
-    fn compares_versions() {
-        let old = json!({ "spec": { "type": "A", "ports": [{ "port": 80 }], "clusterIP": "x" } });
-        let new = json!({ "spec": { "type": "B", "ports": [{ "port": 80 }, { "port": 81 }] } });
-
-        let difference = compare(&SERVICE, &old, &new);
-
-        assert_eq!(
-            difference.changed.to_json(),
-            json!({ "f:spec": {
-                "f:ports": { "k:{\"port\":81,\"protocol\":\"TCP\"}": { ".": {}, "f:port": {} } },
-                "f:type": {},
-            } })
-        );
-        assert_eq!(
-            difference.removed.to_json(),
-            json!({ "f:spec": { "f:clusterIP": {} } })
-        );
-    }
-
-    #[test]
-    fn a_value_of_another_kind_replaces_what_was_below() {
-        let difference = compare(&Shape::Any, &json!({ "a": { "b": 1 } }), &json!({ "a": 2 }));
-
-        assert_eq!(difference.changed.to_json(), json!({ "f:a": {} }));
-        assert_eq!(difference.removed.to_json(), json!({ "f:a": { "f:b": {} } }));
-    }
-
-    #[test]
-    fn items_of_one_key_are_compared_together() {
-        let pod = |ports: Value| json!({ "spec": { "containers": [{ "name": "c", "ports": ports }] } });
-        let shape = Shape::Named("core.v1.Pod");
-        let old = pod(json!([{ "containerPort": 80 }, { "containerPort": 80, "name": "x" }]));
-        let new = pod(json!([{ "containerPort": 80 }, { "containerPort": 80, "name": "y" }]));
-
-        assert!(compare(&shape, &old, &old).is_empty());
-        let changed = compare(&shape, &old, &new).changed;
-        assert_eq!(
-            changed.paths(),
-            [r#".spec.containers[name="c"].ports[containerPort=80,protocol="TCP"]"#]
         );
     }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use skep_k8s_client::{Client, DeleteOptions, Patch, Subresource, WriteOptions};
 use skep_k8s_types::Kind;
 
-use crate::{ApiServer, Manner, Registry, Rows, Settings, Tracker, in_process_client};
+use crate::{ApiServer, Mode, Registry, Rows, Settings, Tracker, in_process_client};
 
 /// Changes that are kept for watches.
 const HISTORY: usize = 10_000;
@@ -35,7 +35,7 @@ pub fn api_server_with(settings: Settings) -> ApiServer {
     ApiServer::new(
         Tracker::new(rows, HISTORY, false),
         Registry::builtin(),
-        Manner::Real(settings),
+        Mode::Real(settings),
     )
 }
 

@@ -58,53 +58,6 @@ fn refuses_what_the_type_does_not_use() {
 }
 
 #[test]
-fn refuses_values_that_mean_nothing() {
-    let server = server();
-    let cases = [
-        (
-            json!({ "trafficDistribution": "Near" }),
-            "spec.trafficDistribution: Unsupported value: \"Near\": supported values: \"PreferClose\", \"PreferSameNode\", \"PreferSameZone\"",
-        ),
-        (
-            json!({ "selector": { "app": "a b" } }),
-            "spec.selector: Invalid value: \"a b\": a valid label must be",
-        ),
-        (
-            json!({ "selector": { "a b": "c" } }),
-            "spec.selector: Invalid value: \"a b\": name part must consist",
-        ),
-        (
-            json!({ "ports": [{ "port": 80, "appProtocol": "http://" }] }),
-            "spec.ports[0].appProtocol: Invalid value: \"http://\"",
-        ),
-        (
-            json!({ "type": "LoadBalancer", "loadBalancerClass": "/" }),
-            "spec.loadBalancerClass: Invalid value: \"/\": prefix part must be non-empty",
-        ),
-    ];
-    for (spec, expected) in cases {
-        let message = refused(&server, spec.clone());
-        assert!(message.contains(expected), "{spec}: {message}");
-    }
-    let addresses = [
-        ("127.0.0.1", "the loopback range (127.0.0.0/8, ::1/128)"),
-        ("::", "may not be unspecified (0.0.0.0 or ::)"),
-        ("169.254.1.1", "the link-local range (169.254.0.0/16, fe80::/10)"),
-        (
-            "ff02::1",
-            "the link-local multicast range (224.0.0.0/24, ff02::/10)",
-        ),
-    ];
-    for (address, expected) in addresses {
-        let message = refused(&server, json!({ "externalIPs": ["192.0.2.1", address] }));
-        assert!(
-            message.contains("spec.externalIPs[1]") && message.contains(expected),
-            "{message}"
-        );
-    }
-}
-
-#[test]
 fn a_change_of_type_drops_what_was_there_and_refuses_what_is_new() {
     let server = server();
     let patch = |change: Value| {

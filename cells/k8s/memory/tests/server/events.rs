@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use skep_k8s_memory::testing::{api_server, api_server_with};
-use skep_k8s_memory::{ApiServer, ListOptions, Patch, Settings, Subresource, WatchKind, WriteOptions};
+use skep_k8s_memory::testing::api_server;
+use skep_k8s_memory::{ApiServer, ListOptions, Patch, Subresource, WatchKind, WriteOptions};
 use tokio::time::advance;
 
 use super::support::{core, create, names};
@@ -60,21 +60,4 @@ async fn events_go_an_hour_after_they_were_written_last() {
     advance(HOUR).await;
     create(&api, "events", event("new")).unwrap();
     assert_eq!(events(&api), ["new"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn only_events_go_and_only_if_they_may() {
-    let forever = Settings {
-        event_ttl: Duration::ZERO,
-        ..Settings::default()
-    };
-    let api = api_server_with(forever);
-    create(&api, "events", event("a")).unwrap();
-    create(&api, "configmaps", json!({ "metadata": { "name": "c" } })).unwrap();
-
-    advance(HOUR * 100).await;
-    api.expire_events();
-
-    assert_eq!(events(&api), ["a"]);
-    assert_eq!(names(&api, "configmaps", "default"), ["c"]);
 }

@@ -6,11 +6,11 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod kinds;
-mod lifecycle;
 mod model;
 mod patches;
 mod paths;
 mod property;
+mod server;
 
 use serde_json::{Value, json};
 use skep_k8s_memory::testing::api_server;

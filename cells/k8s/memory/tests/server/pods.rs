@@ -70,20 +70,6 @@ fn what_every_namespace_has_comes_back_when_deleted() {
 }
 
 #[test]
-fn a_dry_run_leaves_no_account_behind() {
-    let api = api_server();
-    let options = WriteOptions {
-        dry_run: true,
-        ..WriteOptions::default()
-    };
-
-    let shop = json!({ "metadata": { "name": "shop" } });
-    api.create(&core("namespaces"), "", shop, &options).unwrap();
-
-    assert!(names(&api, "serviceaccounts", "shop").is_empty());
-}
-
-#[test]
 fn pods_get_the_default_account_and_its_token() {
     let api = api_server();
     let init = json!([{ "name": "init", "image": "i" }]);
@@ -157,34 +143,6 @@ fn accounts_and_pods_say_whether_the_token_is_mounted() {
     assert_eq!(volumes("b", both), (1, registry));
     let none = json!({ "automountServiceAccountToken": false });
     assert_eq!(volumes("c", none), (0, Value::Null));
-}
-
-#[test]
-fn without_the_admission_plugin_pods_stay_as_they_are() {
-    let api = api_server_with(Settings {
-        admits_service_accounts: false,
-        ..Settings::default()
-    });
-
-    let made = create(&api, "pods", pod("p", json!({}))).unwrap();
-
-    assert_eq!(made["spec"].get("serviceAccountName"), None);
-    assert_eq!(made["spec"].get("volumes"), None);
-}
-
-#[test]
-fn what_a_pod_mounts_itself_stays() {
-    let api = api_server();
-    let own = json!([{ "name": "own", "mountPath": MOUNT }]);
-    let spec = json!({
-        "containers": [{ "name": "web", "image": "i", "volumeMounts": own }],
-        "volumes": [{ "name": "own", "emptyDir": {} }],
-    });
-
-    let made = create(&api, "pods", pod("p", spec)).unwrap();
-
-    assert_eq!(made["spec"]["containers"][0]["volumeMounts"], own);
-    assert_eq!(made["spec"]["volumes"].as_array().unwrap().len(), 1);
 }
 
 /// A manifest that is applied again does not have what the server added.

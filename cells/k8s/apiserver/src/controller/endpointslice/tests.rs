@@ -140,19 +140,6 @@ fn makes_a_slice_of_each_family() {
 }
 
 #[test]
-fn pods_with_other_ports_get_other_slices() {
-    let service = service(one_port());
-    let mut other = (*pod("b", &["10.0.0.2"], true)).clone();
-    other["spec"]["containers"][0]["ports"][0]["containerPort"] = 9090.into();
-    let pods = [pod("a", &["10.0.0.1"], true), Arc::new(other)];
-
-    let groups = groups(&service, pods.iter(), &HashMap::new());
-
-    let ports: Vec<&Value> = groups.iter().map(|g| &g.ports[0]["port"]).collect();
-    assert_eq!(ports, [8080, 9090]);
-}
-
-#[test]
 fn splits_at_a_hundred_and_writes_only_what_changed() {
     let service = service(one_port());
     let pods: Vec<Arc<Value>> = (0..150)
@@ -193,33 +180,4 @@ fn splits_at_a_hundred_and_writes_only_what_changed() {
     let changes = place(&service, groups(&service, fewer.iter(), &HashMap::new()), slices);
     assert_eq!(changes.len(), 1);
     assert!(matches!(&changes[0], Change::Update(s) if s["metadata"]["name"] == "s0"));
-}
-
-#[test]
-fn services_without_pods_have_a_place_holder() {
-    let service = service(one_port());
-
-    let changes = place(&service, groups(&service, [].iter(), &HashMap::new()), Vec::new());
-    let [Change::Create(slice)] = &changes[..] else {
-        panic!("{changes:?}")
-    };
-    assert_eq!((&slice["endpoints"], &slice["ports"]), (&json!([]), &json!([])));
-
-    let again = place(
-        &service,
-        groups(&service, [].iter(), &HashMap::new()),
-        vec![stored(&changes[0], "s")],
-    );
-    assert!(again.is_empty(), "{again:?}");
-
-    let pods = [pod("a", &["10.0.0.1"], true)];
-    let filled = place(
-        &service,
-        groups(&service, pods.iter(), &HashMap::new()),
-        vec![stored(&changes[0], "s")],
-    );
-    assert!(
-        matches!(&filled[..], [Change::Create(_), Change::Delete(_)]),
-        "{filled:?}"
-    );
 }

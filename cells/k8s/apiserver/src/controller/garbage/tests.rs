@@ -2,8 +2,8 @@
 
 use hive::Hive;
 use serde_json::{Value, json};
+use skep_k8s_memory::Gvr;
 use skep_k8s_memory::testing::api_server;
-use skep_k8s_memory::{Gvr, ListOptions};
 
 use super::*;
 
@@ -161,20 +161,6 @@ async fn owners_deleted_in_the_foreground_wait_for_those_that_block_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn foreground_deletion_reaches_the_bottom_first() {
-    let cluster = Cluster::start().await;
-    let top = cluster.make("top", &[], true);
-    let middle = cluster.make("middle", &[&top], true);
-    cluster.make("bottom", &[&middle], true);
-
-    cluster.delete("top", Propagation::Foreground);
-    cluster.until("the end", |c| c.get("top").is_none()).await;
-
-    assert!(cluster.get("middle").is_none() && cluster.get("bottom").is_none());
-    cluster.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orphans_stay_and_forget_their_owner() {
     let cluster = Cluster::start().await;
     let owner = cluster.make("owner", &[], false);
@@ -204,114 +190,5 @@ async fn deletes_objects_whose_owner_never_was_or_is_another_of_its_name() {
         .await;
 
     assert!(cluster.get("right").is_some());
-    cluster.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn keeps_objects_whose_owner_is_of_an_unknown_kind_or_in_no_reach() {
-    let cluster = Cluster::start().await;
-    let unknown =
-        json!({ "apiVersion": "example.com/v1", "kind": "Ghost", "metadata": { "name": "g", "uid": "u" } });
-    cluster.make("guarded", &[&unknown], false);
-    let map = cluster.make("map", &[], false);
-    let node = json!({ "metadata": { "name": "n", "ownerReferences": [reference(&map, false)] } });
-    let nodes = Gvr::new("", "v1", "nodes");
-    cluster
-        .api
-        .create(&nodes, "", node, &WriteOptions::default())
-        .unwrap();
-
-    // What comes later is done later: once this one is gone the others were looked at.
-    let gone = cluster.make("gone", &[], false);
-    cluster.make("last", &[&gone], false);
-    cluster.delete("gone", Propagation::Background);
-    cluster
-        .until("the end of the last", |c| c.get("last").is_none())
-        .await;
-
-    assert!(cluster.get("guarded").is_some());
-    assert!(cluster.api.get(&nodes, "", "n").is_ok());
-    cluster.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deletes_what_custom_resources_own_when_their_definition_goes() {
-    let cluster = Cluster::start().await;
-    let definitions = Gvr::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
-    let definition = json!({
-        "metadata": { "name": "colors.example.com" },
-        "spec": {
-            "group": "example.com", "scope": "Namespaced", "names": { "plural": "colors", "kind": "Color" },
-            "versions": [{ "name": "v1", "served": true, "storage": true,
-                "schema": { "openAPIV3Schema": { "type": "object" } } }],
-        },
-    });
-    let options = WriteOptions::default();
-    cluster
-        .api
-        .create(&definitions, "", definition, &options)
-        .unwrap();
-    let colors = Gvr::new("example.com", "v1", "colors");
-    let color = json!({ "apiVersion": "example.com/v1", "kind": "Color", "metadata": { "name": "red" } });
-    let color = cluster
-        .api
-        .create(&colors, "default", color, &options)
-        .unwrap()
-        .object;
-    cluster.make("shade", &[&color], false);
-    // It must have been seen: nothing tells later that there was such a kind.
-    let gone = cluster.make("gone", &[], false);
-    cluster.make("last", &[&gone], false);
-    cluster.delete("gone", Propagation::Background);
-    cluster.until("a first round", |c| c.get("last").is_none()).await;
-
-    cluster
-        .api
-        .delete(&definitions, "", "colors.example.com", &DeleteOptions::default())
-        .unwrap();
-    cluster
-        .until("the end of the shade", |c| c.get("shade").is_none())
-        .await;
-
-    let left = cluster
-        .api
-        .list(&maps(), Some("default"), &ListOptions::default())
-        .unwrap();
-    assert!(left.items.is_empty());
-    cluster.end().await;
-}
-
-#[tokio::test]
-async fn refuses_policies_and_finalizers_that_make_no_sense() {
-    let cluster = Cluster::start().await;
-    let both = json!({ "metadata": { "name": "x", "finalizers": ["orphan", "foregroundDeletion"] } });
-    let error = cluster
-        .api
-        .create(&maps(), "default", both, &WriteOptions::default())
-        .unwrap_err();
-    assert!(error.to_string().contains("cannot be both set"), "{error}");
-
-    let held = json!({ "metadata": { "name": "held", "finalizers": ["example.com/a"] } });
-    cluster
-        .api
-        .create(&maps(), "default", held, &WriteOptions::default())
-        .unwrap();
-    cluster.delete("held", Propagation::Background);
-    let more = Patch::Merge(json!({ "metadata": { "finalizers": ["example.com/a", "example.com/b"] } }));
-    let error = cluster
-        .api
-        .patch(
-            &maps(),
-            "default",
-            "held",
-            Subresource::None,
-            &more,
-            &WriteOptions::default(),
-        )
-        .unwrap_err();
-    assert!(
-        error.to_string().contains("no new finalizers can be added"),
-        "{error}"
-    );
     cluster.end().await;
 }

@@ -81,20 +81,6 @@ fn reads_a_service() {
     );
 }
 
-#[test]
-fn reads_messages_that_json_does_not_show() {
-    // Volume { name: "v", volumeSource: { emptyDir: { medium: "Memory" } } }
-    let (mut empty, mut source, mut volume) = (Vec::new(), Vec::new(), Vec::new());
-    put(&mut empty, 1, b"Memory");
-    put(&mut source, 2, &empty);
-    put(&mut volume, 1, b"v");
-    put(&mut volume, 2, &source);
-
-    let value = message(&Shape::Named("core.v1.Volume"), &volume, 0).unwrap();
-
-    assert_eq!(value, json!({ "name": "v", "emptyDir": { "medium": "Memory" } }));
-}
-
 /// `Lease { spec: { renewTime } }`
 fn lease(time: &[u8]) -> Vec<u8> {
     wrap("coordination.k8s.io/v1", "Lease", &of([(2, &*of([(4, time)]))]))
@@ -119,111 +105,6 @@ fn micro_times_have_six_digits_and_times_none() {
     }
     let zero = decode(&lease(&[]), |_, _| Some(Shape::Named("coordination.v1.Lease"))).unwrap();
     assert_eq!(zero["spec"], json!({}));
-}
-
-#[test]
-fn reads_the_schema_of_a_definition() {
-    let raw = |json: &str| of([(1, json.as_bytes())]);
-    let kind = |name: &str| of([(5, name.as_bytes())]);
-    let entry = |key: &str, schema: &[u8]| of([(1, key.as_bytes()), (2, schema)]);
-    let double = |number: u32, n: f64| {
-        let mut out = Vec::new();
-        varint(&mut out, u64::from(number << 3 | 1));
-        out.extend(n.to_le_bytes());
-        out
-    };
-    let port = [
-        kind("integer"),
-        of([
-            (6, &b"int32"[..]),
-            (8, &raw("80")),
-            (20, &raw("80")),
-            (20, &raw("443")),
-        ]),
-        double(9, 65535.0),
-        plain(10, 0),
-        double(11, 0.5),
-        plain(37, 1),
-        plain(38, 1),
-        plain(40, 0),
-    ]
-    .concat();
-    let list = [
-        kind("array"),
-        of([(24, &*of([(1, &*kind("string"))])), (41, b"name"), (42, b"map")]),
-        plain(16, 3),
-    ]
-    .concat();
-    let either = of([
-        (25, &*kind("string")),
-        (28, &kind("object")),
-        (23, b"a"),
-        (23, b"b"),
-    ]);
-    let labels = of([
-        (5, &b"object"[..]),
-        (30, &[plain(1, 1), of([(2, &*kind("string"))])].concat()),
-    ]);
-    let rule = of([(1, &b"self > 1"[..]), (2, b"too small")]);
-    let schema = of([
-        (3, &b"#/x"[..]),
-        (5, b"object"),
-        (29, &entry("port", &port)),
-        (29, &entry("list", &list)),
-        (29, &entry("either", &either)),
-        (29, &entry("labels", &labels)),
-        (30, &plain(1, 0)),
-        (44, &rule),
-    ]);
-
-    let value = message(&SCHEMA, &schema, 0).unwrap();
-
-    assert_eq!(
-        value,
-        json!({
-            "$ref": "#/x",
-            "type": "object",
-            "properties": {
-                "port": {
-                    "type": "integer", "format": "int32", "default": 80, "enum": [80, 443], "maximum": 65535,
-                    "minimum": 0.5, "nullable": true, "x-kubernetes-preserve-unknown-fields": true,
-                },
-                "list": {
-                    "type": "array", "items": { "type": "string" }, "maxItems": 3,
-                    "x-kubernetes-list-map-keys": ["name"], "x-kubernetes-list-type": "map",
-                },
-                "either": { "allOf": [{ "type": "string" }], "not": { "type": "object" }, "required": ["a", "b"] },
-                "labels": { "type": "object", "additionalProperties": { "type": "string" } },
-            },
-            "additionalProperties": false,
-            "x-kubernetes-validations": [{ "rule": "self > 1", "message": "too small" }],
-        })
-    );
-    // A keyword that came later.
-    assert_eq!(message(&SCHEMA, &of([(99, &b"x"[..])]), 0).unwrap_err().code, 415);
-}
-
-#[test]
-fn unknown_fields_keep_their_numbers_unless_they_say_nothing() {
-    let inner = of([(77, &b"x"[..]), (78, b"")]);
-    let source = of([(99, &b"x"[..])]);
-    let volume = [
-        of([(1, &b"v"[..]), (2, &source), (55, &inner)]),
-        plain(56, 0),
-        plain(57, 1),
-    ]
-    .concat();
-
-    let mut value = message(&Shape::Named("core.v1.Volume"), &volume, 0).unwrap();
-
-    assert_eq!(
-        value,
-        json!({ "name": "v", "#2.99": null, "#55": null, "#57": null })
-    );
-    let decoded =
-        skep_k8s_memory::schema::decode(&Shape::Named("core.v1.Volume"), &mut value, "Volume").unwrap();
-    assert_eq!(decoded.unknown, ["#2.99", "#55", "#57"]);
-    assert_eq!(value, json!({ "name": "v" }));
 }
 
 #[tokio::test]
@@ -275,29 +156,6 @@ async fn definitions_in_protobuf_are_created_whole() {
     assert_eq!(stored["subresources"], json!({ "status": {} }));
     let widget = wrap("example.com/v1", "Widget", &of([(1, &*of([(1, &b"w"[..])]))]));
     assert_eq!(post("/apis/example.com/v1/widgets", &widget).status(), 415);
-}
-
-#[tokio::test]
-async fn unknown_fields_are_reported_as_those_of_json() {
-    let router = router("");
-    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
-    let body = of([
-        (1, &*of([(1, &b"l"[..])])),
-        (2, &of([(1, &b"me"[..]), (99, b"x")])),
-    ]);
-    let body = wrap("coordination.k8s.io/v1", "Lease", &body);
-    let post = |query: &str| {
-        let path = format!("{leases}{query}");
-        ask(&router, "POST", &path, &[("content-type", MEDIA_TYPE)], &body)
-    };
-
-    assert_eq!(post("?fieldValidation=Strict").status(), 400);
-    let response = post("");
-
-    assert_eq!(response.status(), 201);
-    let warning = response.headers()["warning"].to_str().unwrap().to_owned();
-    assert!(warning.contains("spec.#99"), "{warning}");
-    assert_eq!(json_of(response).await["spec"], json!({ "holderIdentity": "me" }));
 }
 
 /// Only what clients never send may be without: a type that a body cannot hold becomes an empty object.

@@ -43,57 +43,6 @@ fn owners(object: &Value) -> Value {
 }
 
 #[test]
-fn removes_what_is_not_applied_any_more() {
-    let first = applies(
-        None,
-        json!({ "spec": { "ports": [{ "port": 80 }, { "port": 81 }], "type": "NodePort" } }),
-        "a",
-        false,
-    );
-
-    let second = applies(
-        Some(&first),
-        json!({ "spec": { "ports": [{ "port": 81 }] } }),
-        "a",
-        false,
-    );
-
-    assert_eq!(second["spec"], json!({ "ports": [{ "port": 81 }] }));
-}
-
-#[test]
-fn keeps_what_others_own() {
-    let a = applies(None, json!({ "spec": { "type": "NodePort" } }), "a", false);
-    let b = json!({ "spec": { "type": "NodePort", "clusterIP": "x" } });
-    let ab = applies(Some(&a), b, "b", false);
-
-    let b = applies(Some(&ab), json!({ "spec": {} }), "a", false);
-
-    assert_eq!(b["spec"], json!({ "type": "NodePort", "clusterIP": "x" }));
-    assert_eq!(
-        owners(&b),
-        json!([["b", "Apply", { "f:spec": { "f:clusterIP": {}, "f:type": {} } }]])
-    );
-}
-
-#[test]
-fn conflicts_unless_forced() {
-    let live = updates(None, json!({ "spec": { "type": "NodePort" } }), "kubectl-edit");
-    let config = json!({ "spec": { "type": "ClusterIP" } });
-
-    assert_eq!(
-        refused(&live, config.clone(), "a"),
-        "Apply failed with 1 conflict: conflict with \"kubectl-edit\" using v1: .spec.type"
-    );
-
-    let forced = applies(Some(&live), config, "a", true);
-    assert_eq!(
-        owners(&forced),
-        json!([["a", "Apply", { "f:spec": { "f:type": {} } }]])
-    );
-}
-
-#[test]
 fn a_value_that_replaces_a_map_conflicts_with_owners_below() {
     let shape = Shape::Any.of_resource();
     let apply = |live: Option<&Value>, config: &Value, name: &str, force: bool| {
@@ -116,20 +65,6 @@ fn a_value_that_replaces_a_map_conflicts_with_owners_below() {
             ["a", "Apply", { "f:spec": {} }],
             ["b", "Apply", { "f:spec": { ".": {}, "f:a": {} } }],
         ])
-    );
-}
-
-#[test]
-fn updates_take_ownership() {
-    let applied = applies(None, json!({ "spec": { "type": "NodePort" } }), "a", false);
-    let mut updated = applied.clone();
-    updated["spec"]["type"] = "LoadBalancer".into();
-
-    let updated = updates(Some(&applied), updated, "b");
-
-    assert_eq!(
-        owners(&updated),
-        json!([["b", "Update", { "f:spec": { "f:type": {} } }]])
     );
 }
 
@@ -209,55 +144,4 @@ fn an_apply_without_effect_keeps_its_time() {
         changed["metadata"]["managedFields"][0]["time"],
         live["metadata"]["managedFields"][0]["time"]
     );
-}
-
-#[test]
-fn kubectl_takes_over_what_client_side_apply_manages() {
-    let config = |kind: &str| json!({ "spec": { "type": kind } });
-    let mut created = config("NodePort");
-    created["metadata"]["annotations"][LAST_APPLIED] = config("NodePort").to_string().into();
-    created["spec"]["clusterIP"] = "x".into();
-    let live = updates(None, created, "kubectl-client-side-apply");
-
-    let other = refused(&live, config("ClusterIP"), "other");
-    assert!(
-        other.contains("conflict with \"kubectl-client-side-apply\""),
-        "{other}"
-    );
-    // Not in the last applied configuration.
-    let address = refused(&live, json!({ "spec": { "clusterIP": "y" } }), KUBECTL);
-    assert!(address.contains(".spec.clusterIP"), "{address}");
-    let taken = applies(Some(&live), config("ClusterIP"), KUBECTL, false);
-    assert_eq!(taken["spec"]["type"], "ClusterIP");
-
-    // Another changed it since: no longer a field of client-side apply.
-    let mut patched = live.clone();
-    patched["spec"]["type"] = "LoadBalancer".into();
-    let patched = updates(Some(&live), patched, "kubectl-patch");
-    let changed = refused(&patched, config("ClusterIP"), KUBECTL);
-    assert!(changed.contains("\"kubectl-patch\""), "{changed}");
-}
-
-#[test]
-fn a_manager_that_loses_a_field_keeps_its_time() {
-    let spec = json!({ "spec": { "type": "NodePort", "clusterIP": "x" } });
-    let mut live = updates(None, spec, "a");
-    let past = "2020-01-01T00:00:00Z";
-    live["metadata"]["managedFields"][0]["time"] = past.into();
-    let time = |object: &Value, manager: &str| {
-        let entries = object::items(object, &["metadata", "managedFields"]);
-        let entry = entries.iter().find(|entry| entry["manager"] == manager);
-        entry.unwrap()["time"].clone()
-    };
-
-    let mut taken = live.clone();
-    taken["spec"]["type"] = "ClusterIP".into();
-    let taken = updates(Some(&live), taken, "b");
-    assert_eq!(time(&taken, "a"), past);
-    assert_ne!(time(&taken, "b"), past);
-
-    let mut removed = live.clone();
-    removed["spec"].as_object_mut().unwrap().shift_remove("type");
-    let removed = updates(Some(&live), removed, "a");
-    assert_ne!(time(&removed, "a"), past);
 }

@@ -143,18 +143,6 @@ fn plain(name: &'static str, gvr: Gvr, base: Value, spots: Vec<Spot>) -> Kind {
     }
 }
 
-fn config_map() -> Kind {
-    let spots = vec![
-        spot("f:data f:a", json!(["1", "2"])),
-        spot("f:data f:b", json!(["1", "2"])),
-        spot("f:data f:c", json!(["1", "2"])),
-    ];
-    Kind {
-        maps: &["data"],
-        ..plain("ConfigMap", Gvr::new("", "v1", "configmaps"), json!({}), spots)
-    }
-}
-
 const PORT_81: &str = "k:{\"port\":81,\"protocol\":\"TCP\"}";
 const PORT_82: &str = "k:{\"port\":82,\"protocol\":\"TCP\"}";
 
@@ -186,25 +174,6 @@ fn service() -> Kind {
             (PORT_82, json!({ "name": "p82" })),
         ],
         ..plain("Service", Gvr::new("", "v1", "services"), base, spots)
-    }
-}
-
-fn pod() -> Kind {
-    let spots = vec![needed(
-        "f:spec f:containers k:{\"name\":\"c\"} f:image",
-        json!(["x:1", "x:2"]),
-    )];
-    let ports = json!([{ "containerPort": 80 }, { "containerPort": 81, "name": "b" }]);
-    let base = json!({ "spec": { "containers": [{ "name": "c", "ports": ports }] } });
-    Kind {
-        rules: &[
-            ("spec.containers", Rule::Keys(&["name"])),
-            (
-                "spec.containers.ports",
-                Rule::Keys(&["containerPort", "protocol"]),
-            ),
-        ],
-        ..plain("Pod", Gvr::new("", "v1", "pods"), base, spots)
     }
 }
 
@@ -254,26 +223,6 @@ fn deployment() -> Kind {
         maps: &["spec.template.metadata.annotations"],
         items: vec![(SIDECAR, json!({ "image": "side:1" }))],
         ..plain("Deployment", Gvr::new("apps", "v1", "deployments"), base, spots)
-    }
-}
-
-fn endpoint_slice() -> Kind {
-    let port = |number: u16| json!([{ "name": "p", "port": number, "protocol": "TCP" }]);
-    let spots = vec![
-        needed(
-            "f:endpoints",
-            json!([[{ "addresses": ["192.0.2.1"] }], [{ "addresses": ["192.0.2.2"] }], []]),
-        ),
-        spot("f:ports", json!([port(80), port(81)])),
-    ];
-    Kind {
-        rules: &[("endpoints", Rule::Atomic), ("ports", Rule::Atomic)],
-        ..plain(
-            "EndpointSlice",
-            Gvr::new("discovery.k8s.io", "v1", "endpointslices"),
-            json!({ "addressType": "IPv4" }),
-            spots,
-        )
     }
 }
 
@@ -379,13 +328,5 @@ fn untyped() -> Kind {
 }
 
 pub(crate) fn all() -> Vec<Kind> {
-    vec![
-        config_map(),
-        service(),
-        pod(),
-        deployment(),
-        endpoint_slice(),
-        custom(),
-        untyped(),
-    ]
+    vec![service(), deployment(), custom(), untyped()]
 }

@@ -180,7 +180,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn owners_are_those_of_the_model(which in 0usize..7, steps in steps()) {
+    fn owners_are_those_of_the_model(which in 0usize..4, steps in steps()) {
         run(&all()[which], &steps)?;
     }
 }
