@@ -63,7 +63,7 @@ pub trait Reconciler: Sized + Send + 'static {
         false
     }
 
-    /// Time until any key may be reconciled: a limit of the rate.
+    /// Time until any key may be reconciled, such as by a limit of the rate; asked again after it.
     fn wait(&self) -> Duration {
         Duration::ZERO
     }

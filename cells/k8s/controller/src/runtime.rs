@@ -93,7 +93,8 @@ impl<R: Reconciler> Controller<R> {
         self.events(events)
     }
 
-    /// Watches objects while `is_wanted` holds, and forgets them afterwards. Keys are reconciled before they are listed.
+    /// Watches objects while `is_wanted` holds, and forgets them afterwards. No key is reconciled while they are wanted and not
+    /// listed.
     #[must_use]
     pub fn watch_while<T: Resource>(
         mut self,
@@ -103,8 +104,9 @@ impl<R: Reconciler> Controller<R> {
     where
         R: Watches<T>,
     {
+        let is_listed = |reconciler: &mut R| Watches::<T>::store(reconciler).watch().is_listed();
         let forget = |reconciler: &mut R| *Watches::<T>::store(reconciler) = Store::default();
-        let switch = Switch::new(is_wanted, forget);
+        let switch = Switch::new(is_wanted, is_listed, forget);
         let events = switch.events(source);
         self.switches.push(switch);
         self.events(events)
@@ -184,10 +186,11 @@ impl<R: Reconciler> Controller<R> {
         let mut resync = self.next_resync();
         let mut reported: Option<Instant> = None;
         loop {
+            let mut is_listed = true;
             for switch in &self.switches {
-                switch.turn(&mut self.reconciler);
+                is_listed &= switch.turn(&mut self.reconciler);
             }
-            let due = self.next_due();
+            let due = is_listed.then(|| self.next_due()).flatten();
             let is_idle = running.is_empty() && due.is_none_or(|due| due > Instant::now());
             if is_idle || reported.is_none_or(|at| at.elapsed() >= REPORT) {
                 self.report(health);

@@ -13,20 +13,27 @@ use tokio::sync::watch;
 pub(crate) struct Switch<R> {
     switch: watch::Sender<bool>,
     is_wanted: fn(&R) -> bool,
+    is_listed: fn(&mut R) -> bool,
     forget: fn(&mut R),
 }
 
 impl<R> Switch<R> {
-    pub(crate) fn new(is_wanted: fn(&R) -> bool, forget: fn(&mut R)) -> Self {
+    pub(crate) fn new(
+        is_wanted: fn(&R) -> bool,
+        is_listed: fn(&mut R) -> bool,
+        forget: fn(&mut R),
+    ) -> Self {
         let switch = watch::Sender::new(false);
         Self {
             switch,
             is_wanted,
+            is_listed,
             forget,
         }
     }
 
-    pub(crate) fn turn(&self, reconciler: &mut R) {
+    /// Returns whether nothing is waited for.
+    pub(crate) fn turn(&self, reconciler: &mut R) -> bool {
         let is_wanted = (self.is_wanted)(reconciler);
         let is_turned = self
             .switch
@@ -34,6 +41,7 @@ impl<R> Switch<R> {
         if is_turned && !is_wanted {
             (self.forget)(reconciler);
         }
+        !is_wanted || (self.is_listed)(reconciler)
     }
 
     /// The events of a watcher that exists while it is switched on.

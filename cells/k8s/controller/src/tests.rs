@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use futures::{FutureExt, future, stream};
+use hive::{Cell, Hive, Jobs};
 
 use skep_base_metrics::workqueue::WorkqueueRecorder;
 use skep_k8s_client::{ObjectEvent, WatcherEvent};
 use skep_k8s_types::RawObject;
 use skep_k8s_types::slim::Pod;
-use tokio::time::advance;
+use tokio::sync::Notify;
+use tokio::time::{Instant, advance, sleep};
 
 use crate::queue::{Lane, Queue};
-use crate::{RequestError, Retry, Store};
+use crate::{Controller, Reconciler, RequestError, Retry, Store, Work, job};
 
 fn queue(keys: &[&'static str]) -> Queue<&'static str> {
     let mut queue = Queue::new(4, WorkqueueRecorder::default());
@@ -34,7 +38,7 @@ async fn pauses(retry: Retry) -> Vec<u64> {
         let key = take(&mut queue).unwrap();
         queue.fail(key, retry, "no".to_owned());
         let mut pause = 0;
-        while queue.next_due().unwrap() > tokio::time::Instant::now() {
+        while queue.next_due().unwrap() > Instant::now() {
             assert_eq!(take(&mut queue), None);
             advance(Duration::from_secs(1)).await;
             pause += 1;
@@ -208,4 +212,90 @@ fn objects_that_were_never_valid_are_deleted_by_a_list_without_them() {
         panic!("{changes:?}")
     };
     assert_eq!((&*change.key.name, change.new.is_none()), ("a", true));
+}
+
+const KEYS: u32 = 20_000;
+
+/// Takes down the keys that are reconciled; each of the first [`KEYS`] affects another one by its result.
+struct Log {
+    keys: Arc<Mutex<Vec<u32>>>,
+    affected: Vec<u32>,
+    not_before: Instant,
+}
+
+impl Reconciler for Log {
+    type Key = u32;
+    type Output = u32;
+    type Error = RequestError;
+    const KEYS: &'static str = "keys";
+    const FAILED: &'static str = "failed";
+
+    fn reconcile(&mut self, key: &u32) -> Work<Self> {
+        let mut keys = self.keys.lock().unwrap();
+        keys.push(*key);
+        if keys.len() == 2 {
+            self.not_before = Instant::now() + Duration::from_secs(1);
+        }
+        future::ready(Ok(key + KEYS)).boxed()
+    }
+
+    fn finished(
+        &mut self,
+        key: &u32,
+        result: Result<u32, RequestError>,
+    ) -> Result<Option<Duration>, RequestError> {
+        self.affected.extend(result.ok().filter(|_| *key < KEYS));
+        Ok(None)
+    }
+
+    fn affected_by_results(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.affected)
+    }
+
+    fn synced(&mut self) -> Vec<u32> {
+        vec![KEYS * 2]
+    }
+
+    fn has_priority(&self, key: &u32) -> bool {
+        *key == KEYS * 2
+    }
+
+    fn wait(&self) -> Duration {
+        self.not_before.saturating_duration_since(Instant::now())
+    }
+
+    fn total(&self) -> usize {
+        0
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_begins_when_all_is_ready_and_takes_in_sources_and_results() {
+    let (keys, is_ready) = (Arc::new(Mutex::default()), Arc::new(Notify::new()));
+    let (log, ready) = (keys.clone(), is_ready.clone());
+    let cell = Cell::module("test", "Controller").run(move |jobs: Jobs| {
+        let (log, ready) = (log.clone(), ready.clone());
+        jobs.spawn(job("log", move || {
+            let (keys, ready) = (log.clone(), ready.clone());
+            let log = Log {
+                keys,
+                affected: Vec::new(),
+                not_before: Instant::now(),
+            };
+            Controller::new(log, WorkqueueRecorder::default())
+                .source(stream::iter([0..KEYS]), |_, keys| keys.collect())
+                .wait_for(async move { ready.notified().await })
+        }))
+    });
+    let running = hive::testing::start(Hive::new([cell])).await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(*keys.lock().unwrap(), [0; 0]);
+
+    is_ready.notify_one();
+    sleep(Duration::from_millis(100)).await;
+    assert_eq!(*keys.lock().unwrap(), [KEYS * 2, 0]);
+    sleep(Duration::from_secs(1)).await;
+
+    assert_eq!(keys.lock().unwrap().len(), 2 * KEYS as usize + 1);
+    hive::testing::stop(running).await;
 }
