@@ -2,7 +2,8 @@
 
 //! End-to-end tests in labs of network namespaces.
 //!
-//! Each test has a lab of its own and takes it down, also when it fails; they run side by side. The programs must
+//! Each test has a lab and takes it down, also when it fails; they run side by side. Checks that change neither agents
+//! nor settings share the lab of one test. The programs must
 //! be built first: `cargo build --bins --examples`, as `make test` does.
 
 mod capture;
@@ -12,16 +13,18 @@ mod place;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
+use skep_k8s_client::ListOptions;
+use skep_k8s_types::Kind;
 use skep_lab::{
     command,
     echo::Outcome,
+    lab_options::LabOptions,
     plan::{BEYOND, OUTSIDE},
     process,
-    session::{Session, Way, dual_stack_service},
-    shape::Shape,
+    session::{CallMode, Session, dual_stack_service},
 };
 
 pub use capture::{Capture, Seen};
@@ -49,6 +52,8 @@ pub fn beyond_address(is_ipv4: bool) -> IpAddr {
 pub struct TestLab {
     name: String,
     pub session: Session,
+    /// What [`TestLab::clear`] deletes.
+    created: Mutex<Vec<Value>>,
 }
 
 impl TestLab {
@@ -59,17 +64,17 @@ impl TestLab {
     pub async fn up(test: &str, nodes: u8, config: &[&str]) -> Self {
         // With a real API server where there is one.
         let assets = std::env::var_os("KUBEBUILDER_ASSETS");
-        Self::up_with(test, shape(nodes, config, assets)).await
+        Self::up_with(test, lab_options(nodes, config, assets)).await
     }
 
     /// Brings up a lab of this shape.
     ///
     /// # Panics
     /// When it does not come up.
-    pub async fn up_with(test: &str, shape: Shape) -> Self {
+    pub async fn up_with(test: &str, lab_options: LabOptions) -> Self {
         process::use_program(program("skep-lab").into());
         let name = format!("{test}-{}", std::process::id());
-        match command::up(&name, &shape, |_| ()).await {
+        match command::up(&name, &lab_options, |_| ()).await {
             Ok(_) => {}
             Err(err) => {
                 let logs = skep_lab::plan::folder_of(&name).join("logs");
@@ -85,7 +90,11 @@ impl TestLab {
                 panic!("lab {name}: {err}");
             }
         };
-        Self { name, session }
+        Self {
+            name,
+            session,
+            created: Mutex::default(),
+        }
     }
 
     #[must_use]
@@ -101,20 +110,20 @@ impl TestLab {
         &self,
         from: &str,
         to: &str,
-        way: Way,
+        mode: CallMode,
         count: u32,
         good: impl Fn(&Outcome) -> bool,
     ) -> Outcome {
         let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
         loop {
-            let last = match self.session.call(from, to, way, count).await {
+            let last = match self.session.call(from, to, mode, count).await {
                 Ok(outcome) if good(&outcome) => return outcome,
                 Ok(outcome) => outcome.to_string(),
                 Err(err) => err.to_string(),
             };
             assert!(
                 tokio::time::Instant::now() < deadline,
-                "{from} → {to} {way:?}: {last}"
+                "{from} → {to} {mode:?}: {last}"
             );
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
@@ -239,7 +248,10 @@ impl TestLab {
     pub async fn create_shop(&self, spec: Value) -> Arc<Value> {
         let service = dual_stack_service("shop", &spec);
         match self.session.create(service).await {
-            Ok(stored) => stored,
+            Ok(stored) => {
+                self.created.lock().unwrap().push((*stored).clone());
+                stored
+            }
             Err(err) => panic!("creating service shop: {err}"),
         }
     }
@@ -253,8 +265,38 @@ impl TestLab {
             if let Err(err) = self.session.create(object.clone()).await {
                 panic!("creating {object}: {err}");
             }
+            self.created.lock().unwrap().push(object);
         }
     }
+
+    /// Deletes the pods and services that the test created, for the next check in the same lab.
+    ///
+    /// # Panics
+    /// When they are still there after 30 s.
+    pub async fn clear(&self) {
+        let objects = std::mem::take(&mut *self.created.lock().unwrap());
+        for object in &objects {
+            // Some are gone: checks delete, too.
+            let _ = self.session.delete(object).await;
+        }
+        for kind in [Kind::POD, Kind::SERVICE] {
+            self.wait("the objects are gone", || async {
+                let options = ListOptions::default();
+                let listed = self.session.client().list(&kind, "", &options).await;
+                listed.is_ok_and(|list| {
+                    let mut names = list.items.iter().filter_map(|item| item.to_value().ok());
+                    !names.any(|left| objects.iter().any(|object| is_same(object, &left)))
+                })
+            })
+            .await;
+        }
+    }
+}
+
+fn is_same(created: &Value, listed: &Value) -> bool {
+    let (created, listed) = (&created["metadata"], &listed["metadata"]);
+    created["name"] == listed["name"]
+        && created["namespace"].as_str().unwrap_or("default") == listed["namespace"]
 }
 
 impl Drop for TestLab {
@@ -273,14 +315,14 @@ impl Drop for TestLab {
 /// # Panics
 /// When the agent is not built.
 #[must_use]
-pub fn shape(nodes: u8, config: &[&str], assets: Option<OsString>) -> Shape {
-    Shape {
+pub fn lab_options(nodes: u8, config: &[&str], assets: Option<OsString>) -> LabOptions {
+    LabOptions {
         clusters: 1,
         nodes,
         agent: Some(program("skep-agent")),
         assets,
         agent_config: config.iter().map(|text| (*text).to_owned()).collect(),
-        ..Shape::default()
+        ..LabOptions::default()
     }
 }
 

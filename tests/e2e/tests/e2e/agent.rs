@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 use skep_e2e::TestLab;
-use skep_lab::session::{Way, at, client_pod, cluster_ips, echo_pod, node_port};
+use skep_lab::session::{CallMode, at, client_pod, cluster_ips, echo_pod, node_port};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_agent_comes_back_with_the_same_ids_and_no_failed_call() {
@@ -27,7 +27,7 @@ async fn a_killed_agent_comes_back_with_the_same_ids_and_no_failed_call() {
     })
     .await;
     let to = at(&cluster_ips(&service)[0], 80);
-    lab.call_until("default/client", &to, Way::TCP, 20, |outcome| {
+    lab.call_until("default/client", &to, CallMode::TCP, 20, |outcome| {
         outcome.failed == 0 && outcome.servers.len() == 2
     })
     .await;
@@ -52,12 +52,12 @@ async fn a_killed_agent_comes_back_with_the_same_ids_and_no_failed_call() {
     let (agent, node) = (state.agents["c1-n1"], state.nodes["c1-n1"]);
 
     let flow = std::time::Duration::from_secs(6);
-    let ways = [Way::TCP, Way::TCP.kept(), Way::UDP.kept()];
+    let ways = [CallMode::TCP, CallMode::TCP.kept(), CallMode::UDP.kept()];
     let calls: Vec<_> = ways
         .into_iter()
-        .map(|way| {
+        .map(|mode| {
             lab.session
-                .keep_calling("default/client", &to, way, flow)
+                .keep_calling("default/client", &to, mode, flow)
                 .unwrap()
         })
         .collect();
@@ -88,7 +88,7 @@ async fn the_command_shows_status_services_maps_and_the_shell() {
         .await;
     let service = lab.create_shop(json!({})).await;
     let ip = cluster_ips(&service)[0].clone();
-    lab.call_until("default/client", &at(&ip, 80), Way::TCP, 5, |outcome| {
+    lab.call_until("default/client", &at(&ip, 80), CallMode::TCP, 5, |outcome| {
         outcome.answered == 5
     })
     .await;
@@ -206,9 +206,13 @@ async fn local_redirect_policies_take_traffic_and_are_shown() {
         .create(&kind, "default", policy, &options)
         .await
         .unwrap();
-    lab.call_until("default/client", "169.254.169.254:80", Way::TCP, 5, |outcome| {
-        outcome.failed == 0 && outcome.servers.contains_key("proxy-0")
-    })
+    lab.call_until(
+        "default/client",
+        "169.254.169.254:80",
+        CallMode::TCP,
+        5,
+        |outcome| outcome.failed == 0 && outcome.servers.contains_key("proxy-0"),
+    )
     .await;
 
     let skep = async |words: &[&str]| lab.session.run("c1-n1", words).await.unwrap();

@@ -7,24 +7,24 @@
 use std::{fs, path::Path, time::Duration};
 
 use serde_json::{Value, json};
-use skep_e2e::{TestLab, shape};
+use skep_e2e::{TestLab, lab_options};
 use skep_k8s_client::Subresource;
 use skep_lab::{
     command,
-    session::{Session, Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish},
-    shape::Shape,
+    lab_options::LabOptions,
+    session::{CallMode, Session, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish},
 };
 
 const CLIENT: &str = "default/client";
 
 /// A lab of two clusters with one node each, and the second one.
 async fn meshed(test: &str, config: &[&str], kvstoremesh: bool) -> (TestLab, Session) {
-    let shape = Shape {
+    let lab_options = LabOptions {
         clusters: 2,
         kvstoremesh,
-        ..shape(1, config, None)
+        ..lab_options(1, config, None)
     };
-    let lab = TestLab::up_with(test, shape).await;
+    let lab = TestLab::up_with(test, lab_options).await;
     let other = Session::open(lab.name(), "c2").unwrap();
     (lab, other)
 }
@@ -43,7 +43,7 @@ async fn deploy(lab: &TestLab, other: &Session) -> String {
 }
 
 async fn answered_by(lab: &TestLab, to: &str, servers: &[&str]) {
-    lab.call_until(CLIENT, to, Way::TCP, 20, |outcome| {
+    lab.call_until(CLIENT, to, CallMode::TCP, 20, |outcome| {
         outcome.failed == 0 && outcome.servers.keys().eq(servers)
     })
     .await;
@@ -64,7 +64,7 @@ async fn an_agent_that_restarts_without_the_remote_etcd_keeps_remote_backends() 
 
     let calls = lab
         .session
-        .keep_calling(CLIENT, &to, Way::TCP, Duration::from_secs(8))
+        .keep_calling(CLIENT, &to, CallMode::TCP, Duration::from_secs(8))
         .unwrap();
     mesh.stop_etcd("c2").unwrap();
     let kill = ["kill", "-KILL", &agent.to_string()];
@@ -183,7 +183,7 @@ async fn an_etcd_with_old_or_foreign_data_changes_nothing_until_it_tells_the_tru
     answered_by(&lab, &to, &["web-c2-new"]).await;
     let calls = lab
         .session
-        .keep_calling(CLIENT, &to, Way::TCP, Duration::from_secs(20))
+        .keep_calling(CLIENT, &to, CallMode::TCP, Duration::from_secs(20))
         .unwrap();
 
     // The data of the other cluster: nothing of it is taken for that of c2.

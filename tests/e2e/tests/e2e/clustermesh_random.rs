@@ -18,15 +18,15 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use skep_e2e::{TestLab, shape};
+use skep_e2e::{TestLab, lab_options};
 use skep_k8s_client::{DeleteOptions, Subresource, WriteOptions};
 use skep_k8s_types::Kind;
 use skep_lab::{
     command,
     echo::Outcome,
+    lab_options::LabOptions,
     mesh::Mesh,
-    session::{Session, Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish},
-    shape::Shape,
+    session::{CallMode, Session, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish},
 };
 
 const CLUSTERS: [&str; 2] = ["c1", "c2"];
@@ -121,12 +121,12 @@ struct World {
 
 impl World {
     async fn new(rng: fastrand::Rng) -> Self {
-        let shape = Shape {
+        let lab_options = LabOptions {
             clusters: 2,
             kvstoremesh: rng.clone().bool(),
-            ..shape(1, &[], None)
+            ..lab_options(1, &[], None)
         };
-        let lab = TestLab::up_with("mesh-random", shape).await;
+        let lab = TestLab::up_with("mesh-random", lab_options).await;
         let sessions = CLUSTERS.map(|cluster| Session::open(lab.name(), cluster).unwrap());
         let mesh = command::mesh(lab.name()).unwrap();
         for (cluster, session) in CLUSTERS.iter().zip(&sessions) {
@@ -300,7 +300,7 @@ impl World {
 
     async fn call(&self, cluster: usize, to: &str) -> Option<Outcome> {
         let client = format!("default/client-{}", CLUSTERS[cluster]);
-        let call = self.sessions[cluster].call(&client, to, Way::TCP, 40).await;
+        let call = self.sessions[cluster].call(&client, to, CallMode::TCP, 40).await;
         call.ok()
     }
 
@@ -405,11 +405,11 @@ async fn calls_are_answered_by_the_right_clusters_after_random_changes_and_fault
     let both = |outcome: &Outcome| outcome.failed == 0 && outcome.servers.len() == 2;
     world
         .lab
-        .call_until("default/client-c1", &to, Way::TCP, 20, both)
+        .call_until("default/client-c1", &to, CallMode::TCP, 20, both)
         .await;
     let time = PAUSE * u32::try_from(steps).unwrap();
     let traffic = world.sessions[0]
-        .keep_calling("default/client-c1", &to, Way::TCP, time)
+        .keep_calling("default/client-c1", &to, CallMode::TCP, time)
         .unwrap();
 
     for step in 1..=steps {

@@ -12,12 +12,12 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use skep_e2e::{AT_PACKETS, Answer, Capture, Iperf, Place, TestLab, beyond_address, shape};
+use skep_e2e::{AT_PACKETS, Answer, Capture, Iperf, Place, TestLab, beyond_address, lab_options};
 use skep_lab::{
     echo::Outcome,
+    lab_options::{LabOptions, RoutingMode},
     plan::{self, BEYOND, OUTSIDE},
-    session::{Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod, node_port},
-    shape::{RoutingMode, Shape},
+    session::{CallMode, at, client_pod, cluster_ips, dual_stack_service, echo_pod, node_port},
 };
 
 const NODES: [&str; 2] = ["c1-n1", "c1-n2"];
@@ -45,11 +45,11 @@ struct Setup {
 
 impl Setup {
     async fn up(test: &str, routing: RoutingMode) -> Self {
-        let shape = Shape {
+        let lab_options = LabOptions {
             routing_mode: routing,
-            ..shape(2, &[AT_PACKETS], None)
+            ..lab_options(2, &[AT_PACKETS], None)
         };
-        let lab = TestLab::up_with(test, shape).await;
+        let lab = TestLab::up_with(test, lab_options).await;
         let mut perf = client_pod("perf", "c1-n2");
         perf["metadata"]["labels"] = json!({"app": "perf"});
         lab.create_all([
@@ -82,15 +82,15 @@ impl Setup {
 
     /// Waits until both backends answer at every address, from pods and from outside, by both protocols.
     async fn wait_served(&self) {
-        for (way, protocol) in [(Way::TCP, "TCP"), (Way::UDP, "UDP")] {
+        for (mode, protocol) in [(CallMode::TCP, "TCP"), (CallMode::UDP, "UDP")] {
             let all = |outcome: &Outcome| outcome.failed == 0 && outcome.servers.len() == 2;
             for ip in cluster_ips(&self.shop) {
                 let to = at(&ip, 80);
-                self.lab.call_until("default/client", &to, way, 20, all).await;
+                self.lab.call_until("default/client", &to, mode, 20, all).await;
             }
             for (_, address) in node_addresses() {
                 let to = at(&address.to_string(), node_port(&self.shop, protocol));
-                self.lab.call_until(BEYOND, &to, way, 20, all).await;
+                self.lab.call_until(BEYOND, &to, mode, 20, all).await;
             }
         }
     }

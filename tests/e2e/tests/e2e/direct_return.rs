@@ -10,11 +10,11 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use skep_e2e::{AT_PACKETS, Capture, Place, TestLab, beyond_address, shape};
+use skep_e2e::{AT_PACKETS, Capture, Place, TestLab, beyond_address, lab_options};
 use skep_lab::{
+    lab_options::{LabOptions, LbMode},
     plan::{BEYOND, OUTSIDE},
-    session::{Way, at, echo_pod, node_port},
-    shape::{LbMode, Shape},
+    session::{CallMode, at, echo_pod, node_port},
 };
 
 /// Both addresses of the first node, which clients call.
@@ -66,21 +66,21 @@ async fn wait_mode(lab: &TestLab, node: &str, mode: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn backends_on_other_nodes_see_the_client_and_reply_to_it() {
-    let shape = Shape {
+    let lab_options = LabOptions {
         lb_mode: LbMode::Dsr,
-        ..shape(2, &[AT_PACKETS, "enable-pmtu-discovery=true"], None)
+        ..lab_options(2, &[AT_PACKETS, "enable-pmtu-discovery=true"], None)
     };
-    let lab = TestLab::up_with("dsr", shape).await;
+    let lab = TestLab::up_with("dsr", lab_options).await;
     lab.create_all([
         echo_pod("web-0", "shop", "c1-n1"),
         echo_pod("web-1", "shop", "c1-n2"),
     ])
     .await;
     let service = lab.create_shop(json!({"type": "NodePort"})).await;
-    for (way, protocol) in [(Way::TCP, "TCP"), (Way::UDP, "UDP")] {
+    for (mode, protocol) in [(CallMode::TCP, "TCP"), (CallMode::UDP, "UDP")] {
         for address in NODE {
             let to = at(address, node_port(&service, protocol));
-            lab.call_until(BEYOND, &to, way, 20, |outcome| {
+            lab.call_until(BEYOND, &to, mode, 20, |outcome| {
                 outcome.failed == 0 && outcome.servers.len() == 2
             })
             .await;

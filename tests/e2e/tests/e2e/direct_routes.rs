@@ -5,10 +5,10 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use serde_json::json;
-use skep_e2e::{AT_PACKETS, TestLab, shape};
+use skep_e2e::{AT_PACKETS, TestLab, lab_options};
 use skep_lab::{
-    session::{Way, at, client_pod, cluster_ips, echo_pod},
-    shape::{RoutingMode, Shape},
+    lab_options::{LabOptions, RoutingMode},
+    session::{CallMode, at, client_pod, cluster_ips, echo_pod},
 };
 
 /// Networks with routes that an agent made: `10.1.2.0/24 172.30.1.2`.
@@ -36,11 +36,11 @@ fn to_node(index: u8) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_route_pods_of_other_nodes() {
-    let shape = Shape {
+    let lab_options = LabOptions {
         routing_mode: RoutingMode::Direct,
-        ..shape(3, &[AT_PACKETS], None)
+        ..lab_options(3, &[AT_PACKETS], None)
     };
-    let lab = TestLab::up_with("direct-routes", shape).await;
+    let lab = TestLab::up_with("direct-routes", lab_options).await;
     lab.create_all([
         client_pod("client", "c1-n1"),
         echo_pod("shop-0", "shop", "c1-n2"),
@@ -56,10 +56,10 @@ async fn agents_route_pods_of_other_nodes() {
     })
     .await;
     for ip in cluster_ips(&shop) {
-        for way in [Way::TCP, Way::UDP] {
+        for mode in [CallMode::TCP, CallMode::UDP] {
             let both_answer =
                 |outcome: &skep_lab::echo::Outcome| outcome.failed == 0 && outcome.servers.len() == 2;
-            lab.call_until("default/client", &at(&ip, 80), way, 20, both_answer)
+            lab.call_until("default/client", &at(&ip, 80), mode, 20, both_answer)
                 .await;
         }
     }

@@ -4,10 +4,10 @@
 //! pods, services and node ports is delivered as ever.
 
 use serde_json::{Value, json};
-use skep_e2e::{AT_PACKETS, TestLab, shape};
+use skep_e2e::{AT_PACKETS, TestLab, lab_options};
 use skep_lab::{
-    session::{Way, at, client_pod, echo_pod, finish},
-    shape::{RoutingMode, Shape},
+    lab_options::{LabOptions, RoutingMode},
+    session::{CallMode, at, client_pod, echo_pod, finish},
 };
 
 use crate::reach::{all_answer, all_reach};
@@ -94,11 +94,11 @@ async fn routed(lab: &TestLab, node: &str, endpoints: &[Value]) {
 
 async fn up(test: &str, routing_mode: RoutingMode) -> TestLab {
     let setting = format!("{SETTING}=true");
-    let shape = Shape {
+    let lab_options = LabOptions {
         routing_mode,
-        ..shape(2, &[AT_PACKETS, &setting], None)
+        ..lab_options(2, &[AT_PACKETS, &setting], None)
     };
-    let lab = TestLab::up_with(test, shape).await;
+    let lab = TestLab::up_with(test, lab_options).await;
     lab.create_all([
         client_pod("client", "c1-n1"),
         echo_pod("near", "shop", "c1-n1"),
@@ -154,7 +154,7 @@ async fn routes_outlive_the_agent_and_go_with_pods_and_with_the_setting() {
     all_answer(&lab, "c1-n1", &to).await;
 
     let seconds = std::time::Duration::from_secs(4);
-    let calls = lab.session.keep_calling("c1-n1", &to, Way::TCP, seconds);
+    let calls = lab.session.keep_calling("c1-n1", &to, CallMode::TCP, seconds);
     let Ok(calls) = calls else {
         panic!("no calls: {calls:?}");
     };

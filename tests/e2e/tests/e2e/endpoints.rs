@@ -3,14 +3,14 @@
 //! Pods as endpoints of the agents: what they send and receive passes the packet programs, on one node and between two.
 
 use serde_json::{Value, json};
-use skep_e2e::{AT_PACKETS, TestLab, shape};
+use skep_e2e::{AT_PACKETS, TestLab, lab_options};
 use skep_lab::{
     echo::Transport,
-    session::{Way, at, client_pod, cluster_ips, echo_pod},
+    session::{CallMode, at, client_pod, cluster_ips, echo_pod},
 };
 
 async fn managed(test: &str, nodes: u8, config: &[&str]) -> TestLab {
-    TestLab::up_with(test, shape(nodes, config, None)).await
+    TestLab::up_with(test, lab_options(nodes, config, None)).await
 }
 
 /// Endpoints of a node, as `skep` prints them.
@@ -65,9 +65,9 @@ async fn pods_reach_each_other_and_their_services_through_the_programs() {
 
     for (pod, endpoints) in [("near", &here), ("far", &there)] {
         for address in addresses(endpoints, pod) {
-            for way in [Way::TCP, Way::UDP] {
+            for mode in [CallMode::TCP, CallMode::UDP] {
                 let to = at(&address, 8080);
-                lab.call_until("default/client", &to, way, 5, |outcome| outcome.failed == 0)
+                lab.call_until("default/client", &to, mode, 5, |outcome| outcome.failed == 0)
                     .await;
             }
         }
@@ -75,14 +75,14 @@ async fn pods_reach_each_other_and_their_services_through_the_programs() {
     for address in cluster_ips(&shop) {
         // From another pod of the node, from another node, and from the backend itself.
         for from in ["default/client", "default/far", "default/shop-0"] {
-            for way in [Way::TCP, Way::UDP] {
+            for mode in [CallMode::TCP, CallMode::UDP] {
                 // A pod sees itself as fe80::1, and a UDP server answers that from an address of the link.
                 let is_own = from == "default/shop-0" && address.contains(':');
-                if is_own && way.transport == Transport::Udp {
+                if is_own && mode.transport == Transport::Udp {
                     continue;
                 }
                 let to = at(&address, 80);
-                lab.call_until(from, &to, way, 5, |outcome| outcome.failed == 0)
+                lab.call_until(from, &to, mode, 5, |outcome| outcome.failed == 0)
                     .await;
             }
         }
@@ -106,11 +106,16 @@ async fn endpoints_survive_their_agent_and_go_with_their_pods() {
     let before = wait_endpoints(&lab, "c1-n1", 2).await;
     let [ipv4, _] = addresses(&before, "near");
     let to = at(&ipv4, 8080);
-    lab.call_until("default/client", &to, Way::TCP, 5, |outcome| outcome.failed == 0)
-        .await;
-    let calls = lab
-        .session
-        .keep_calling("default/client", &to, Way::TCP, std::time::Duration::from_secs(4));
+    lab.call_until("default/client", &to, CallMode::TCP, 5, |outcome| {
+        outcome.failed == 0
+    })
+    .await;
+    let calls = lab.session.keep_calling(
+        "default/client",
+        &to,
+        CallMode::TCP,
+        std::time::Duration::from_secs(4),
+    );
 
     let Ok(state) = lab.session.state() else {
         panic!("the lab is gone");

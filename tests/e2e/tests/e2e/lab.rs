@@ -12,7 +12,7 @@ use std::{
 };
 
 use skep_e2e::{TestLab, program};
-use skep_lab::{cgroup, plan, site::Site, state::State};
+use skep_lab::{cgroup, paths::LabPaths, plan, state::State};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     process::Command,
@@ -54,7 +54,7 @@ async fn a_lab_whose_supervisor_died_says_so_and_can_be_replaced() {
         .run("c1-n1", &["kill", "-KILL", &state.supervisor.to_string()])
         .await
         .unwrap();
-    let supervisor = Site::of(lab.name()).unwrap().cgroup.join("supervisor");
+    let supervisor = LabPaths::of(lab.name()).unwrap().cgroup.join("supervisor");
     lab.session
         .wait("the supervisor is gone", || async {
             cgroup::processes(&supervisor).is_empty()
@@ -101,8 +101,8 @@ async fn an_interrupted_start_leaves_nothing() {
             .unwrap();
         let ended = tokio::time::timeout(Duration::from_secs(30), up.wait()).await;
 
-        let site = Site::of(&name).unwrap();
-        let left = (site.cgroup.exists(), site.folder.exists());
+        let paths = LabPaths::of(&name).unwrap();
+        let left = (paths.cgroup.exists(), paths.folder.exists());
         skep_lab::command::down(&name).unwrap();
         assert!(!ended.unwrap().unwrap().success());
         assert_eq!(left, (false, false), "{signal}");
@@ -182,7 +182,7 @@ fn an_interrupted_up_leaves_nothing() {
     assert!(interrupted.success());
     assert!(!up.wait().unwrap().success());
     assert!(!folder.exists());
-    assert!(!Site::of(&name).unwrap().cgroup.exists());
+    assert!(!LabPaths::of(&name).unwrap().cgroup.exists());
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn down_finds_what_a_crashed_lab_left() {
     assert!(lab(&["down"]).success());
 
     assert!(!plan::folder_of(&name).exists());
-    assert!(!Site::of(&name).unwrap().cgroup.exists());
+    assert!(!LabPaths::of(&name).unwrap().cgroup.exists());
 }
 
 #[test]

@@ -5,11 +5,11 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use serde_json::json;
-use skep_e2e::{AT_PACKETS, TestLab, shape};
+use skep_e2e::{AT_PACKETS, TestLab, lab_options};
 use skep_k8s_types::Kind;
 use skep_lab::{
+    lab_options::{LabOptions, RoutingMode},
     session::{at, client_pod, echo_pod},
-    shape::{RoutingMode, Shape},
 };
 
 use crate::reach::{all_answer, all_reach};
@@ -58,11 +58,11 @@ async fn forwarded(lab: &TestLab, node: &str) -> u64 {
 async fn is_connected(test: &str, routing_mode: RoutingMode, settings: &[&str], by_stack: bool) {
     let mut all = vec![AT_PACKETS];
     all.extend(settings);
-    let shape = Shape {
+    let lab_options = LabOptions {
         routing_mode,
-        ..shape(2, &all, None)
+        ..lab_options(2, &all, None)
     };
-    let lab = TestLab::up_with(test, shape).await;
+    let lab = TestLab::up_with(test, lab_options).await;
     lab.create_all([
         client_pod("client", "c1-n1"),
         echo_pod("near", "shop", "c1-n1"),

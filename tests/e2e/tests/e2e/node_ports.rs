@@ -5,10 +5,10 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
-use skep_e2e::{TestLab, shape};
+use skep_e2e::{TestLab, lab_options};
 use skep_lab::{
     plan::{self, OUTSIDE},
-    session::{Way, at, echo_pod, finish, node_port},
+    session::{CallMode, at, echo_pod, finish, node_port},
 };
 
 const NODE_1: &str = "172.30.1.1";
@@ -16,7 +16,7 @@ const NODES: [&str; 4] = [NODE_1, "172.30.1.2", "fd00:30:0:1::1", "fd00:30:0:1::
 
 /// A lab of two nodes with a pod of the service `shop` on each, or only on the second.
 async fn lab(test: &str, config: &[&str], pods: &[(&str, &str)]) -> (TestLab, Arc<Value>) {
-    let lab = TestLab::up_with(test, shape(2, config, None)).await;
+    let lab = TestLab::up_with(test, lab_options(2, config, None)).await;
     lab.create_all(pods.iter().map(|(name, node)| echo_pod(name, "shop", node)))
         .await;
     let service = lab.create_shop(json!({"type": "NodePort"})).await;
@@ -50,10 +50,10 @@ async fn clients_outside_reach_backends_on_any_node_by_any_node() {
     let pods = [("web-0", "c1-n1"), ("web-1", "c1-n2")];
     let (lab, service) = lab("node-ports", &[], &pods).await;
 
-    for (way, protocol) in [(Way::TCP, "TCP"), (Way::UDP, "UDP")] {
+    for (mode, protocol) in [(CallMode::TCP, "TCP"), (CallMode::UDP, "UDP")] {
         for node in NODES {
             let to = at(node, node_port(&service, protocol));
-            lab.call_until(OUTSIDE, &to, way, 20, |outcome| {
+            lab.call_until(OUTSIDE, &to, mode, 20, |outcome| {
                 outcome.failed == 0 && outcome.servers.len() == 2
             })
             .await;
@@ -76,14 +76,14 @@ async fn no_call_from_outside_fails_while_agents_are_killed_and_settings_change(
     let pods = [("web-0", "c1-n1"), ("web-1", "c1-n2")];
     let (lab, service) = lab("ports-kill", &[], &pods).await;
     let to = at(NODE_1, node_port(&service, "TCP"));
-    lab.call_until(OUTSIDE, &to, Way::TCP, 20, |outcome| {
+    lab.call_until(OUTSIDE, &to, CallMode::TCP, 20, |outcome| {
         outcome.failed == 0 && outcome.servers.len() == 2
     })
     .await;
     attached(&lab, "c1-n1", "attached by tcx links").await;
     let started = lab
         .session
-        .keep_calling(OUTSIDE, &to, Way::TCP, Duration::from_secs(20));
+        .keep_calling(OUTSIDE, &to, CallMode::TCP, Duration::from_secs(20));
     let Ok(calls) = started else {
         panic!("calls did not start");
     };

@@ -4,9 +4,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use skep_e2e::{TestLab, shape};
+use skep_e2e::{TestLab, lab_options};
 use skep_k8s_types::Kind;
-use skep_lab::shape::Shape;
+use skep_lab::lab_options::LabOptions;
 
 static LEASES: Kind = Kind::new("coordination.k8s.io", "v1", "Lease", "leases", true);
 
@@ -14,10 +14,10 @@ static LEASES: Kind = Kind::new("coordination.k8s.io", "v1", "Lease", "leases", 
 async fn a_lab_with_an_operator_is_up_when_that_leads() {
     let lab = TestLab::up_with(
         "operator",
-        Shape {
+        LabOptions {
             operator: true,
             operator_config: vec!["identity-management-mode=operator".to_owned()],
-            ..shape(1, &[], None)
+            ..lab_options(1, &[], None)
         },
     )
     .await;

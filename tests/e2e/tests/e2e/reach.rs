@@ -6,13 +6,13 @@ use serde_json::Value;
 use skep_e2e::TestLab;
 use skep_lab::{
     plan::OUTSIDE,
-    session::{Way, at, cluster_ips, node_port},
+    session::{CallMode, at, cluster_ips, node_port},
 };
 
 /// The server at `to` answers by TCP and UDP.
 pub(crate) async fn all_answer(lab: &TestLab, from: &str, to: &str) {
-    for way in [Way::TCP, Way::UDP] {
-        lab.call_until(from, to, way, 5, |outcome| outcome.failed == 0)
+    for mode in [CallMode::TCP, CallMode::UDP] {
+        lab.call_until(from, to, mode, 5, |outcome| outcome.failed == 0)
             .await;
     }
 }
@@ -29,10 +29,10 @@ pub(crate) async fn all_reach(lab: &TestLab, shop: &Value, near: &[String], far:
             all_answer(lab, from, &at(&address, 80)).await;
         }
     }
-    for (way, protocol) in [(Way::TCP, "TCP"), (Way::UDP, "UDP")] {
+    for (mode, protocol) in [(CallMode::TCP, "TCP"), (CallMode::UDP, "UDP")] {
         for address in nodes {
             let to = at(address, node_port(shop, protocol));
-            lab.call_until(OUTSIDE, &to, way, 20, |outcome| {
+            lab.call_until(OUTSIDE, &to, mode, 20, |outcome| {
                 outcome.failed == 0 && outcome.servers.len() == 2
             })
             .await;

@@ -8,10 +8,10 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
 use serde_json::json;
-use skep_e2e::{TestLab, program, shape};
+use skep_e2e::{TestLab, lab_options, program};
 use skep_lab::{
     cgroup, command, plan,
-    session::{Way, at, client_pod, cluster_ips, echo_pod},
+    session::{CallMode, at, client_pod, cluster_ips, echo_pod},
 };
 
 fn script(folder: &Path, name: &str, text: &str) {
@@ -42,7 +42,7 @@ fn log(lab: &str, name: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_and_pods_work_with_a_server_over_tls() {
     let assets = stand_in();
-    let lab = TestLab::up_with("tls", shape(1, &[], Some(assets.path().into()))).await;
+    let lab = TestLab::up_with("tls", lab_options(1, &[], Some(assets.path().into()))).await;
 
     let folder = plan::folder_of(lab.name());
     let flags = fs::read_to_string(folder.join("control-plane/c1/generated/flags")).unwrap();
@@ -70,7 +70,7 @@ async fn agents_and_pods_work_with_a_server_over_tls() {
     lab.create_all([web, client_pod("client", "c1-n1")]).await;
     let service = lab.create_shop(json!({})).await;
     for ip in cluster_ips(&service) {
-        lab.call_until("default/client", &at(&ip, 80), Way::TCP, 5, |outcome| {
+        lab.call_until("default/client", &at(&ip, 80), CallMode::TCP, 5, |outcome| {
             outcome.failed == 0 && outcome.answered == 5
         })
         .await;
@@ -82,20 +82,20 @@ async fn agents_and_pods_work_with_a_server_over_tls() {
         .await;
     assert!(config.unwrap().contains("https://172.30.1.250:6443"));
 
-    let (site, name) = (
-        skep_lab::site::Site::of(lab.name()).unwrap(),
+    let (paths, name) = (
+        skep_lab::paths::LabPaths::of(lab.name()).unwrap(),
         lab.name().to_owned(),
     );
     drop(lab);
-    assert!(!site.cgroup.exists() && !site.folder.exists());
-    assert!(cgroup::processes(&site.cgroup).is_empty(), "{name}");
+    assert!(!paths.cgroup.exists() && !paths.folder.exists());
+    assert!(cgroup::processes(&paths.cgroup).is_empty(), "{name}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_ends_is_started_again_while_etcd_goes_on() {
     let assets = stand_in();
-    let lab = TestLab::up_with("restarts", shape(1, &[], Some(assets.path().into()))).await;
-    let group = skep_lab::site::Site::of(lab.name())
+    let lab = TestLab::up_with("restarts", lab_options(1, &[], Some(assets.path().into()))).await;
+    let group = skep_lab::paths::LabPaths::of(lab.name())
         .unwrap()
         .cgroup
         .join("control-plane/c1");
@@ -130,9 +130,9 @@ async fn a_server_that_cannot_start_is_reported_with_its_last_words() {
     skep_lab::process::use_program(program("skep-lab").into());
     let name = format!("crash-{}", std::process::id());
 
-    let up = command::up(&name, &shape(1, &[], Some(assets.path().into())), |_| ()).await;
+    let up = command::up(&name, &lab_options(1, &[], Some(assets.path().into())), |_| ()).await;
     let said = up.map(drop).unwrap_err().to_string();
-    let left = skep_lab::site::Site::of(&name).unwrap().cgroup.exists();
+    let left = skep_lab::paths::LabPaths::of(&name).unwrap().cgroup.exists();
     command::down(&name).unwrap();
 
     assert!(
@@ -149,7 +149,7 @@ async fn a_folder_without_the_programs_is_refused_before_anything_is_made() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("none-{}", std::process::id());
 
-    let up = command::up(&name, &shape(1, &[], Some(folder.path().into())), |_| ()).await;
+    let up = command::up(&name, &lab_options(1, &[], Some(folder.path().into())), |_| ()).await;
 
     let said = up.map(drop).unwrap_err().to_string();
     assert!(said.contains("there is no etcd in"), "{said}");

@@ -11,7 +11,7 @@ use skep_e2e::{AT_PACKETS, TestLab};
 use skep_k8s_types::Kind;
 use skep_lab::{
     echo::Outcome,
-    session::{Way, at, client_pod, echo_pod, finish},
+    session::{CallMode, at, client_pod, echo_pod, finish},
 };
 
 const NODE: &str = "c1-n1";
@@ -70,7 +70,7 @@ async fn leaves_its_backend_alone(test: &str, settings: &[&str]) {
     let targets: Vec<String> = addresses.iter().map(|ip| at(ip, PORT.into())).collect();
     let call_until = async |from: &str, name: &str| {
         for to in &targets {
-            lab.call_until(from, to, Way::TCP, 5, only(name)).await;
+            lab.call_until(from, to, CallMode::TCP, 5, only(name)).await;
         }
     };
     call_until("default/client", "web").await;
@@ -86,7 +86,7 @@ async fn leaves_its_backend_alone(test: &str, settings: &[&str]) {
         .map(|to| {
             let time = Duration::from_secs(8);
             lab.session
-                .keep_calling("default/cache", to, Way::TCP, time)
+                .keep_calling("default/cache", to, CallMode::TCP, time)
                 .unwrap()
         })
         .collect();
