@@ -298,11 +298,11 @@ impl Program {
         text.push_str(
             "Commands:\n  \
              hive                     the tree of cells\n  \
-             hive check               what is wrong, and what is unused (--json, --strict, --stats, --variants)\n  \
-             hive plan                constructors in their order\n  \
+             hive check               errors, warnings and unused cells (--json, --strict, --stats, --variants)\n  \
+             hive plan                constructors in execution order\n  \
              hive graph, dot-graph    the graph (--format dot|json|mermaid, --module m, --from T, --depth n)\n  \
              hive config              settings with their origin (--json, --schema)\n  \
-             hive catalogue           cells that are linked in\n  \
+             hive catalogue           linked cells\n  \
              hive docs                reference of the flags in Markdown\n  \
              help, version            this text, and the version\n\n\
              Flags:\n",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `skep-agent`: makes Kubernetes services reachable from every process of a node.
+//! `skep-agent`: the node agent.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     let configuration = Arc::new(Configuration::default());
     let shown = configuration.clone();
     Program::new("skep-agent", skep_agent::cells(configuration))
-        .about("Makes Kubernetes services reachable from every process of a node, through eBPF.")
+        .about("Node agent: Kubernetes services, pod networking and cluster mesh in eBPF.")
         .version(env!("CARGO_PKG_VERSION"))
         .env_prefix("CILIUM")
         // Sockets and files are where Cilium has them.

@@ -29,7 +29,7 @@ pub(crate) fn brief(status: &StatusResponse) -> String {
 
 /// The overview, remote clusters that are not ready or all of them, and what is degraded.
 pub(crate) fn overview(status: &StatusResponse, all_clusters: bool) -> String {
-    summary(status) + &clusters(status, all_clusters) + &unwell(status)
+    summary(status) + &clusters(status, all_clusters) + &degraded_modules(status)
 }
 
 fn clusters(status: &StatusResponse, all: bool) -> String {
@@ -222,7 +222,7 @@ fn module_line(module: &ModuleStatus) -> String {
 }
 
 /// Modules that are degraded: shown also without `--verbose`.
-fn unwell(status: &StatusResponse) -> String {
+fn degraded_modules(status: &StatusResponse) -> String {
     let lines: String = all_modules(status)
         .iter()
         .filter(|module| module.level == "Degraded")

@@ -17,8 +17,8 @@ use crate::{
     control_plane::Access,
     endpoint::AgentApi,
     machine::{Machine, MachineError},
+    paths::LabPaths,
     process::{Process, find, last_lines, own_folder},
-    site::Site,
 };
 
 /// Delay before an agent that ended is restarted.
@@ -100,13 +100,13 @@ pub struct Agent {
 impl Agent {
     /// Writes the configuration of a node's agent.
     pub fn configure(
-        site: &Site,
+        paths: &LabPaths,
         api: &Access,
         machine: Arc<Machine>,
         program: PathBuf,
         more: &BTreeMap<String, String>,
     ) -> Result<Self, AgentError> {
-        let config = site.folder.join("config").join(&machine.node.name);
+        let config = paths.folder.join("config").join(&machine.node.name);
         let mut keys: BTreeMap<String, String> = [
             ("k8s-api-server-urls", api.url.clone()),
             ("k8s-node-name", machine.node.name.clone()),
@@ -119,7 +119,7 @@ impl Agent {
             ("bpf-nat-global-max", "65536".to_owned()),
             (
                 "cgroup-root",
-                site.node_cgroup(&machine.node).display().to_string(),
+                paths.node_cgroup(&machine.node).display().to_string(),
             ),
         ]
         .map(|(key, value)| (key.to_owned(), value))

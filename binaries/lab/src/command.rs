@@ -17,12 +17,12 @@ use crate::{
     cgroup::{self, CgroupError},
     control_plane::{Assets, RealError},
     enter::{Placement, is_placing},
+    lab_options::LabOptions,
     mesh::{self, Mesh, MeshError},
     operators::{self, OperatorError},
+    paths::LabPaths,
     plan::{BEYOND, Lab, OUTSIDE, PlanError},
     process::{self, Process, ProcessError, own_program},
-    shape::Shape,
-    site::Site,
     state::{Phase, State, StateError},
 };
 
@@ -86,7 +86,7 @@ pub enum CommandError {
 /// Which lab.
 #[derive(Debug, Clone, Args)]
 pub struct Which {
-    /// Name of the lab; several can be up side by side.
+    /// Name of the lab.
     #[arg(long, default_value = "lab", global = true)]
     pub name: String,
 }
@@ -95,22 +95,26 @@ pub struct Which {
 ///
 /// # Errors
 /// When the lab exists already or does not start.
-pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<State, CommandError> {
-    let lab = Lab::plan(name, shape.clusters, shape.nodes)?;
+pub async fn up(
+    name: &str,
+    lab_options: &LabOptions,
+    progress: impl Fn(&str),
+) -> Result<State, CommandError> {
+    let lab = Lab::plan(name, lab_options.clusters, lab_options.nodes)?;
     need_root()?;
-    if let Some(folder) = shape.assets() {
+    if let Some(folder) = lab_options.assets() {
         Assets::find(folder)?;
     }
-    if shape.operator {
+    if lab_options.operator {
         operators::program()?;
-        agents::settings(&shape.operator_config)?;
+        agents::settings(&lab_options.operator_config)?;
     }
-    if !mesh::first_members(&lab, shape)?.is_empty() {
-        mesh::Programs::find(shape.assets())?;
+    if !mesh::first_members(&lab, lab_options)?.is_empty() {
+        mesh::Programs::find(lab_options.assets())?;
     }
-    let site = Site::of(name)?;
+    let paths = LabPaths::of(name)?;
     match State::read(name) {
-        Ok(state) if is_supervised(&site) && state.phase == Phase::Ready => {
+        Ok(state) if is_supervised(&paths) && state.phase == Phase::Ready => {
             return Err(CommandError::Exists {
                 name: name.to_owned(),
             });
@@ -119,11 +123,11 @@ pub async fn up(name: &str, shape: &Shape, progress: impl Fn(&str)) -> Result<St
         _ => down(name)?,
     }
     tokio::select! {
-        result = up_to_ready(name, &site, shape, progress) => {
+        result = up_to_ready(name, &paths, lab_options, progress) => {
             if result.is_err() {
                 // The logs are kept; everything else is removed.
-                remove_processes(&site)?;
-                let _ = std::fs::remove_file(site.folder.join("state.json"));
+                remove_processes(&paths)?;
+                let _ = std::fs::remove_file(paths.folder.join("state.json"));
             }
             result
         }
@@ -149,14 +153,14 @@ fn need_root() -> Result<(), CommandError> {
 
 /// Whether the process that runs a lab is there. Without it nothing that ends is started again, and there is no
 /// embedded API server.
-fn is_supervised(site: &Site) -> bool {
-    !cgroup::processes(&site.cgroup.join("supervisor")).is_empty()
+fn is_supervised(paths: &LabPaths) -> bool {
+    !cgroup::processes(&paths.cgroup.join("supervisor")).is_empty()
 }
 
 /// Returns the state of a lab.
 pub fn status(name: &str) -> Result<State, CommandError> {
     let mut state = State::read(name)?;
-    if !is_supervised(&Site::of(name)?) {
+    if !is_supervised(&LabPaths::of(name)?) {
         state.phase = Phase::Failed(format!(
             "the process that ran it is gone; clean up with skep-lab down --name {name}"
         ));
@@ -170,13 +174,13 @@ pub fn status(name: &str) -> Result<State, CommandError> {
 /// When there is no such lab, or it has no mesh.
 pub fn mesh(name: &str) -> Result<Mesh, CommandError> {
     need_root()?;
-    Ok(Mesh::open(Site::of(name)?, State::read(name)?.lab)?)
+    Ok(Mesh::open(LabPaths::of(name)?, State::read(name)?.lab)?)
 }
 
 /// Ends all processes of a lab, and removes its control groups.
-fn remove_processes(site: &Site) -> Result<(), CgroupError> {
-    cgroup::remove(&site.cgroup, DOWN)?;
-    if let Some(parent) = site.cgroup.parent() {
+fn remove_processes(paths: &LabPaths) -> Result<(), CgroupError> {
+    cgroup::remove(&paths.cgroup, DOWN)?;
+    if let Some(parent) = paths.cgroup.parent() {
         // Unless another lab is in it.
         let _ = std::fs::remove_dir(parent);
     }
@@ -185,26 +189,26 @@ fn remove_processes(site: &Site) -> Result<(), CgroupError> {
 
 async fn up_to_ready(
     name: &str,
-    site: &Site,
-    shape: &Shape,
+    paths: &LabPaths,
+    lab_options: &LabOptions,
     progress: impl Fn(&str),
 ) -> Result<State, CommandError> {
-    let group = site.cgroup.join("supervisor");
+    let group = paths.cgroup.join("supervisor");
     cgroup::create(&group)?;
     let mut program: Vec<OsString> = vec![own_program(), "supervise".into(), "--name".into(), name.into()];
-    program.extend(shape.arguments());
+    program.extend(lab_options.arguments());
     let placement = Placement {
         cgroup: Some(group),
         program,
         ..Placement::default()
     };
-    let log = site.log("supervisor");
+    let log = paths.log("supervisor");
     let mut supervisor = Process::place_detached("supervisor", &placement, &log)?;
     let deadline = Instant::now() + UP;
     let mut said = String::new();
     let not_up = |reason: String| CommandError::NotUp {
         reason,
-        logs: site.folder.join("logs"),
+        logs: paths.folder.join("logs"),
     };
     loop {
         match State::read(name) {
@@ -246,18 +250,18 @@ async fn up_to_ready(
 /// When a process cannot be ended or a folder not removed.
 pub fn down(name: &str) -> Result<(), CommandError> {
     need_root()?;
-    let site = Site::of(name)?;
-    remove_processes(&site)?;
-    match std::fs::remove_dir_all(&site.folder) {
+    let paths = LabPaths::of(name)?;
+    remove_processes(&paths)?;
+    match std::fs::remove_dir_all(&paths.folder) {
         Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
             return Err(CommandError::Io {
-                what: format!("removing {}", site.folder.display()),
+                what: format!("removing {}", paths.folder.display()),
                 cause,
             });
         }
         _ => {}
     }
-    if let Some(parent) = site.folder.parent() {
+    if let Some(parent) = paths.folder.parent() {
         // Unless another lab is in it.
         let _ = std::fs::remove_dir(parent);
     }
@@ -266,7 +270,7 @@ pub fn down(name: &str) -> Result<(), CommandError> {
 
 /// Names of the labs of which something is left on this machine.
 pub fn leftovers() -> Result<Vec<String>, CommandError> {
-    let probe = Site::of("x")?;
+    let probe = LabPaths::of("x")?;
     let mut names = std::collections::BTreeSet::new();
     for folder in [probe.cgroup.parent(), probe.folder.parent()]
         .into_iter()
@@ -288,9 +292,9 @@ pub fn leftovers() -> Result<Vec<String>, CommandError> {
 pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Placement, CommandError> {
     need_root()?;
     let state = State::read(name)?;
-    let site = Site::of(name)?;
+    let paths = LabPaths::of(name)?;
     if let Some(node) = state.lab.node(target) {
-        let group = site.node_cgroup(node).join("tools");
+        let group = paths.node_cgroup(node).join("tools");
         cgroup::create(&group)?;
         return Ok(Placement {
             cgroup: Some(group),
@@ -301,7 +305,7 @@ pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Pla
     }
     let clients = [(OUTSIDE, state.outside), (BEYOND, state.beyond)];
     if let Some((place, beside)) = clients.into_iter().find(|(place, _)| *place == target) {
-        let group = site.cgroup.join(place);
+        let group = paths.cgroup.join(place);
         cgroup::create(&group)?;
         return Ok(Placement {
             cgroup: Some(group),
@@ -314,7 +318,7 @@ pub fn placement(name: &str, target: &str, program: Vec<OsString>) -> Result<Pla
     let wanted = target.replacen('/', ".", 1);
     for node in state.lab.clusters.iter().flat_map(|cluster| &cluster.nodes) {
         known.push(node.name.clone());
-        let pods = site.node_cgroup(node).join("pods");
+        let pods = paths.node_cgroup(node).join("pods");
         let Ok(entries) = std::fs::read_dir(&pods) else {
             continue;
         };

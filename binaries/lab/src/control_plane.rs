@@ -36,9 +36,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     certificates,
     link::{self, LinkError},
+    paths::LabPaths,
     plan::{API_PORT, Cluster},
     runtime::Runtime,
-    site::Site,
 };
 
 pub use crate::certificates::CredentialsError;
@@ -133,7 +133,7 @@ impl ControlPlane {
     /// # Errors
     /// When an address cannot be listened on, or the real server does not come up.
     pub async fn start(
-        site: &Site,
+        paths: &LabPaths,
         cluster: &Cluster,
         fabric: u32,
         assets: Option<&Assets>,
@@ -142,12 +142,12 @@ impl ControlPlane {
         let listener = Tcp::new(([127, 0, 0, 1], 0).into()).bind()?;
         let bound = listener.address();
         let inside = SocketAddr::from((cluster.api_address(), API_PORT));
-        let kubeconfig = kubeconfig_in(&site.folder, &cluster.name);
-        let context = format!("{}-{}", site.name, cluster.name);
+        let kubeconfig = kubeconfig_in(&paths.folder, &cluster.name);
+        let context = format!("{}-{}", paths.name, cluster.name);
         let Some(assets) = assets else {
             let url = format!("https://{bound}");
             // The token allows programs in pods, as root. Nodes use a listener of their own, without pods.
-            let secrets = real::Server::credentials(site, cluster)?;
+            let secrets = real::Server::credentials(paths, cluster)?;
             certificates::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, &secrets))?;
             let api = embedded(cluster, &secrets)?;
             let local = HttpOptions {
@@ -156,10 +156,10 @@ impl ControlPlane {
                     secrets.file("server.crt").as_ref(),
                     secrets.file("server.key").as_ref(),
                 )?),
-                pods: Some(Arc::new(Runtime::new(site, cluster))),
+                pods: Some(Arc::new(Runtime::new(paths, cluster))),
                 pods_hint: format!(
                     "use `skep-lab exec --name {} NAMESPACE/POD -- COMMAND`",
-                    site.name
+                    paths.name
                 ),
                 ..HttpOptions::default()
             };
@@ -183,9 +183,9 @@ impl ControlPlane {
             });
         };
         let url = format!("https://{bound}");
-        let secrets = real::Server::credentials(site, cluster)?;
+        let secrets = real::Server::credentials(paths, cluster)?;
         certificates::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, &secrets))?;
-        let mut server = real::Server::start(assets, site, cluster, fabric, &secrets).await?;
+        let mut server = real::Server::start(assets, paths, cluster, fabric, &secrets).await?;
         let door = tokio::spawn(forward::forward(listener, fabric, inside, stop.clone()));
         let client = client(&kubeconfig)?;
         server.ready(&client).await?;

@@ -18,10 +18,12 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use crate::{
     command,
     echo::Outcome,
+    lab_options::LabOptions,
     plan::OUTSIDE,
     process,
-    session::{Session, Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish, node_port},
-    shape::Shape,
+    session::{
+        CallMode, Session, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish, node_port,
+    },
     state::State,
 };
 
@@ -66,20 +68,20 @@ struct Check {
 /// # Errors
 /// When a lab cannot be brought up or talked to.
 pub async fn run(name: &str, options: &Options) -> Result<ExitCode, AnyError> {
-    let shape = Shape {
+    let lab_options = LabOptions {
         assets: std::env::var_os("KUBEBUILDER_ASSETS"),
         clusters: 1,
         nodes: options.nodes,
         agent: options.agent.clone(),
-        ..Shape::default()
+        ..LabOptions::default()
     };
-    let mut checks = in_lab(name, &shape, options.keep, show).await?;
-    let meshed = Shape {
+    let mut checks = in_lab(name, &lab_options, options.keep, show).await?;
+    let meshed = LabOptions {
         clusters: 3,
         nodes: 1,
         // The third joins later.
         mesh: Some(vec!["c1".to_owned(), "c2".to_owned()]),
-        ..shape
+        ..lab_options
     };
     let name = format!("{name}-mesh");
     checks.extend(in_lab(&name, &meshed, options.keep, mesh::show).await?);
@@ -109,12 +111,12 @@ pub async fn run(name: &str, options: &Options) -> Result<ExitCode, AnyError> {
 /// Brings a lab up, shows something in it, and takes it down.
 async fn in_lab(
     name: &str,
-    shape: &Shape,
+    lab_options: &LabOptions,
     keep: bool,
     show: impl AsyncFnOnce(&str) -> Result<Vec<Check>, AnyError>,
 ) -> Result<Vec<Check>, AnyError> {
     headline("Bringing a lab up");
-    let state = command::up(name, shape, |what| println!("  … {what}")).await?;
+    let state = command::up(name, lab_options, |what| println!("  … {what}")).await?;
     print!("{}", command::describe(&state));
     let shown = tokio::select! {
         shown = show(name) => shown,
@@ -167,7 +169,7 @@ async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
     println!("  service shop: {}", addresses.join(" and "));
     let to = at(first, 80);
     lab.wait("three backends answer", || async {
-        lab.call(CLIENT, &to, Way::TCP, 30)
+        lab.call(CLIENT, &to, CallMode::TCP, 30)
             .await
             .is_ok_and(|outcome| outcome.servers.len() == 3)
     })
@@ -176,12 +178,12 @@ async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
     headline("Calling it by ClusterIP and NodePort, TCP and UDP, IPv4 and IPv6, from other nodes' pods");
     for client in [CLIENT, "default/client-c1-n3"] {
         for (cluster_ip, node_ip) in addresses.iter().zip(NODE_ADDRESSES) {
-            for (way, protocol) in [(Way::TCP, "TCP"), (Way::UDP, "UDP")] {
+            for (mode, protocol) in [(CallMode::TCP, "TCP"), (CallMode::UDP, "UDP")] {
                 for (kind, to) in [
                     ("ClusterIP", at(cluster_ip, 80)),
                     ("NodePort", at(node_ip, node_port(&service, protocol))),
                 ] {
-                    checks.push(spread(&lab, client, kind, &to, way, protocol).await?);
+                    checks.push(spread(&lab, client, kind, &to, mode, protocol).await?);
                 }
             }
         }
@@ -208,10 +210,10 @@ async fn spread(
     client: &str,
     kind: &str,
     to: &str,
-    way: Way,
+    mode: CallMode,
     protocol: &str,
 ) -> Result<Check, AnyError> {
-    let outcome = lab.call(client, to, way, 60).await?;
+    let outcome = lab.call(client, to, mode, 60).await?;
     println!(
         "  {client} → {kind:<9} {to:<28} {protocol}: {}",
         by_server(&outcome)
@@ -242,9 +244,9 @@ async fn from_outside(name: &str, lab: &Session, service: &Value) -> Result<Vec<
     headline("Calling the NodePort from outside: packets pass the programs at the nodes' interfaces");
     let mut checks = Vec::new();
     for address in NODE_ADDRESSES {
-        for (way, protocol) in [(Way::TCP, "TCP"), (Way::UDP, "UDP")] {
+        for (mode, protocol) in [(CallMode::TCP, "TCP"), (CallMode::UDP, "UDP")] {
             let to = at(address, node_port(service, protocol));
-            checks.push(spread(lab, OUTSIDE, "NodePort", &to, way, protocol).await?);
+            checks.push(spread(lab, OUTSIDE, "NodePort", &to, mode, protocol).await?);
         }
     }
     headline("skep monitor, on the node that is called");
@@ -259,7 +261,7 @@ async fn from_outside(name: &str, lab: &Session, service: &Value) -> Result<Vec<
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while shown < EVENTS && tokio::time::Instant::now() < deadline {
         // The events of calls before the monitor listens are lost.
-        lab.call(OUTSIDE, &to, Way::TCP, 3).await?;
+        lab.call(OUTSIDE, &to, CallMode::TCP, 3).await?;
         while shown < EVENTS
             && let Ok(line) = tokio::time::timeout(Duration::from_millis(100), lines.next_line()).await
             && let Some(line) = line?
@@ -282,13 +284,13 @@ async fn from_outside(name: &str, lab: &Session, service: &Value) -> Result<Vec<
 
 async fn take_backend_away(lab: &Session, to: &str) -> Result<Vec<Check>, AnyError> {
     headline("Taking a backend away during traffic");
-    let traffic = lab.keep_calling(CLIENT, to, Way::TCP, TRAFFIC)?;
+    let traffic = lab.keep_calling(CLIENT, to, CallMode::TCP, TRAFFIC)?;
     tokio::time::sleep(UNDISTURBED).await;
     lab.delete(&echo_pod("web-0", "shop", "c1-n1")).await?;
     let outcome = finish(traffic).await?;
     println!("  {outcome}");
     let during = uninterrupted("a backend is taken away during traffic", &outcome);
-    let after = lab.call(CLIENT, to, Way::TCP, 60).await?;
+    let after = lab.call(CLIENT, to, CallMode::TCP, 60).await?;
     let servers: Vec<&str> = after.servers.keys().map(String::as_str).collect();
     Ok(vec![
         during,
@@ -305,11 +307,11 @@ async fn kill_agent(lab: &Session, to: &str) -> Result<Vec<Check>, AnyError> {
     let agent = |state: &State| state.agents.get("c1-n2").copied().unwrap_or_default();
     let before = agent(&lab.state()?);
     let traffic = [
-        ("new connections", Way::TCP),
-        ("an established connection", Way::TCP.kept()),
-        ("a UDP flow", Way::UDP.kept()),
+        ("new connections", CallMode::TCP),
+        ("an established connection", CallMode::TCP.kept()),
+        ("a UDP flow", CallMode::UDP.kept()),
     ]
-    .map(|(what, way)| (what, lab.keep_calling(CLIENT, to, way, TRAFFIC)));
+    .map(|(what, mode)| (what, lab.keep_calling(CLIENT, to, mode, TRAFFIC)));
     tokio::time::sleep(UNDISTURBED).await;
     let process = nix::unistd::Pid::from_raw(i32::try_from(before)?);
     nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL)?;

@@ -24,13 +24,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     enter::{Mount, Placement},
     events::{Happened, Recorder},
+    lab_options::PodNetwork,
     link,
     machine::Machine,
     plan::PodPlace,
     pod::{self, Ended, Life, Pod, RESTART},
     process::{Process, shell_code},
     runtime,
-    shape::PodNetwork,
     volumes::Volumes,
 };
 
@@ -183,7 +183,7 @@ fn node_info() -> Value {
 async fn follow(client: Arc<dyn Client>, out: mpsc::UnboundedSender<Signal>, stop: CancellationToken) {
     while !stop.is_cancelled() {
         if let Err(err) = follow_once(&*client, &out).await {
-            tracing::warn!(error = %err, "pods are not followed");
+            tracing::warn!(error = %err, "Cannot watch pods");
         }
         tokio::time::sleep(RETRY).await;
     }
@@ -274,7 +274,7 @@ impl State<'_> {
             // One that runs is cleaned up when its process has ended; one that never started, here.
             let machine = self.machine(&pod).filter(|_| !self.running.contains_key(key));
             if let Some(Err(err)) = machine.map(|machine| machine.remove_volumes(&pod.id())) {
-                tracing::warn!(error = %err, pod = %key, "volumes of a pod not removed");
+                tracing::warn!(error = %err, pod = %key, "Cannot remove volumes of pod");
             }
         }
         self.look(key).await;
@@ -310,7 +310,7 @@ impl State<'_> {
         }
         if pod.node.is_empty() {
             if let Err(err) = self.schedule(&pod).await {
-                tracing::warn!(error = %err, pod = %key, "pod not bound to a node");
+                tracing::warn!(error = %err, pod = %key, "Cannot bind pod");
                 self.retry(key.clone());
             }
             return;
@@ -414,7 +414,7 @@ impl State<'_> {
         let mounts = match volumes.write().await {
             Ok(mounts) => mounts,
             Err(err) => {
-                tracing::warn!(error = %err, pod = %key, "pod waits for its volumes");
+                tracing::warn!(error = %err, pod = %key, "Waiting for volumes of pod");
                 self.recorder
                     .record(pod, Happened::FailedMount(err.to_string()))
                     .await;
@@ -438,7 +438,7 @@ impl State<'_> {
         let process = match process {
             Ok(process) => process,
             Err(err) => {
-                tracing::warn!(error = %err, pod = %key, "pod not started");
+                tracing::warn!(error = %err, pod = %key, "Cannot start pod");
                 self.retry(key.clone());
                 return;
             }
@@ -496,7 +496,7 @@ impl State<'_> {
             return;
         };
         if let Err(err) = running.machine.clean_pod(&running.place, running.network).await {
-            tracing::warn!(error = %err, pod = %key, "pod not cleaned up");
+            tracing::warn!(error = %err, pod = %key, "Cannot clean up pod");
         }
         let crashed = self
             .seen
@@ -568,7 +568,7 @@ impl State<'_> {
             .await;
         match written {
             Err(err) if !err.is_not_found() => {
-                tracing::warn!(error = %err, pod = %pod.id(), "pod not written");
+                tracing::warn!(error = %err, pod = %pod.id(), "Cannot update pod");
             }
             _ => {}
         }
@@ -585,7 +585,7 @@ impl State<'_> {
             .await
         {
             Err(err) if !err.is_not_found() && !err.is_conflict() => {
-                tracing::warn!(error = %err, pod = %pod.id(), "pod not deleted");
+                tracing::warn!(error = %err, pod = %pod.id(), "Cannot delete pod");
             }
             _ => {}
         }
@@ -606,7 +606,7 @@ fn keep_log(log: &std::path::Path, is_restart: bool) {
             }),
     };
     if let Err(err) = done {
-        tracing::warn!(error = %err, log = %log.display(), "log of the run before not set apart");
+        tracing::warn!(error = %err, log = %log.display(), "Cannot rotate the previous log");
     }
 }
 
@@ -650,6 +650,6 @@ async fn answering(node: u32, to: Vec<SocketAddr>) {
         })
     });
     if !matches!(waited.await, Ok(Ok(()))) {
-        tracing::warn!("readiness of a pod was not checked");
+        tracing::warn!("Readiness probe of pod failed to run");
     }
 }

@@ -17,11 +17,11 @@ use crate::{
     cgroup::{self, CgroupError},
     endpoint::AgentApi,
     enter::{Mount, Placement},
+    lab_options::{PodNetwork, RoutingMode},
     link::{self, LinkError, Net},
+    paths::LabPaths,
     plan::{self, BEYOND, Cluster, Lab, Node, PodPlace},
     process::{Process, ProcessError, own_program},
-    shape::{PodNetwork, RoutingMode},
-    site::Site,
 };
 
 /// The link between the nodes, in a namespace of its own.
@@ -56,14 +56,14 @@ pub struct Fabric {
 
 impl Fabric {
     /// Creates the namespace with the bridge and the API servers' addresses.
-    pub async fn create(site: &Site, lab: &Lab) -> Result<Self, MachineError> {
+    pub async fn create(paths: &LabPaths, lab: &Lab) -> Result<Self, MachineError> {
         let placement = Placement {
-            cgroup: Some(site.group(site.cgroup.join("fabric"))?),
+            cgroup: Some(paths.group(paths.cgroup.join("fabric"))?),
             new_network: true,
             hostname: Some("fabric".to_owned()),
             ..holder()
         };
-        let mut holder = Process::place("fabric", &placement, &site.log("fabric")).await?;
+        let mut holder = Process::place("fabric", &placement, &paths.log("fabric")).await?;
         let addresses: Vec<_> = lab.clusters.iter().flat_map(Cluster::outside_addresses).collect();
         let routes = routes_to_pods(lab);
         in_namespace(holder.pid(), move |net| {
@@ -79,7 +79,7 @@ impl Fabric {
             Ok(())
         })
         .await?;
-        let beyond = create_beyond(site, holder.pid()).await?;
+        let beyond = create_beyond(paths, holder.pid()).await?;
         holder.go().await?;
         Ok(Self { holder, beyond })
     }
@@ -98,14 +98,14 @@ impl Fabric {
 }
 
 /// Creates a machine in a network of its own, to which the network of the nodes, in process `fabric`, is the router.
-async fn create_beyond(site: &Site, fabric: u32) -> Result<Process, MachineError> {
+async fn create_beyond(paths: &LabPaths, fabric: u32) -> Result<Process, MachineError> {
     let placement = Placement {
-        cgroup: Some(site.group(site.cgroup.join(BEYOND))?),
+        cgroup: Some(paths.group(paths.cgroup.join(BEYOND))?),
         new_network: true,
         hostname: Some(BEYOND.to_owned()),
         ..holder()
     };
-    let mut machine = Process::place(BEYOND, &placement, &site.log(BEYOND)).await?;
+    let mut machine = Process::place(BEYOND, &placement, &paths.log(BEYOND)).await?;
     let pid = machine.pid();
     in_namespace(pid, move |net| {
         link::immediate_addresses()?;
@@ -146,33 +146,33 @@ fn everything(address: IpAddr) -> (IpAddr, u8) {
 pub struct Machine {
     pub node: Node,
     holder: Process,
-    site: Site,
+    paths: LabPaths,
     routing: RoutingMode,
 }
 
 impl Machine {
     /// Creates the node's namespaces and connects it to the others.
     pub async fn create(
-        site: &Site,
+        paths: &LabPaths,
         lab: &Lab,
         node: &Node,
         fabric: &Fabric,
         routing: RoutingMode,
     ) -> Result<Self, MachineError> {
         let placement = Placement {
-            cgroup: Some(site.group(site.node_cgroup(node).join("holder"))?),
+            cgroup: Some(paths.group(paths.node_cgroup(node).join("holder"))?),
             new_network: true,
             new_node: true,
-            keep: Some(site.folder.clone()),
+            keep: Some(paths.folder.clone()),
             hostname: Some(node.name.clone()),
             ..holder()
         };
-        std::fs::create_dir_all(&site.folder).map_err(|cause| CgroupError::Io {
-            path: site.folder.clone(),
+        std::fs::create_dir_all(&paths.folder).map_err(|cause| CgroupError::Io {
+            path: paths.folder.clone(),
             cause,
         })?;
         let name = format!("{}-holder", node.name);
-        let mut holder = Process::place(&name, &placement, &site.log(&name)).await?;
+        let mut holder = Process::place(&name, &placement, &paths.log(&name)).await?;
 
         // Links take the settings of the namespace over when they arrive.
         in_namespace(holder.pid(), move |net| {
@@ -204,7 +204,7 @@ impl Machine {
         Ok(Self {
             node: node.clone(),
             holder,
-            site: site.clone(),
+            paths: paths.clone(),
             routing,
         })
     }
@@ -218,12 +218,12 @@ impl Machine {
     /// Log of the process called `name` on this node.
     #[must_use]
     pub fn log(&self, name: &str) -> PathBuf {
-        self.site.log(&format!("{}-{name}", self.node.name))
+        self.paths.log(&format!("{}-{name}", self.node.name))
     }
 
     /// Placement of a program of the node itself: its agent, or one that a user starts.
     pub fn placement(&self, group: &str, program: Vec<OsString>) -> Result<Placement, MachineError> {
-        let cgroup = self.site.group(self.site.node_cgroup(&self.node).join(group))?;
+        let cgroup = self.paths.group(self.paths.node_cgroup(&self.node).join(group))?;
         Ok(Placement {
             cgroup: Some(cgroup),
             beside: Some(self.pid()),
@@ -250,7 +250,7 @@ impl Machine {
         }
         let placement = Placement {
             mounts,
-            cgroup: Some(self.site.group(self.pod_cgroup(pod))?),
+            cgroup: Some(self.paths.group(self.pod_cgroup(pod))?),
             beside: Some(self.pid()),
             new_network: true,
             pin_network: Some(pod.id.clone()),
@@ -260,7 +260,7 @@ impl Machine {
             ..Placement::default()
         };
         let name = format!("{}-{}", self.node.name, pod.id);
-        let mut process = Process::place(&name, &placement, &self.site.log(&name)).await?;
+        let mut process = Process::place(&name, &placement, &self.paths.log(&name)).await?;
         let (pid, link_name) = (process.pid(), pod.link());
         let (addresses, gateways) = (self.node.pod_addresses(pod.slot), self.node.gateways());
         let mtu = (self.routing == RoutingMode::Tunnel).then_some(TUNNEL_MTU);
@@ -310,7 +310,7 @@ impl Machine {
     /// Folder with the files of a pod's volumes.
     #[must_use]
     pub fn volumes(&self, pod: &str) -> PathBuf {
-        self.site.volumes(&self.node, pod)
+        self.paths.volumes(&self.node, pod)
     }
 
     /// Removes the files of a pod's volumes.
@@ -343,7 +343,7 @@ impl Machine {
             ],
         )?;
         let name = format!("{}-unpin", self.node.name);
-        let mut process = Process::place(&name, &unpin, &self.site.log(&name)).await?;
+        let mut process = Process::place(&name, &unpin, &self.paths.log(&name)).await?;
         let _ = process.ended().await;
         cgroup::remove(&self.pod_cgroup(pod), Duration::from_secs(5))?;
         self.remove_volumes(&pod.id)
@@ -351,7 +351,7 @@ impl Machine {
 
     #[must_use]
     pub fn pod_cgroup(&self, pod: &PodPlace) -> PathBuf {
-        self.site.node_cgroup(&self.node).join("pods").join(&pod.id)
+        self.paths.node_cgroup(&self.node).join("pods").join(&pod.id)
     }
 }
 

@@ -10,7 +10,7 @@ use skep_lab::{
     demo,
     echo::{Calls, EchoServer},
     enter::{self, Placement},
-    shape::Shape,
+    lab_options::LabOptions,
     state::{Phase, State},
     supervisor,
 };
@@ -28,8 +28,8 @@ struct Line {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Start a lab: its network, API servers, nodes and agents.
-    Up(Shape),
-    /// Remove a lab, or what is left of one.
+    Up(LabOptions),
+    /// Remove a lab, also a partial one.
     Down {
         /// All labs on this machine.
         #[arg(long)]
@@ -45,17 +45,17 @@ enum Command {
     Exec {
         /// Node or pod.
         target: String,
-        /// The program and its arguments.
+        /// Program and arguments.
         #[arg(last = true, required = true)]
         program: Vec<OsString>,
     },
     /// Print a kubeconfig for a cluster.
     Kubeconfig {
-        /// Which cluster.
+        /// Name of the cluster.
         #[arg(default_value = "c1")]
         cluster: String,
     },
-    /// Change the cluster mesh of a lab that is up.
+    /// Change the cluster mesh of a running lab.
     Mesh {
         /// What to change.
         #[command(subcommand)]
@@ -65,7 +65,7 @@ enum Command {
     Demo(demo::Options),
     /// Run a lab (used by `up`).
     #[command(hide = true)]
-    Supervise(Shape),
+    Supervise(LabOptions),
     /// Call an echo server and count answers by server.
     Call(Calls),
     /// Serve as an echo server (what pods of the lab run).
@@ -86,24 +86,24 @@ enum Command {
 
 #[derive(Debug, Subcommand)]
 enum MeshChange {
-    /// Connect a cluster with those that are in the mesh.
+    /// Connect a cluster to the mesh.
     Join {
-        /// Which cluster.
+        /// Name of the cluster.
         cluster: String,
     },
     /// Disconnect a cluster from all others.
     Leave {
-        /// Which cluster.
+        /// Name of the cluster.
         cluster: String,
     },
-    /// Kill etcd of a cluster; it is down until `start`.
+    /// Stop etcd of a cluster until `start`.
     Stop {
-        /// Which cluster.
+        /// Name of the cluster.
         cluster: String,
     },
-    /// Start etcd of a cluster again.
+    /// Restart etcd of a cluster.
     Start {
-        /// Which cluster.
+        /// Name of the cluster.
         cluster: String,
     },
 }
@@ -145,8 +145,8 @@ fn run(name: &str, command: Command) -> Result<ExitCode, Box<dyn std::error::Err
 
 async fn run_async(name: &str, command: Command) -> Result<ExitCode, Box<dyn std::error::Error>> {
     match command {
-        Command::Up(shape) => {
-            let state = command::up(name, &shape, |what| eprintln!("… {what}")).await?;
+        Command::Up(lab_options) => {
+            let state = command::up(name, &lab_options, |what| eprintln!("… {what}")).await?;
             print!("{}", command::describe(&state));
         }
         Command::Down { all: true } => {
@@ -187,12 +187,12 @@ async fn run_async(name: &str, command: Command) -> Result<ExitCode, Box<dyn std
             }
         }
         Command::Demo(options) => return demo::run(name, &options).await,
-        Command::Supervise(shape) => {
+        Command::Supervise(lab_options) => {
             tracing_subscriber::fmt()
                 .with_ansi(false)
                 .with_writer(std::io::stderr)
                 .init();
-            supervisor::run(name, &shape)
+            supervisor::run(name, &lab_options)
                 .await
                 .map_err(|err| -> Box<dyn std::error::Error> { err })?;
         }

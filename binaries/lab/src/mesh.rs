@@ -31,11 +31,11 @@ use crate::{
     cgroup::{self, CgroupError},
     control_plane::Access,
     enter::Placement,
-    keeper::{Ended, Keeper},
+    lab_options::LabOptions,
+    paths::LabPaths,
     plan::{Cluster, Lab},
     process::{self, Process, ProcessError},
-    shape::Shape,
-    site::Site,
+    restarter::{Ended, Restarter},
 };
 
 /// Port of etcd; that of a real API server has the usual one.
@@ -119,14 +119,14 @@ impl Programs {
 /// The cluster mesh of a lab.
 #[derive(Debug, Clone)]
 pub struct Mesh {
-    site: Site,
+    paths: LabPaths,
     lab: Lab,
 }
 
 impl Mesh {
     /// The mesh of a lab that runs.
-    pub fn open(site: Site, lab: Lab) -> Result<Self, MeshError> {
-        let mesh = Self { site, lab };
+    pub fn open(paths: LabPaths, lab: Lab) -> Result<Self, MeshError> {
+        let mesh = Self { paths, lab };
         if mesh.folder().is_dir() {
             return Ok(mesh);
         }
@@ -134,8 +134,8 @@ impl Mesh {
     }
 
     /// Creates the files of a new mesh. Clusters join it by [`Mesh::join`].
-    pub fn create(site: Site, lab: Lab, has_kvstoremesh: bool) -> Result<Self, MeshError> {
-        let mesh = Self { site, lab };
+    pub fn create(paths: LabPaths, lab: Lab, has_kvstoremesh: bool) -> Result<Self, MeshError> {
+        let mesh = Self { paths, lab };
         let authority = Authority::new("skep-lab mesh")?;
         make_folder(&mesh.folder())?;
         write_secret(&mesh.folder().join("authority.crt"), &authority.certificate)?;
@@ -196,7 +196,7 @@ impl Mesh {
         let name = &cluster.name;
         let keep = async |program, executable: &Path, arguments: Vec<String>| {
             let placement = self.placement(cluster, program, executable, fabric, arguments)?;
-            let kept = Keeper::start(name, program, placement, self.log(cluster, program)).await;
+            let kept = Restarter::start(name, program, placement, self.log(cluster, program)).await;
             kept.map_err(MeshError::from)
         };
         self.initialize(programs, cluster, fabric).await?;
@@ -234,7 +234,7 @@ impl Mesh {
             // Clients tell by the cluster id of etcd, which follows from it, that another one answers.
             format!(
                 "--etcd-initial-cluster-token={}-{}-{}",
-                self.site.name, cluster.name, fabric
+                self.paths.name, cluster.name, fabric
             ),
         ];
         let placement = self.placement(cluster, program, &programs.apiserver, fabric, arguments)?;
@@ -256,7 +256,7 @@ impl Mesh {
         &self,
         cluster: &Cluster,
         fabric: u32,
-        needed: &mut [&mut Keeper],
+        needed: &mut [&mut Restarter],
     ) -> Result<(), MeshError> {
         let address = SocketAddr::from((cluster.api_address(), port(cluster, 1)));
         let deadline = Instant::now() + READY;
@@ -483,16 +483,16 @@ impl Mesh {
     }
 
     fn group(&self, cluster: &Cluster, program: &str) -> PathBuf {
-        let group = self.site.cgroup.join("mesh").join(&cluster.name);
+        let group = self.paths.cgroup.join("mesh").join(&cluster.name);
         group.join(program)
     }
 
     fn log(&self, cluster: &Cluster, program: &str) -> PathBuf {
-        self.site.log(&format!("{}-{program}", cluster.name))
+        self.paths.log(&format!("{}-{program}", cluster.name))
     }
 
     fn folder(&self) -> PathBuf {
-        self.site.folder.join("mesh")
+        self.paths.folder.join("mesh")
     }
 
     #[must_use]
@@ -507,8 +507,8 @@ const KVSTOREMESH: &str = "kvstoremesh";
 
 /// The running processes of a cluster.
 struct Servers {
-    etcd: Keeper,
-    servers: Vec<Keeper>,
+    etcd: Restarter,
+    servers: Vec<Restarter>,
 }
 
 impl Servers {
@@ -558,9 +558,9 @@ fn remove(path: &Path) -> Result<(), MeshError> {
 ///
 /// # Errors
 /// When a named one is not in the lab, or is the only cluster.
-pub fn first_members(lab: &Lab, shape: &Shape) -> Result<Vec<String>, MeshError> {
+pub fn first_members(lab: &Lab, lab_options: &LabOptions) -> Result<Vec<String>, MeshError> {
     let all = || lab.clusters.iter().map(|cluster| cluster.name.clone());
-    let Some(named) = &shape.mesh else {
+    let Some(named) = &lab_options.mesh else {
         return Ok(if lab.clusters.len() > 1 {
             all().collect()
         } else {
@@ -583,12 +583,12 @@ mod tests {
 
     fn mesh(folder: &Path, has_kvstoremesh: bool) -> Mesh {
         let lab = Lab::plan("t", 3, 1).unwrap();
-        let site = Site {
+        let paths = LabPaths {
             name: "t".to_owned(),
             folder: folder.to_owned(),
             cgroup: folder.join("cgroup"),
         };
-        Mesh::create(site, lab, has_kvstoremesh).unwrap()
+        Mesh::create(paths, lab, has_kvstoremesh).unwrap()
     }
 
     fn files(folder: &Path, cluster: &str, kind: &str) -> Vec<String> {
@@ -644,12 +644,12 @@ mod tests {
     #[test]
     fn several_clusters_are_meshed_unless_others_are_named() {
         let members = |clusters: u8, named: Option<&[&str]>| {
-            let shape = Shape {
+            let lab_options = LabOptions {
                 clusters,
                 mesh: named.map(|names| names.iter().copied().map(str::to_owned).collect()),
-                ..Shape::default()
+                ..LabOptions::default()
             };
-            first_members(&Lab::plan("t", clusters, 1).unwrap(), &shape)
+            first_members(&Lab::plan("t", clusters, 1).unwrap(), &lab_options)
         };
         assert_eq!(members(1, None).unwrap(), [""; 0]);
         assert_eq!(members(2, None).unwrap(), ["c1", "c2"]);
@@ -666,12 +666,12 @@ mod tests {
     #[test]
     fn a_lab_without_a_mesh_says_how_to_get_one() {
         let folder = tempfile::tempdir().unwrap();
-        let site = Site {
+        let paths = LabPaths {
             name: "t".to_owned(),
             folder: folder.path().to_owned(),
             cgroup: folder.path().to_owned(),
         };
-        let error = Mesh::open(site, Lab::plan("t", 1, 1).unwrap()).unwrap_err();
+        let error = Mesh::open(paths, Lab::plan("t", 1, 1).unwrap()).unwrap_err();
         assert!(error.to_string().contains("--clusters 2"), "{error}");
     }
 }

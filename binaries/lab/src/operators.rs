@@ -13,10 +13,10 @@ use crate::{
     cgroup::{self, CgroupError},
     control_plane::Access,
     enter::Placement,
-    keeper::{Ended, Keeper},
+    paths::LabPaths,
     plan::Cluster,
     process::{self, ProcessError},
-    site::Site,
+    restarter::{Ended, Restarter},
 };
 
 /// How long an operator may take until it leads.
@@ -54,7 +54,7 @@ pub fn program() -> Result<PathBuf, OperatorError> {
 
 /// What operators of all clusters have in common.
 pub(crate) struct Operators<'a> {
-    pub(crate) site: &'a Site,
+    pub(crate) paths: &'a LabPaths,
     pub(crate) program: PathBuf,
     /// What the user says of all operators.
     pub(crate) settings: &'a BTreeMap<String, String>,
@@ -70,15 +70,15 @@ impl Operators<'_> {
         stop: &CancellationToken,
         tasks: &mut JoinSet<()>,
     ) -> Result<(), OperatorError> {
-        let group = self.site.cgroup.join("operators").join(&cluster.name);
+        let group = self.paths.cgroup.join("operators").join(&cluster.name);
         cgroup::create(&group)?;
         let arguments = self.arguments(cluster, access);
         let placement = Placement::beside(self.fabric, group, &self.program, arguments);
-        let log = self.site.log(&format!("{}-operator", cluster.name));
-        let mut keeper = Keeper::start(&cluster.name, PROGRAM, placement, log.clone()).await?;
+        let log = self.paths.log(&format!("{}-operator", cluster.name));
+        let mut restarter = Restarter::start(&cluster.name, PROGRAM, placement, log.clone()).await?;
         let deadline = Instant::now() + LEADS;
         while !leads(&**client).await {
-            keeper.has_ended()?;
+            restarter.has_ended()?;
             if Instant::now() > deadline {
                 return Err(OperatorError::Late {
                     cluster: cluster.name.clone(),
@@ -87,14 +87,14 @@ impl Operators<'_> {
             }
             tokio::time::sleep(LOOK).await;
         }
-        tasks.spawn(keeper.keep(stop.clone()));
+        tasks.spawn(restarter.keep(stop.clone()));
         Ok(())
     }
 
     fn arguments(&self, cluster: &Cluster, access: &Access) -> Vec<String> {
         let name = &cluster.name;
         let file = |suffix: &str| {
-            let path = self.site.folder.join(format!("{name}-operator.{suffix}"));
+            let path = self.paths.folder.join(format!("{name}-operator.{suffix}"));
             path.display().to_string()
         };
         let mut settings = self.settings.clone();
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn what_the_user_says_counts() {
         let folder = tempfile::tempdir().unwrap();
-        let site = Site {
+        let paths = LabPaths {
             name: "t".to_owned(),
             folder: folder.path().to_owned(),
             cgroup: folder.path().join("cgroup"),
@@ -159,7 +159,7 @@ mod tests {
             ("cluster-id".to_owned(), "200".to_owned()),
         ]);
         let operators = Operators {
-            site: &site,
+            paths: &paths,
             program: PROGRAM.into(),
             settings: &settings,
             fabric: 1,

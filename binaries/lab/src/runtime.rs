@@ -27,10 +27,10 @@ use tokio::{
 use crate::{
     cgroup,
     enter::Placement,
+    paths::LabPaths,
     plan::{Cluster, Node},
     pod::Pod,
     process::{self, shell_code},
-    site::Site,
     terminal::Terminal,
 };
 
@@ -42,14 +42,14 @@ const CHUNK: usize = 64 * 1024;
 /// The pods of a cluster as processes of this machine.
 #[derive(Debug)]
 pub(crate) struct Runtime {
-    site: Site,
+    paths: LabPaths,
     nodes: Vec<Node>,
 }
 
 impl Runtime {
-    pub(crate) fn new(site: &Site, cluster: &Cluster) -> Self {
+    pub(crate) fn new(paths: &LabPaths, cluster: &Cluster) -> Self {
         Self {
-            site: site.clone(),
+            paths: paths.clone(),
             nodes: cluster.nodes.clone(),
         }
     }
@@ -60,8 +60,8 @@ impl Runtime {
         let node = node.ok_or_else(|| {
             PodRuntimeError::NotRunning(format!("pod {} does not have a node of this lab", pod.name))
         })?;
-        let group = self.site.node_cgroup(node).join("pods").join(pod.id());
-        Ok((group, self.site.log(&format!("{}-{}", node.name, pod.id()))))
+        let group = self.paths.node_cgroup(node).join("pods").join(pod.id());
+        Ok((group, self.paths.log(&format!("{}-{}", node.name, pod.id()))))
     }
 }
 

@@ -58,12 +58,12 @@ pub struct Session {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Way {
+pub struct CallMode {
     pub transport: Transport,
     pub keeps: bool,
 }
 
-impl Way {
+impl CallMode {
     pub const TCP: Self = Self {
         transport: Transport::Tcp,
         keeps: false,
@@ -153,14 +153,14 @@ impl Session {
         Ok(())
     }
 
-    fn caller(&self, from: &str, to: &str, way: Way, more: &[String]) -> Result<Command, SessionError> {
-        let transport = match way.transport {
+    fn caller(&self, from: &str, to: &str, mode: CallMode, more: &[String]) -> Result<Command, SessionError> {
+        let transport = match mode.transport {
             Transport::Tcp => "tcp",
             Transport::Udp => "udp",
         };
         let mut program: Vec<OsString> = vec![own_program()];
         program.extend(["call", to, "--transport", transport, "--json"].map(OsString::from));
-        program.extend(way.keeps.then(|| "--keep".into()));
+        program.extend(mode.keeps.then(|| "--keep".into()));
         program.extend(more.iter().map(OsString::from));
         let mut command = command::in_place(&self.name, from, program)?;
         command
@@ -174,8 +174,14 @@ impl Session {
     ///
     /// # Errors
     /// When the caller cannot run. Calls that fail are counted.
-    pub async fn call(&self, from: &str, to: &str, way: Way, count: u32) -> Result<Outcome, SessionError> {
-        let mut command = self.caller(from, to, way, &["--count".to_owned(), count.to_string()])?;
+    pub async fn call(
+        &self,
+        from: &str,
+        to: &str,
+        mode: CallMode,
+        count: u32,
+    ) -> Result<Outcome, SessionError> {
+        let mut command = self.caller(from, to, mode, &["--count".to_owned(), count.to_string()])?;
         outcome(to, command.output().await)
     }
 
@@ -184,11 +190,11 @@ impl Session {
         &self,
         from: &str,
         to: &str,
-        way: Way,
+        mode: CallMode,
         time: Duration,
     ) -> Result<Child, SessionError> {
         let more = ["--seconds", &time.as_secs_f64().to_string(), "--pause", "2"].map(str::to_owned);
-        let mut command = self.caller(from, to, way, &more)?;
+        let mut command = self.caller(from, to, mode, &more)?;
         command.spawn().map_err(|err| SessionError::Program {
             what: format!("calling {to}"),
             said: err.to_string(),

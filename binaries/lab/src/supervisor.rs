@@ -16,12 +16,12 @@ use crate::{
     agents::{self, Agent, Report},
     control_plane::{Access, Assets, ControlPlane},
     kubelet::Kubelet,
+    lab_options::LabOptions,
     machine::{Fabric, Machine},
     mesh::{self, Mesh},
     operators::{self, Operators},
+    paths::LabPaths,
     plan::Lab,
-    shape::Shape,
-    site::Site,
     state::{Phase, State},
 };
 
@@ -34,8 +34,8 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// # Errors
 /// Why the lab could not be started; also in the state file.
-pub async fn run(name: &str, shape: &Shape) -> Result<(), AnyError> {
-    let lab = Lab::plan(name, shape.clusters, shape.nodes)?;
+pub async fn run(name: &str, lab_options: &LabOptions) -> Result<(), AnyError> {
+    let lab = Lab::plan(name, lab_options.clusters, lab_options.nodes)?;
     let state = State {
         lab,
         phase: Phase::Starting("starting".to_owned()),
@@ -51,7 +51,7 @@ pub async fn run(name: &str, shape: &Shape) -> Result<(), AnyError> {
         stop: CancellationToken::new(),
         tasks: JoinSet::new(),
     };
-    let result = supervisor.run(shape).await;
+    let result = supervisor.run(lab_options).await;
     supervisor.stop.cancel();
     while supervisor.tasks.join_next().await.is_some() {}
     if let Err(err) = &result {
@@ -68,11 +68,11 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    async fn run(&mut self, shape: &Shape) -> Result<(), AnyError> {
+    async fn run(&mut self, lab_options: &LabOptions) -> Result<(), AnyError> {
         let mut terminate = signal(SignalKind::terminate())?;
         let (sender, mut reports) = mpsc::unbounded_channel();
         let up = async {
-            let agents = self.bring_up(shape, sender).await?;
+            let agents = self.bring_up(lab_options, sender).await?;
             Ok::<_, AnyError>(agents)
         };
         let agents = tokio::select! {
@@ -115,16 +115,16 @@ impl Supervisor {
 
     async fn bring_up(
         &mut self,
-        shape: &Shape,
+        lab_options: &LabOptions,
         reports: mpsc::UnboundedSender<Report>,
     ) -> Result<Vec<Agent>, AnyError> {
         let lab = self.state.lab.clone();
-        let site = Site::of(&lab.name)?;
-        let program = agents::program(shape.agent.as_deref())?;
-        let settings = agents::settings(&shape.agent_config)?;
-        let assets = shape.assets().map(Assets::find).transpose()?;
+        let paths = LabPaths::of(&lab.name)?;
+        let program = agents::program(lab_options.agent.as_deref())?;
+        let settings = agents::settings(&lab_options.agent_config)?;
+        let assets = lab_options.assets().map(Assets::find).transpose()?;
         self.say("making the network")?;
-        let fabric = Fabric::create(&site, &lab).await?;
+        let fabric = Fabric::create(&paths, &lab).await?;
         self.state.outside = fabric.pid();
         self.state.beyond = fabric.beyond();
         let mut control_planes = Vec::new();
@@ -132,17 +132,17 @@ impl Supervisor {
             self.say(&format!("cluster {}: API server", cluster.name))?;
             let stop = self.stop.clone();
             let control_plane =
-                ControlPlane::start(&site, cluster, fabric.pid(), assets.as_ref(), stop).await?;
+                ControlPlane::start(&paths, cluster, fabric.pid(), assets.as_ref(), stop).await?;
             self.state
                 .servers
                 .insert(cluster.name.clone(), control_plane.url.clone());
             control_planes.push((control_plane.access.clone(), control_plane.client.clone()));
             self.tasks.spawn(control_plane.run());
         }
-        if shape.operator {
-            let settings = agents::settings(&shape.operator_config)?;
+        if lab_options.operator {
+            let settings = agents::settings(&lab_options.operator_config)?;
             let operators = Operators {
-                site: &site,
+                paths: &paths,
                 program: operators::program()?,
                 settings: &settings,
                 fabric: fabric.pid(),
@@ -154,28 +154,30 @@ impl Supervisor {
                     .await?;
             }
         }
-        let mesh = self.mesh(shape, &site, &control_planes, fabric.pid()).await?;
+        let mesh = self
+            .mesh(lab_options, &paths, &control_planes, fabric.pid())
+            .await?;
         let mut all = Vec::new();
         for (cluster, (access, client)) in lab.clusters.iter().zip(control_planes) {
             let mut settings = settings.clone();
             // What the user says goes before.
             let meshed = mesh.iter().flat_map(|mesh| mesh.agent_settings(cluster));
-            for (key, value) in meshed.chain(shape.agent_settings()) {
+            for (key, value) in meshed.chain(lab_options.agent_settings()) {
                 settings.entry(key).or_insert(value);
             }
             let mut machines = Vec::new();
             for node in &cluster.nodes {
                 self.say(&format!("node {}", node.name))?;
                 let machine =
-                    Arc::new(Machine::create(&site, &lab, node, &fabric, shape.routing_mode).await?);
+                    Arc::new(Machine::create(&paths, &lab, node, &fabric, lab_options.routing_mode).await?);
                 self.state.nodes.insert(node.name.clone(), machine.pid());
                 machines.push(machine);
             }
-            let kubelet = Kubelet::new(client, machines.clone(), shape.network(), self.stop.clone());
+            let kubelet = Kubelet::new(client, machines.clone(), lab_options.network(), self.stop.clone());
             kubelet.register_nodes().await?;
             self.tasks.spawn(kubelet.run());
             for machine in machines {
-                let agent = Agent::configure(&site, &access, machine, program.clone(), &settings)?;
+                let agent = Agent::configure(&paths, &access, machine, program.clone(), &settings)?;
                 let (runner, stop, reports) = (agent.clone(), self.stop.clone(), reports.clone());
                 self.tasks.spawn(async move {
                     let told = runner.run(stop, |report| {
@@ -202,19 +204,19 @@ impl Supervisor {
     /// Starts the cluster mesh, if a cluster is to be in it.
     async fn mesh(
         &mut self,
-        shape: &Shape,
-        site: &Site,
+        lab_options: &LabOptions,
+        paths: &LabPaths,
         control_planes: &[(Access, Arc<dyn Client>)],
         fabric: u32,
     ) -> Result<Option<Mesh>, AnyError> {
         let lab = self.state.lab.clone();
-        let members = mesh::first_members(&lab, shape)?;
+        let members = mesh::first_members(&lab, lab_options)?;
         if members.is_empty() {
             return Ok(None);
         }
         self.say("cluster mesh")?;
-        let programs = mesh::Programs::find(shape.assets())?;
-        let mesh = Mesh::create(site.clone(), lab, shape.kvstoremesh)?;
+        let programs = mesh::Programs::find(lab_options.assets())?;
+        let mesh = Mesh::create(paths.clone(), lab, lab_options.kvstoremesh)?;
         for member in members {
             mesh.join(&member)?;
         }

@@ -9,15 +9,15 @@ use std::{process::Stdio, time::Duration};
 use skep_lab::{
     cgroup,
     enter::Placement,
+    lab_options::{PodNetwork, RoutingMode},
     machine::{Fabric, Machine},
+    paths::LabPaths,
     plan::{Lab, PodPlace},
     process::Process,
-    shape::{PodNetwork, RoutingMode},
-    site::Site,
 };
 
 /// Removes the lab of a test, also when the test fails.
-struct Cleanup(Site);
+struct Cleanup(LabPaths);
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
@@ -60,13 +60,13 @@ async fn call(placement: &Placement, to: &str, transport: &str) -> String {
 async fn pods_of_different_nodes_reach_each_other_over_both_families() {
     // The library starts its own program again; in a test that is this one.
     let lab = Lab::plan(&format!("t{}", std::process::id()), 1, 2).unwrap();
-    let site = Site::of(&lab.name).unwrap();
-    let _cleanup = Cleanup(site.clone());
+    let paths = LabPaths::of(&lab.name).unwrap();
+    let _cleanup = Cleanup(paths.clone());
     skep_lab::process::use_program(program());
-    let fabric = Fabric::create(&site, &lab).await.unwrap();
+    let fabric = Fabric::create(&paths, &lab).await.unwrap();
     let machine = async |at: usize| {
         let node = &lab.clusters[0].nodes[at];
-        let created = Machine::create(&site, &lab, node, &fabric, RoutingMode::Native).await;
+        let created = Machine::create(&paths, &lab, node, &fabric, RoutingMode::Native).await;
         created.unwrap()
     };
     let (first, second) = (machine(0).await, machine(1).await);

@@ -16,7 +16,7 @@ pub fn cells() -> Vec<Cell> {
 /// What only the leader runs. The definitions come first: the others watch objects of these kinds.
 fn leader_cells() -> Vec<Cell> {
     vec![
-        kvstore::surroundings(),
+        kvstore::context(),
         skep_k8s_crds::cell(),
         skep_operator_gc::tables::cell(),
         skep_operator_gc::agents::cell(),

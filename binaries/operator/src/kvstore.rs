@@ -4,7 +4,7 @@
 
 use hive::{Cell, Cfg};
 use skep_base_settings::identity::IdentityConfig;
-use skep_k8s_crds::Surroundings;
+use skep_k8s_crds::CrdContext;
 use skep_kvstore_etcd::KvstoreConfig;
 use skep_operator_ipam::Config as IpamConfig;
 
@@ -23,23 +23,23 @@ pub(crate) fn cells() -> Cell {
     ])
 }
 
-hive::catalogue!(surroundings);
+hive::catalogue!(context);
 
 /// What other settings mean for the definitions.
-pub(crate) fn surroundings() -> Cell {
-    Cell::module("crd-surroundings", "What other settings mean for the definitions").provide(new_surroundings)
+pub(crate) fn context() -> Cell {
+    Cell::module("crd-context", "What other settings mean for the definitions").provide(new_surroundings)
 }
 
 fn new_surroundings(
     kvstore: Cfg<KvstoreConfig>,
     identities: Cfg<IdentityConfig>,
     ipam: Cfg<IpamConfig>,
-) -> Surroundings {
-    Surroundings {
+) -> CrdContext {
+    CrdContext {
         has_kvstore: kvstore.is_enabled(),
         identities_in_crds: identities.identity_allocation_mode.uses_objects(),
         delegates_ipam: ipam.ipam == "delegated-plugin",
-        ..Surroundings::default()
+        ..CrdContext::default()
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `skep-operator`: does what one process of a cluster does for all nodes.
+//! `skep-operator`: the controllers of a cluster.
 
 use std::process::ExitCode;
 
@@ -28,8 +28,8 @@ fn run(args: Vec<String>, mut env: Vec<(String, String)>) -> u8 {
 fn program() -> Program {
     Program::new("skep-operator", skep_operator::cells())
         .about(
-            "Does what one process of a cluster does for all nodes.\n\n\
-             `skep-operator status clustermesh` and `metrics list` ask one that runs, `skep-operator shell` runs a command in \
+            "Runs the controllers of a cluster.\n\n\
+             `skep-operator status clustermesh` and `metrics list` query a running operator, `skep-operator shell` runs a command in \
              it; `skep-operator troubleshoot clustermesh|kvstore` checks its connections, `skep-operator completion` prints the \
              completion script of a shell.",
         )

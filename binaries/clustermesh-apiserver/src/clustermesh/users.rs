@@ -110,8 +110,8 @@ impl Users {
             let text = result.as_ref().err().map(|error| hive::error_chain(error));
             if reported.as_ref() != Some(&text) {
                 match result {
-                    Ok(()) => cx.health.ok("Users are as listed"),
-                    Err(error) => cx.health.degraded("Users are not as listed", &error),
+                    Ok(()) => cx.health.ok("Users are up to date"),
+                    Err(error) => cx.health.degraded("Cannot update users", &error),
                 }
                 reported = Some(text);
             }

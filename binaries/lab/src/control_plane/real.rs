@@ -23,10 +23,10 @@ use crate::{
     certificates::CredentialsError,
     cgroup::{self, CgroupError},
     enter::Placement,
-    keeper::{Ended, Keeper},
+    paths::LabPaths,
     plan::{API_PORT, Cluster},
     process::{self, ProcessError},
-    site::Site,
+    restarter::{Ended, Restarter},
 };
 
 /// How long the API server may take to become ready.
@@ -100,34 +100,34 @@ impl Assets {
 /// A running API server with its etcd.
 pub(super) struct Server {
     cluster: String,
-    etcd: Keeper,
-    server: Keeper,
+    etcd: Restarter,
+    server: Restarter,
 }
 
 impl Server {
     /// Creates the certificates and the token of a cluster's server.
-    pub(super) fn credentials(site: &Site, cluster: &Cluster) -> Result<Credentials, RealError> {
+    pub(super) fn credentials(paths: &LabPaths, cluster: &Cluster) -> Result<Credentials, RealError> {
         let addresses = [IpAddr::from(Ipv4Addr::LOCALHOST), cluster.api_address().into()];
-        Ok(Credentials::make(&folder(site, cluster), &addresses)?)
+        Ok(Credentials::make(&folder(paths, cluster), &addresses)?)
     }
 
     /// Starts both programs in the network of process `fabric`, without waiting until they are ready.
     pub(super) async fn start(
         assets: &Assets,
-        site: &Site,
+        paths: &LabPaths,
         cluster: &Cluster,
         fabric: u32,
         credentials: &Credentials,
     ) -> Result<Self, RealError> {
-        let group = site.cgroup.join("control-plane").join(&cluster.name);
+        let group = paths.cgroup.join("control-plane").join(&cluster.name);
         cgroup::create(&group)?;
         let place = |program: &Path, arguments: Vec<String>| {
             Placement::beside(fabric, group.clone(), program, arguments)
         };
-        let log = |program: &str| site.log(&format!("{}-{program}", cluster.name));
-        let data = folder(site, cluster).join("etcd");
+        let log = |program: &str| paths.log(&format!("{}-{program}", cluster.name));
+        let data = folder(paths, cluster).join("etcd");
         let keep = |program: &'static str, placement: Placement| {
-            Keeper::start(&cluster.name, program, placement, log(program))
+            Restarter::start(&cluster.name, program, placement, log(program))
         };
         let etcd = keep("etcd", place(&assets.etcd, etcd_arguments(cluster, &data)));
         let etcd = etcd.await?;
@@ -181,8 +181,8 @@ impl Server {
 }
 
 /// Folder of the files of a cluster's server.
-fn folder(site: &Site, cluster: &Cluster) -> PathBuf {
-    site.folder.join("control-plane").join(&cluster.name)
+fn folder(paths: &LabPaths, cluster: &Cluster) -> PathBuf {
+    paths.folder.join("control-plane").join(&cluster.name)
 }
 
 fn etcd_arguments(cluster: &Cluster, data: &Path) -> Vec<String> {

@@ -13,7 +13,7 @@ use crate::{
     echo::Outcome,
     mesh::Mesh,
     session::{
-        Session, SessionError, Way, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish,
+        CallMode, Session, SessionError, at, client_pod, cluster_ips, dual_stack_service, echo_pod, finish,
     },
 };
 
@@ -45,7 +45,7 @@ pub(super) async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
     let to = at(first, 80);
 
     headline("Taking its backend in c1 away during traffic");
-    let traffic = c1.keep_calling(CLIENT, &to, Way::TCP, TRAFFIC)?;
+    let traffic = c1.keep_calling(CLIENT, &to, CallMode::TCP, TRAFFIC)?;
     tokio::time::sleep(UNDISTURBED).await;
     c1.delete(&echo_pod("web-c1", "shop", "c1-n1")).await?;
     checks.push(answered(&c1, &to, &["web-c2"], "no backend in c1: c2 answers".into()).await?);
@@ -85,7 +85,7 @@ pub(super) async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
 
 async fn without_etcd(c1: &Session, mesh: &Mesh, to: &str) -> Result<Vec<Check>, AnyError> {
     headline("Killing etcd of c2 during traffic");
-    let traffic = c1.keep_calling(CLIENT, to, Way::TCP, TRAFFIC)?;
+    let traffic = c1.keep_calling(CLIENT, to, CallMode::TCP, TRAFFIC)?;
     tokio::time::sleep(UNDISTURBED).await;
     mesh.stop_etcd("c2")?;
     let mut checks = vec![said(c1, "c2: not-ready", "the status says that c2 cannot be read").await];
@@ -105,7 +105,7 @@ async fn join_and_leave(c1: &Session, c3: &Session, mesh: &Mesh, to: &str) -> Re
     headline("A third cluster joins and leaves during traffic");
     c3.create(echo_pod("web-c3", "shop", "c3-n1")).await?;
     c3.create(global_service()).await?;
-    let traffic = c1.keep_calling(CLIENT, to, Way::TCP, TRAFFIC)?;
+    let traffic = c1.keep_calling(CLIENT, to, CallMode::TCP, TRAFFIC)?;
     tokio::time::sleep(UNDISTURBED).await;
     mesh.join("c3")?;
     let three = ["web-c1-again", "web-c2", "web-c3"];
@@ -121,7 +121,7 @@ async fn join_and_leave(c1: &Session, c3: &Session, mesh: &Mesh, to: &str) -> Re
 /// Waits until calls are answered by these servers and no others.
 async fn answered(lab: &Session, to: &str, servers: &[&str], what: String) -> Result<Check, AnyError> {
     let is_answered = lab.wait(&what, || async {
-        let outcome = lab.call(CLIENT, to, Way::TCP, 40).await;
+        let outcome = lab.call(CLIENT, to, CallMode::TCP, 40).await;
         outcome.is_ok_and(|outcome| outcome.failed == 0 && outcome.servers.keys().eq(servers))
     });
     let in_time = match is_answered.await {
@@ -129,7 +129,7 @@ async fn answered(lab: &Session, to: &str, servers: &[&str], what: String) -> Re
         Err(SessionError::Late { .. }) => false,
         Err(error) => return Err(error.into()),
     };
-    let outcome = lab.call(CLIENT, to, Way::TCP, 60).await?;
+    let outcome = lab.call(CLIENT, to, CallMode::TCP, 60).await?;
     println!("  {what}: {}", by_server(&outcome));
     Ok(Check {
         what,

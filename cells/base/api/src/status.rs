@@ -68,7 +68,7 @@ impl Probes {
     /// makes the agent unhealthy.
     pub(crate) async fn document(&self, brief: bool, kubernetes_counts: bool) -> StatusResponse {
         let mut response = StatusResponse::default();
-        let mut unwell = match self.readiness.pending() {
+        let mut failure = match self.readiness.pending() {
             waiting if waiting.is_empty() => None,
             waiting => Some(Status {
                 state: State::Warning,
@@ -76,8 +76,8 @@ impl Probes {
             }),
         };
         let stale = self.stale();
-        if unwell.is_none() && !stale.is_empty() {
-            unwell = Some(Status {
+        if failure.is_none() && !stale.is_empty() {
+            failure = Some(Status {
                 state: State::Warning,
                 msg: "Stale status data".to_owned(),
             });
@@ -86,14 +86,14 @@ impl Probes {
             let decides = probe.probe(&mut response).await;
             let decides = decides.filter(|_| kubernetes_counts || probe.name() != "kubernetes");
             let part = decides.filter(|part| !part.state.is_well());
-            unwell = unwell.or_else(|| {
+            failure = failure.or_else(|| {
                 part.map(|part| Status {
                     state: part.state,
                     msg: format!("{} service is not ready: {}", capitalised(probe.name()), part.msg),
                 })
             });
         }
-        let cilium = unwell.unwrap_or_else(|| Status {
+        let cilium = failure.unwrap_or_else(|| Status {
             state: State::Ok,
             msg: env!("CARGO_PKG_VERSION").to_owned(),
         });

@@ -62,7 +62,7 @@ impl Candidate {
             return;
         };
         tracing::info!(lock = lock.key(), "Acquired leadership");
-        self.health.ok("This replica leads");
+        self.health.ok("Leading");
         self.leads(true);
         tokio::select! {
             error = self.lead(&lock) => {
@@ -93,7 +93,7 @@ impl Candidate {
                             tracing::info!(lock = LOCK, "Another replica is the leader");
                         }
                         self.readiness.set();
-                        self.health.ok("Another replica leads");
+                        self.health.ok("Following");
                     }
                 }
                 Ok(Err(error)) => {

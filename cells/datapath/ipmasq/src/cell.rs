@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeSet, fmt::Debug, path::Path, sync::Arc, time::Duration};
 
-use hive::{Cell, Cfg, Health, Job, JobCtx, Jobs, Member, Params, SpawnError};
+use hive::{Cell, Cfg, JobCtx, Jobs, Member, Params, SpawnError};
 use ipnet::IpNet;
 use skep_base_settings::{AddressFamilies, MasqueradeConfig};
 use skep_bpf_maps::ip_masq::{IP_MASQ4, IP_MASQ6, IpMasqKey4, IpMasqKey6, OWNER};
@@ -59,21 +59,12 @@ fn start(params: AgentParams) -> Result<(), SpawnError> {
     if !config.has_ip_masq_agent() {
         return Ok(());
     }
-    let agent = Arc::new(Agent {
+    let agent = Agent {
         path: config.ip_masq_agent_config_path.clone(),
         ipv4: families.ipv4.then(|| maps.handle(&IP_MASQ4)),
         ipv6: families.ipv6.then(|| maps.handle(&IP_MASQ6)),
-    });
-    jobs.spawn(Job::once("networks", move |cx: JobCtx| {
-        let agent = agent.clone();
-        async move {
-            let token = cx.token.clone();
-            tokio::select! {
-                () = token.cancelled() => {}
-                () = agent.follow(&cx.health) => {}
-            }
-        }
-    }))
+    };
+    jobs.keep("networks", agent, Agent::follow)
 }
 
 struct Agent {
@@ -83,7 +74,7 @@ struct Agent {
 }
 
 impl Agent {
-    async fn follow(&self, health: &Health) {
+    async fn follow(&self, JobCtx { health, .. }: &JobCtx) {
         let mut applied: Option<Networks> = None;
         let mut reported: Option<String> = None;
         loop {
@@ -109,7 +100,10 @@ impl Agent {
                     // A report is logged: one for a failure, not for each look at the file.
                     let text = hive::error_chain(&error);
                     if reported.as_ref() != Some(&text) {
-                        health.degraded("Networks without masquerade stay as they were", &error);
+                        health.degraded(
+                            "Cannot update nonMasqueradeCIDRs, keeping the previous ones",
+                            &error,
+                        );
                         reported = Some(text);
                     }
                 }

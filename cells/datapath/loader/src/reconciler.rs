@@ -140,7 +140,7 @@ impl Reconciler {
                             retry = RETRY.0;
                         }
                         Err(error) => {
-                            health.degraded("Programs are not attached as configured, trying again", &error);
+                            health.degraded("Cannot attach programs as configured, retrying", &error);
                             has_failed = true;
                         }
                     }
@@ -228,7 +228,7 @@ impl Reconciler {
         let Some(written) = &self.params.written else {
             return;
         };
-        health.ok("Waiting for the replaced maps to be filled");
+        health.ok("Waiting for replaced maps to be populated");
         if tokio::time::timeout(WRITTEN_TIMEOUT, written.written())
             .await
             .is_err()

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: registers the custom resource definitions when the program starts.
-//! Requires: a Kubernetes client; [`Surroundings`] if another cell provides them.
+//! Requires: a Kubernetes client; [`CrdContext`] if another cell provides them.
 
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, HookCtx, Lifecycle, Params};
 use skep_k8s_client::Client;
 
-use crate::config::{Config, Surroundings};
+use crate::config::{Config, CrdContext};
 use crate::register::{RegisterError, register_all};
 
 /// Why the program does not start.
@@ -27,7 +27,7 @@ pub fn cell() -> Cell {
 struct StartParams {
     config: Cfg<Config>,
     client: Arc<dyn Client>,
-    surroundings: Option<Surroundings>,
+    context: Option<CrdContext>,
     lifecycle: Lifecycle,
 }
 
@@ -35,19 +35,19 @@ fn start(params: StartParams) {
     let StartParams {
         config,
         client,
-        surroundings,
+        context,
         lifecycle,
     } = params;
     if config.skip_crd_creation || !client.is_enabled() {
         tracing::info!("Skipping creation of CRDs");
         return;
     }
-    let surroundings = surroundings.unwrap_or_default();
+    let context = context.unwrap_or_default();
     lifecycle.on_start("register", move |_: HookCtx| {
         let (client, config) = (client.clone(), config.clone());
         async move {
             // Their schemas are some megabytes, which nothing needs afterwards.
-            let definitions = config.definitions(&surroundings);
+            let definitions = config.definitions(&context);
             register_all(&*client, &definitions).await.map_err(StartError)
         }
     });

@@ -55,7 +55,7 @@ pub struct Config {
 /// What settings of other cells mean for the definitions. A cell that owns them provides it; the default stands for a
 /// cluster without a key-value store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, hive::Value)]
-pub struct Surroundings {
+pub struct CrdContext {
     pub has_kvstore: bool,
     pub identities_in_crds: bool,
     /// A plugin allocates addresses (`ipam: delegated-plugin`).
@@ -63,7 +63,7 @@ pub struct Surroundings {
     pub enforces_kubernetes_policies: bool,
 }
 
-impl Default for Surroundings {
+impl Default for CrdContext {
     fn default() -> Self {
         Self {
             has_kvstore: false,
@@ -76,10 +76,10 @@ impl Default for Surroundings {
 
 impl Config {
     /// The definitions to register, in this order.
-    pub fn definitions(&self, surroundings: &Surroundings) -> Vec<Definition> {
+    pub fn definitions(&self, context: &CrdContext) -> Vec<Definition> {
         let mut selected: Vec<Definition> = definitions::cilium()
             .into_iter()
-            .filter(|definition| self.selects(&definition.kind, surroundings))
+            .filter(|definition| self.selects(&definition.kind, context))
             .collect();
         if self.clustermesh_enable_mcs_api && self.clustermesh_mcs_api_install_crds {
             selected.extend(definitions::multi_cluster());
@@ -87,16 +87,13 @@ impl Config {
         selected
     }
 
-    fn selects(&self, kind: &str, surroundings: &Surroundings) -> bool {
+    fn selects(&self, kind: &str, context: &CrdContext) -> bool {
         let has_policies = self.enable_cilium_network_policy || self.enable_cilium_clusterwide_network_policy;
         match kind {
-            "CiliumEndpoint" => {
-                !self.disable_endpoint_crd || self.needs_endpoints(surroundings, has_policies)
-            }
+            "CiliumEndpoint" => !self.disable_endpoint_crd || self.needs_endpoints(context, has_policies),
             "CiliumEndpointSlice" => self.enable_cilium_endpoint_slice,
             "CiliumNode" => {
-                self.enable_ciliumnode_crd
-                    || !(surroundings.delegates_ipam && surroundings.identities_in_crds)
+                self.enable_ciliumnode_crd || !(context.delegates_ipam && context.identities_in_crds)
             }
             "CiliumNetworkPolicy" => self.enable_cilium_network_policy,
             "CiliumClusterwideNetworkPolicy" => self.enable_cilium_clusterwide_network_policy,
@@ -112,10 +109,10 @@ impl Config {
     }
 
     /// Without them no agent would know the identities behind the addresses of other nodes.
-    fn needs_endpoints(&self, surroundings: &Surroundings, has_policies: bool) -> bool {
-        !surroundings.has_kvstore
+    fn needs_endpoints(&self, context: &CrdContext, has_policies: bool) -> bool {
+        !context.has_kvstore
             && !self.enable_cilium_endpoint_slice
-            && (has_policies || surroundings.enforces_kubernetes_policies)
+            && (has_policies || context.enforces_kubernetes_policies)
     }
 }
 
@@ -125,8 +122,8 @@ mod tests {
 
     use super::*;
 
-    fn kinds(config: &Config, surroundings: &Surroundings) -> Vec<String> {
-        let definitions = config.definitions(surroundings);
+    fn kinds(config: &Config, context: &CrdContext) -> Vec<String> {
+        let definitions = config.definitions(context);
         definitions
             .into_iter()
             .map(|definition| definition.kind)
@@ -138,7 +135,7 @@ mod tests {
         let config = Config::defaults().unwrap();
 
         assert_eq!(
-            kinds(&config, &Surroundings::default()),
+            kinds(&config, &CrdContext::default()),
             [
                 "CiliumIdentity",
                 "CiliumPodIPPool",
@@ -161,7 +158,7 @@ mod tests {
         config.enable_envoy_config = true;
         config.clustermesh_enable_mcs_api = true;
 
-        let kinds = kinds(&config, &Surroundings::default());
+        let kinds = kinds(&config, &CrdContext::default());
 
         assert_eq!(
             kinds.iter().filter(|kind| kind.starts_with("CiliumBGP")).count(),
@@ -177,14 +174,13 @@ mod tests {
         let mut config = Config::defaults().unwrap();
         config.disable_endpoint_crd = true;
         config.enable_ciliumnode_crd = false;
-        let has =
-            |surroundings: &Surroundings, kind: &str| kinds(&config, surroundings).iter().any(|k| k == kind);
-        let alone = Surroundings::default();
-        let with_kvstore = Surroundings {
+        let has = |context: &CrdContext, kind: &str| kinds(&config, context).iter().any(|k| k == kind);
+        let alone = CrdContext::default();
+        let with_kvstore = CrdContext {
             has_kvstore: true,
             ..alone
         };
-        let delegated = Surroundings {
+        let delegated = CrdContext {
             delegates_ipam: true,
             ..alone
         };

@@ -43,7 +43,7 @@ pub mod schema;
 pub mod shared;
 
 pub use cell::cell;
-pub use config::{Config, Surroundings};
+pub use config::{Config, CrdContext};
 pub use definition::{
     Column, ColumnType, Definition, Revision, SCHEMA_VERSION, SCHEMA_VERSION_LABEL, Subresources, Version,
 };

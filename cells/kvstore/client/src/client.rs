@@ -9,11 +9,11 @@ mod lease;
 mod limit;
 mod lock;
 mod monitor;
+mod past_writes;
 mod status;
 #[cfg(test)]
 mod tests;
 mod watcher;
-mod witness;
 
 use std::fmt;
 use std::sync::Arc;

@@ -16,10 +16,10 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use skep_e2e::{AT_PACKETS, Place, TestLab, ask, shape, transfer};
+use skep_e2e::{AT_PACKETS, Place, TestLab, ask, lab_options, transfer};
 use skep_lab::{
     plan::OUTSIDE,
-    session::{Way, at, client_pod, cluster_ips, echo_pod, node_port},
+    session::{CallMode, at, client_pod, cluster_ips, echo_pod, node_port},
 };
 
 const NODES: [&str; 2] = ["c1-n1", "c1-n2"];
@@ -35,7 +35,7 @@ const TRIES: u16 = 64;
 
 /// Two nodes with a backend on each, a client in a pod, and their service.
 async fn lab(test: &str) -> (TestLab, Arc<Value>) {
-    let lab = TestLab::up_with(test, shape(2, &[AT_PACKETS], None)).await;
+    let lab = TestLab::up_with(test, lab_options(2, &[AT_PACKETS], None)).await;
     lab.create_all([
         client_pod("client", "c1-n1"),
         echo_pod("web-0", "shop", "c1-n1"),
@@ -43,13 +43,13 @@ async fn lab(test: &str) -> (TestLab, Arc<Value>) {
     ])
     .await;
     let service = lab.create_shop(json!({"type": "NodePort"})).await;
-    for (way, protocol) in [(Way::TCP, "TCP"), (Way::UDP, "UDP")] {
+    for (mode, protocol) in [(CallMode::TCP, "TCP"), (CallMode::UDP, "UDP")] {
         let inside = cluster_ips(&service)
             .into_iter()
             .map(|ip| ("default/client", at(&ip, 80)));
         let outside = NODE.map(|address| (OUTSIDE, at(address, node_port(&service, protocol))));
         for (from, to) in inside.chain(outside) {
-            lab.call_until(from, &to, way, 20, |outcome| {
+            lab.call_until(from, &to, mode, 20, |outcome| {
                 outcome.failed == 0 && outcome.servers.len() == 2
             })
             .await;

@@ -27,7 +27,7 @@ fn services_work_while_the_api_server_is_away_and_changes_arrive_when_it_is_back
 
         api.go_away().await?;
         world
-            .health_until(|health| health.contains("Kubernetes API server does not answer"))
+            .health_until(|health| health.contains("Kubernetes API server does not respond"))
             .await?;
         world
             .wait(
@@ -43,7 +43,7 @@ fn services_work_while_the_api_server_is_away_and_changes_arrive_when_it_is_back
         let failures = || {
             agent
                 .log()
-                .matches("Kubernetes API server does not answer")
+                .matches("Kubernetes API server does not respond")
                 .count()
         };
         let before = failures();
@@ -104,7 +104,7 @@ fn an_agent_that_restarts_without_api_server_leaves_services_as_they_are() {
             .wait(
                 "the API server is missed",
                 || Ok(agent.log()),
-                |log| log.contains("API server does not "),
+                |log| log.contains("API server does not respond"),
             )
             .await?;
         assert_eq!(world.maps()?, before);

@@ -16,10 +16,10 @@ use std::{
 use futures::StreamExt as _;
 use serde_json::json;
 use skep_bpf_sys::{KernelMap, MapStore, RawMap as _};
-use skep_e2e::{AT_PACKETS, Place, TestLab, shape};
+use skep_e2e::{AT_PACKETS, Place, TestLab, lab_options};
 use skep_lab::{
-    session::{Way, at, client_pod, cluster_ips, echo_pod},
-    shape::{RoutingMode, Shape},
+    lab_options::{LabOptions, RoutingMode},
+    session::{CallMode, at, client_pod, cluster_ips, echo_pod},
 };
 use skep_node_local::{DeviceEvent, DeviceSource as _, Netlink};
 use tokio_util::sync::CancellationToken;
@@ -140,11 +140,11 @@ fn lost_in(place: Place, stop: CancellationToken) -> io::Result<Vec<DeviceEvent>
 }
 
 async fn is_unchanged_by_restarts(test: &str, routing_mode: RoutingMode) {
-    let shape = Shape {
+    let lab_options = LabOptions {
         routing_mode,
-        ..shape(2, &[AT_PACKETS], None)
+        ..lab_options(2, &[AT_PACKETS], None)
     };
-    let lab = TestLab::up_with(test, shape).await;
+    let lab = TestLab::up_with(test, lab_options).await;
     lab.create_all([
         client_pod("client", NODE),
         echo_pod("near-0", "shop", NODE),
@@ -156,10 +156,10 @@ async fn is_unchanged_by_restarts(test: &str, routing_mode: RoutingMode) {
     .await;
     let shop = lab.create_shop(json!({"type": "NodePort"})).await;
     for ip in cluster_ips(&shop) {
-        for way in [Way::TCP, Way::UDP] {
+        for mode in [CallMode::TCP, CallMode::UDP] {
             let all_answer =
                 |outcome: &skep_lab::echo::Outcome| outcome.failed == 0 && outcome.servers.len() == 5;
-            lab.call_until("default/client", &at(&ip, 80), way, 50, all_answer)
+            lab.call_until("default/client", &at(&ip, 80), mode, 50, all_answer)
                 .await;
         }
     }
@@ -192,7 +192,7 @@ async fn is_unchanged_by_restarts(test: &str, routing_mode: RoutingMode) {
     let last = skep_lab::session::dual_stack_service("last", &json!({"selector": {"app": "shop"}}));
     let last = lab.session.create(last).await.unwrap();
     for ip in cluster_ips(&last) {
-        lab.call_until("default/client", &at(&ip, 80), Way::TCP, 5, |outcome| {
+        lab.call_until("default/client", &at(&ip, 80), CallMode::TCP, 5, |outcome| {
             outcome.failed == 0
         })
         .await;

@@ -113,7 +113,7 @@ pub async fn heartbeat(client: &RemoteClient, health: &Health, cx: &JobCtx) {
             Ok(()) => {}
             Err(error) => {
                 lost = true;
-                health.degraded("Kubernetes API server does not answer", &error);
+                health.degraded("Kubernetes API server does not respond", &error);
                 // Failing requests wake this up at once: do not spin.
                 tokio::select! {
                     () = cx.token.cancelled() => return,

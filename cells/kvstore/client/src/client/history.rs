@@ -21,7 +21,7 @@ use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::witness::{Witness, Witnesses, contradicts};
+use super::past_writes::{PastWrite, PastWrites, contradicts};
 use crate::backend::{
     Backend, BackendError, EndpointStatus, Grant, Op, OpResponse, RangeRequest, RangeResponse, Txn,
     TxnResponse, WatchRequest, WatchStream,
@@ -46,9 +46,9 @@ pub(crate) struct History {
     /// How often the own store was replaced.
     replaced: watch::Sender<u64>,
     /// Writes to the own store that it must have.
-    witnesses: Mutex<Witnesses>,
+    witnesses: Mutex<PastWrites>,
     /// The newest key that was read from the store of another cluster.
-    read: Mutex<Option<Witness>>,
+    read: Mutex<Option<PastWrite>>,
 }
 
 impl History {
@@ -93,7 +93,7 @@ impl History {
             .as_ref()
             .is_none_or(|read| read.revision() < newest.mod_revision)
         {
-            *read = Some(Witness::of_item(newest));
+            *read = Some(PastWrite::of_item(newest));
         }
     }
 

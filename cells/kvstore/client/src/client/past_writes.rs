@@ -22,7 +22,7 @@ const MOST: usize = 128;
 
 /// What the store has at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Witness {
+pub(crate) struct PastWrite {
     range: KeyRange,
     revision: Revision,
     /// It was written then, or else deleted.
@@ -32,19 +32,19 @@ pub(crate) struct Witness {
 /// The last changes of a transaction.
 #[derive(Debug, Default)]
 struct Last {
-    put: Option<Witness>,
-    delete: Option<Witness>,
+    put: Option<PastWrite>,
+    delete: Option<PastWrite>,
 }
 
 /// Own writes since the last check.
 #[derive(Debug, Default)]
-pub(crate) struct Witnesses {
-    kept: VecDeque<Witness>,
+pub(crate) struct PastWrites {
+    kept: VecDeque<PastWrite>,
     last: Last,
     at: Option<Instant>,
 }
 
-impl Witness {
+impl PastWrite {
     /// A key as it was read.
     pub(crate) fn of_item(item: &KeyValue) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Witness {
     }
 }
 
-impl Witnesses {
+impl PastWrites {
     /// Notes a transaction that was done.
     pub(crate) fn note(&mut self, txn: &Txn, response: &TxnResponse) {
         let changes = changes(txn, response);
@@ -93,13 +93,13 @@ impl Witnesses {
         }
     }
 
-    pub(crate) fn all(&self) -> Vec<Witness> {
+    pub(crate) fn all(&self) -> Vec<PastWrite> {
         let last = self.last.put.iter().chain(&self.last.delete);
         self.kept.iter().chain(last).cloned().collect()
     }
 
     /// These were found to be so. The last ones are kept, for the next check.
-    pub(crate) fn confirmed(&mut self, confirmed: &[Witness]) {
+    pub(crate) fn confirmed(&mut self, confirmed: &[PastWrite]) {
         self.kept.retain(|witness| !confirmed.contains(witness));
     }
 
@@ -118,7 +118,7 @@ fn changes(txn: &Txn, response: &TxnResponse) -> Last {
     let mut last = Last::default();
     // Locks come and go: the loss of one says less than that of the write before it.
     for (op, response) in ops.iter().zip(&response.responses).filter(|(op, _)| !is_lock(op)) {
-        let witness = |range, is_put| Witness {
+        let witness = |range, is_put| PastWrite {
             range,
             revision,
             is_put,
@@ -147,7 +147,7 @@ fn is_lock(op: &Op) -> bool {
 /// Whether the store has another history than that of the write: then its header.
 pub(crate) async fn contradicts(
     store: &dyn Backend,
-    witness: &Witness,
+    witness: &PastWrite,
 ) -> Result<Option<Header>, BackendError> {
     let mut request = RangeRequest::new(witness.range.clone());
     request.limit = 1;

@@ -32,7 +32,7 @@ pub struct Ended {
 }
 
 /// A process that is restarted when it ends.
-pub(crate) struct Keeper {
+pub(crate) struct Restarter {
     cluster: String,
     program: &'static str,
     placement: Placement,
@@ -42,7 +42,7 @@ pub(crate) struct Keeper {
     hold: Option<PathBuf>,
 }
 
-impl Keeper {
+impl Restarter {
     pub(crate) async fn start(
         cluster: &str,
         program: &'static str,

@@ -11,49 +11,49 @@ use clap::{Args, ValueEnum};
 
 /// Size and agents of a lab.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Shape {
-    /// How many clusters.
+pub struct LabOptions {
+    /// Number of clusters.
     #[arg(long, default_value_t = 1)]
     pub clusters: u8,
-    /// How many nodes each cluster has.
+    /// Number of nodes of each cluster.
     #[arg(long, default_value_t = 2)]
     pub nodes: u8,
-    /// The agent's program; by default `skep-agent` beside this program, or in the search path.
+    /// Path of the agent binary; default: `skep-agent` beside this program or in `$PATH`.
     #[arg(long)]
     pub agent: Option<PathBuf>,
-    /// Folder with `kube-apiserver` and `etcd` to use instead of the embedded API server.
+    /// Directory with `kube-apiserver` and `etcd`, instead of the embedded API server.
     #[arg(long, env = "KUBEBUILDER_ASSETS")]
     pub assets: Option<OsString>,
-    /// Further configuration of every agent, `key=value`; may be repeated.
+    /// Setting of all agents, `key=value`; may be repeated.
     #[arg(long = "agent-config", value_name = "KEY=VALUE")]
     pub agent_config: Vec<String>,
-    /// Clusters that are in the cluster mesh from the start, such as `c1,c2`; all by default, none if empty.
+    /// Clusters of the initial cluster mesh, such as `c1,c2`; default: all; empty: none.
     #[arg(long, value_delimiter = ',')]
     pub mesh: Option<Vec<String>>,
-    /// Let agents read remote clusters from the etcd of their own cluster, which kvstoremesh fills.
+    /// Run kvstoremesh: agents read the local cache of remote clusters.
     #[arg(long)]
     pub kvstoremesh: bool,
-    /// Connect pods by routes of their nodes: they are no endpoints of the agents, whose programs do not see their packets.
+    /// Connect pods by routes, without endpoints: programs do not see their packets.
     #[arg(long)]
     pub unmanaged_pods: bool,
-    /// How packets get from pods to pods of other nodes.
+    /// Routing mode between nodes.
     #[arg(long, value_enum, default_value_t)]
     pub routing_mode: RoutingMode,
-    /// How packets get to backends on other nodes, and back.
+    /// Forwarding mode to backends on other nodes.
     #[arg(long, value_enum, default_value_t)]
     pub lb_mode: LbMode,
-    /// How the node of a backend learns the address of the service, with `--lb-mode dsr` or `hybrid`.
+    /// DSR encoding of the service address, with `--lb-mode dsr` or `hybrid`.
     #[arg(long, value_enum, default_value_t)]
     pub dsr_dispatch: DsrDispatch,
-    /// Run an operator for each cluster.
+    /// Run an operator in each cluster.
     #[arg(long)]
     pub operator: bool,
-    /// Further configuration of every operator, `key=value`; may be repeated.
+    /// Setting of all operators, `key=value`; may be repeated.
     #[arg(long = "operator-config", value_name = "KEY=VALUE", requires = "operator")]
     pub operator_config: Vec<String>,
 }
 
-impl Shape {
+impl LabOptions {
     /// The folder of a real API server. An empty name is none, as that of an unset variable.
     #[must_use]
     pub fn assets(&self) -> Option<&Path> {
@@ -86,7 +86,7 @@ impl Shape {
         settings.map(|(key, value)| (key.to_owned(), value))
     }
 
-    /// The arguments by which the supervisor gets this shape.
+    /// Arguments of the supervisor with these options.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec![
             "--clusters".into(),
@@ -122,7 +122,7 @@ impl Shape {
     }
 }
 
-/// How packets get from pods to pods of other nodes.
+/// Routing mode between nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum RoutingMode {
     /// By routes of the nodes to the pods of other nodes, which the lab makes.
@@ -134,7 +134,7 @@ pub enum RoutingMode {
     Tunnel,
 }
 
-/// How packets get to backends on other nodes, and back.
+/// Forwarding mode to backends on other nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum LbMode {
     /// With the node's address as source.

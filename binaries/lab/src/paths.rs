@@ -11,13 +11,13 @@ use crate::{
 
 /// Paths of a lab on this machine.
 #[derive(Debug, Clone)]
-pub struct Site {
+pub struct LabPaths {
     pub name: String,
     pub folder: PathBuf,
     pub cgroup: PathBuf,
 }
 
-impl Site {
+impl LabPaths {
     /// The site of `lab` on this machine.
     pub fn of(lab: &str) -> Result<Self, CgroupError> {
         Ok(Self {
