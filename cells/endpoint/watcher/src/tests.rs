@@ -99,7 +99,7 @@ impl Bench {
         let snapshot = self.ipcache.db().read();
         let table = self.ipcache.table();
         let of_row = |row: &IpcacheEntry| {
-            let claims = row.claims.iter().filter_map(|claim| match claim.identity {
+            let claims = row.claims.iter().filter_map(|claim| match &claim.identity {
                 ClaimedIdentity::Number(identity) => Some((
                     row.prefix.to_string(),
                     claim.owner.resource.to_string(),

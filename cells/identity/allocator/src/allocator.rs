@@ -84,7 +84,7 @@ impl Allocator {
             return Ok(held(id, HeldBy::Nothing));
         }
         if labels.scope() != Scope::Global {
-            let local = self.0.local.allocate(labels, None)?;
+            let local = self.0.local.allocate(labels)?;
             return Ok(held(local.id(), HeldBy::Node(local)));
         }
         let store = self.0.store.as_ref();

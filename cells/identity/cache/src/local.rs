@@ -11,10 +11,11 @@ use compact_str::CompactString;
 use hive::{JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
 use skep_identity::{Labels, NumericIdentity, Scope};
+use statedb::{Db, Table, WriteTarget, WriteTxn};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::table::{IdentitySource, ObjectFacts, SecurityIdentity};
+use crate::table::{IdentitySource, ObjectFacts, SecurityIdentity, with_reserved};
 use crate::writer::Writer;
 
 /// How long an identity without users stays: maps and connections may still have its id.
@@ -101,14 +102,38 @@ impl LocalIdentities {
         }))
     }
 
-    /// Returns the identity of some labels. A new one is in the table when this returns, and has the id `wanted`, that of an
-    /// earlier run, if it is free. Not while the table of identities is being written.
+    /// Identities in a table of their own, which is returned.
+    pub fn with_table(db: &Db) -> Result<(Self, Table<SecurityIdentity>), statedb::Error> {
+        let table = with_reserved(db)?;
+        let reader = table.reader();
+        Ok((Self::new(Writer::new(db.clone(), table)), reader))
+    }
+
+    /// The table of identities, for transactions with others.
+    pub fn table(&self) -> &dyn WriteTarget {
+        self.0.writer.table()
+    }
+
+    /// Returns the identity of some labels, which is in the table then.
     ///
     /// # Errors
     ///
     /// [`LocalError`] for labels of the global scope, and without a free id.
-    pub fn allocate(
+    pub fn allocate(&self, labels: &Arc<Labels>) -> Result<LocalIdentity, LocalError> {
+        let mut txn = self.0.writer.write();
+        let allocated = self.allocate_in(&mut txn, labels, None)?;
+        txn.commit();
+        Ok(allocated)
+    }
+
+    /// [`allocate`](Self::allocate) within a transaction. A new identity has the id `wanted`, that of an earlier run, if it is free.
+    ///
+    /// # Errors
+    ///
+    /// As [`allocate`](Self::allocate), and if the transaction is not one on [`table`](Self::table).
+    pub fn allocate_in(
         &self,
+        txn: &mut WriteTxn,
         labels: &Arc<Labels>,
         wanted: Option<NumericIdentity>,
     ) -> Result<LocalIdentity, LocalError> {
@@ -116,21 +141,22 @@ impl LocalIdentities {
         if scope == Scope::Global {
             return Err(LocalError::Global(labels.clone()));
         }
+        // Locked within transactions only, everywhere.
         let mut state = self.0.state.lock();
         let known = state.by_labels.get(labels);
-        if let Some(used) = known.and_then(|entry| entry.used.upgrade()) {
-            return Ok(LocalIdentity(used));
-        }
-        let id = match known {
-            Some(entry) => entry.id,
+        let known = known.map(|entry| (entry.id, entry.used.upgrade()));
+        let (id, used) = match known {
+            Some(known) => known,
             None => {
                 let id = state.choose(scope, wanted);
-                let id = id.ok_or_else(|| LocalError::Exhausted(labels.clone()))?;
-                self.0.insert(id, labels)?;
-                state.taken.insert(id);
-                id
+                (id.ok_or_else(|| LocalError::Exhausted(labels.clone()))?, None)
             }
         };
+        // Also if the transaction that allocated it has failed.
+        self.0.insert(txn, id, labels)?;
+        if let Some(used) = used {
+            return Ok(LocalIdentity(used));
+        }
         let used = Arc::new(Use {
             id,
             labels: labels.clone(),
@@ -141,6 +167,7 @@ impl LocalIdentities {
             used: Arc::downgrade(&used),
             unused_since: None,
         };
+        state.taken.insert(id);
         state.by_labels.insert(labels.clone(), entry);
         Ok(LocalIdentity(used))
     }
@@ -161,7 +188,15 @@ impl LocalIdentities {
 }
 
 impl Inner {
-    fn insert(&self, id: NumericIdentity, labels: &Arc<Labels>) -> Result<(), statedb::Error> {
+    fn insert(
+        &self,
+        txn: &mut WriteTxn,
+        id: NumericIdentity,
+        labels: &Arc<Labels>,
+    ) -> Result<(), statedb::Error> {
+        if self.writer.has(txn, id) {
+            return Ok(());
+        }
         let row = SecurityIdentity {
             id,
             source: IdentitySource::Local,
@@ -169,10 +204,7 @@ impl Inner {
             labels: labels.clone(),
             object: ObjectFacts::default(),
         };
-        let mut txn = self.writer.write();
-        self.writer.upsert(&mut txn, row)?;
-        txn.commit();
-        Ok(())
+        self.writer.upsert(txn, row).map(drop)
     }
 
     /// Deletes identities that have been unused for a while.
@@ -189,32 +221,34 @@ impl Inner {
 
     /// Returns how many identities there are, and when the next one may be deleted.
     fn sweep(&self, now: Instant) -> Result<(usize, Option<Instant>), statedb::Error> {
-        let dropped = std::mem::take(&mut *self.dropped.lock());
-        let mut state = self.state.lock();
-        for labels in dropped {
-            if let Some(entry) = state.by_labels.get_mut(&labels)
-                && entry.used.strong_count() == 0
-            {
-                entry.unused_since.get_or_insert(now);
-            }
-        }
         let due = |entry: &Entry| entry.unused_since.map(|since| since + LINGER);
-        let is_over = |entry: &Entry| due(entry).is_some_and(|due| due <= now);
-        let over: Vec<NumericIdentity> = state
-            .by_labels
-            .extract_if(|_, entry| is_over(entry))
-            .map(|(_, entry)| entry.id)
-            .collect();
-        if !over.is_empty() {
+        let next = |state: &State| state.by_labels.values().filter_map(due).min();
+        let dropped = std::mem::take(&mut *self.dropped.lock());
+        let first = {
+            let mut state = self.state.lock();
+            for labels in dropped {
+                if let Some(entry) = state.by_labels.get_mut(&labels)
+                    && entry.used.strong_count() == 0
+                {
+                    entry.unused_since.get_or_insert(now);
+                }
+            }
+            next(&state)
+        };
+        if first.is_some_and(|first| first <= now) {
             let mut txn = self.writer.write();
+            let mut state = self.state.lock();
+            let is_over = |entry: &Entry| due(entry).is_some_and(|due| due <= now);
+            let over = state.by_labels.extract_if(|_, entry| is_over(entry));
+            let over: Vec<NumericIdentity> = over.map(|(_, entry)| entry.id).collect();
             for id in over {
                 state.taken.remove(&id);
                 self.writer.delete(&mut txn, IdentitySource::Local, id)?;
             }
             txn.commit();
         }
-        let next = state.by_labels.values().filter_map(due).min();
-        Ok((state.by_labels.len(), next))
+        let state = self.state.lock();
+        Ok((state.by_labels.len(), next(&state)))
     }
 }
 
@@ -258,7 +292,6 @@ impl fmt::Debug for LocalIdentities {
 
 #[cfg(test)]
 mod tests {
-    use statedb::{Db, Table};
     use tokio::time::advance;
 
     use super::*;
@@ -271,10 +304,10 @@ mod tests {
 
     fn node() -> Node {
         let db = Db::new();
-        let table = crate::table::with_reserved(&db).unwrap();
+        let (identities, table) = LocalIdentities::with_table(&db).unwrap();
         Node {
-            identities: LocalIdentities::new(Writer::new(db.clone(), table.clone())),
-            table: table.reader(),
+            identities,
+            table,
             db,
         }
     }
@@ -283,7 +316,10 @@ mod tests {
         fn allocate(&self, labels: &str, wanted: Option<u32>) -> LocalIdentity {
             let labels = Arc::new(labels.parse().unwrap());
             let wanted = wanted.map(NumericIdentity::new);
-            self.identities.allocate(&labels, wanted).unwrap()
+            let mut txn = self.db.write(&[self.identities.table()]);
+            let allocated = self.identities.allocate_in(&mut txn, &labels, wanted).unwrap();
+            txn.commit();
+            allocated
         }
 
         fn rows(&self) -> Vec<String> {
@@ -332,7 +368,7 @@ mod tests {
 
         node.identities.forget_earlier();
         let global = Arc::new("k8s:app=cart;".parse().unwrap());
-        let error = node.identities.allocate(&global, None).unwrap_err().to_string();
+        let error = node.identities.allocate(&global).unwrap_err().to_string();
         assert_eq!(
             error,
             "`k8s:app=cart;` are not labels of an identity of this node"

@@ -27,6 +27,16 @@ impl Writer {
         Ok(guard)
     }
 
+    pub(crate) fn table(&self) -> &RwTable<SecurityIdentity> {
+        &self.table
+    }
+
+    pub(crate) fn has(&self, txn: &WriteTxn, id: NumericIdentity) -> bool {
+        self.table
+            .get(txn, SecurityIdentity::BY_ID.key(&id.get()))
+            .is_some()
+    }
+
     pub fn write(&self) -> WriteTxn {
         self.db.write(&[&self.table])
     }

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Arc, LazyLock};
 
 use crate::label::{Label, LabelError, LabelSource};
 use crate::numeric::{NumericIdentity, Scope};
@@ -98,6 +99,16 @@ impl Labels {
             true => Scope::Local,
             false => Scope::Global,
         }
+    }
+}
+
+/// The labels of one reserved label, shared.
+impl From<Reserved> for Arc<Labels> {
+    fn from(reserved: Reserved) -> Self {
+        static SHARED: LazyLock<[Arc<Labels>; Reserved::ALL.len()]> =
+            LazyLock::new(|| Reserved::ALL.map(|reserved| Arc::new(Labels::from_iter([reserved.into()]))));
+        let at = Reserved::ALL.iter().position(|other| *other == reserved);
+        at.map(|at| SHARED[at].clone()).unwrap_or_default()
     }
 }
 

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: what addresses and networks are, in a table and in the kernel.
-//! Requires: the maps. Provides: [`Writer`], read-only table `ipcache`, the map as `Arc<IpcacheMap>`.
+//! Requires: the maps, optionally identities of this node. Provides: [`Writer`], read-only table `ipcache`, the map as `Arc<IpcacheMap>`.
 
-use hive::{Cell, Cfg, Jobs, SpawnError};
+use std::sync::Arc;
+
+use hive::{Cell, Cfg, Jobs, Params, SpawnError};
+use skep_base_settings::AddressFamilies;
+use skep_identity_cache::LocalIdentities;
+use statedb::{Db, RwTable};
 
 use crate::config::Config;
+use crate::local::LabelIdentities;
+use crate::map::IpcacheMap;
 use crate::table::IpcacheEntry;
 use crate::writer::Writer;
 use crate::{map, reconciler, table};
@@ -28,8 +35,31 @@ pub fn cell() -> Cell {
         )
 }
 
-fn new_writer(db: statedb::Db, table: statedb::RwTable<IpcacheEntry>) -> Writer {
-    Writer::new(db, table)
+#[derive(Params)]
+struct WriterParams {
+    db: Db,
+    table: RwTable<IpcacheEntry>,
+    map: Arc<IpcacheMap>,
+    identities: Option<LocalIdentities>,
+    families: Option<Cfg<AddressFamilies>>,
+}
+
+fn new_writer(params: WriterParams) -> Writer {
+    let WriterParams {
+        db,
+        table,
+        map,
+        identities,
+        families,
+    } = params;
+    let is_dual_stack = families.is_some_and(|families| families.ipv4 && families.ipv6);
+    let labels = identities
+        .map(|identities| LabelIdentities::new(table.reader(), identities, Some(map), is_dual_stack));
+    let writer = Writer::new(db, table);
+    match labels {
+        Some(labels) => writer.with_identities(labels),
+        None => writer,
+    }
 }
 
 fn await_sources(writer: Writer, config: Cfg<Config>, jobs: Jobs) -> Result<(), SpawnError> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 use skep_bpf_maps::node::ipcache_flags;
-use skep_identity::{NumericIdentity, ReservedLabels};
+use skep_identity::{Labels, NumericIdentity};
 use smallvec::SmallVec;
 
 use crate::source::Source;
@@ -99,12 +99,12 @@ impl fmt::Display for PodMetadata {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimedIdentity {
     /// The identity of an endpoint or a network: it is what the prefix is if its source is the strongest.
     Number(NumericIdentity),
     /// Labels, which are united with those of all other claims with labels; the identity is that of all together.
-    Labels(ReservedLabels),
+    Labels(Arc<Labels>),
 }
 
 /// What an owner says about a prefix.
@@ -134,7 +134,8 @@ impl Claim {
         }
     }
 
-    pub fn labels(owner: Owner, labels: impl Into<ReservedLabels>) -> Self {
+    /// Labels: reserved ones, of a network, a DNS name, a node.
+    pub fn labels(owner: Owner, labels: impl Into<Arc<Labels>>) -> Self {
         Self {
             identity: ClaimedIdentity::Labels(labels.into()),
             ..Self::identity(owner, NumericIdentity::UNKNOWN)

@@ -20,6 +20,7 @@ pub mod api;
 mod cell;
 mod claim;
 mod config;
+mod local;
 mod map;
 mod prefix;
 mod publisher;

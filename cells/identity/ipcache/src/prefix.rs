@@ -87,6 +87,26 @@ impl Prefix {
         (self.net.prefix_len() == self.net.max_prefix_len()).then_some(Self { kind, ..*self })
     }
 
+    /// The first of all prefixes within a network, in the order of the table.
+    pub(crate) fn first_within(net: IpNet) -> Self {
+        Self {
+            kind: PrefixKind::Address,
+            ..Self::cidr(net)
+        }
+    }
+
+    /// Networks around it, the longest first: of an address also the one that has only this address.
+    pub(crate) fn networks_around(self) -> impl Iterator<Item = Self> {
+        let longest = match self.kind {
+            PrefixKind::Address => self.net.prefix_len() + 1,
+            PrefixKind::Cidr => self.net.prefix_len(),
+        };
+        let nets = (0..longest)
+            .rev()
+            .filter_map(move |bits| IpNet::new(self.net.addr(), bits).ok());
+        nets.map(move |net| Self::cidr(net).in_cluster(self.cluster_id))
+    }
+
     /// Key of its entry in the map.
     pub fn map_key(&self) -> IpcacheKey {
         IpcacheKey {

@@ -75,7 +75,7 @@ enum Earlier {
     Unknown,
     /// Those that this run has neither written nor deleted.
     Kept(HashSet<IpcacheKey>),
-    /// All sources have delivered: the table says what every entry is.
+    /// All sources are initialized: the table says what every entry is.
     Complete,
 }
 

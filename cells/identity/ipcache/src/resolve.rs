@@ -3,14 +3,15 @@
 //! Claims → what a prefix is.
 //!
 //! Claims with labels are one: their labels are united, each other fact is that of the strongest claim that has it, and
-//! its source is the strongest of theirs. Between it and the claims with identities the strongest source wins; at equal
+//! its source is the strongest of theirs. Their identity is a reserved one or one of this node (`local.rs`). Between it and the claims with identities the strongest source wins; at equal
 //! strength the claims with labels, which are about nodes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use skep_bpf_maps::node::IpcacheValue;
-use skep_identity::{NumericIdentity, ReservedLabels};
+use skep_identity::{Label, Labels, NumericIdentity, ReservedLabels};
+use skep_identity_cache::LocalIdentity;
 
 use crate::claim::{Claim, ClaimedIdentity, Claims, EndpointFlags, PodMetadata};
 use crate::source::Source;
@@ -42,12 +43,10 @@ impl Resolved<'_> {
 }
 
 impl Claims {
-    /// What the prefix is; `None` if it has no claim, or if only labels are claimed that have no reserved identity.
-    pub fn resolve(&self) -> Option<Resolved<'_>> {
-        let number = self.iter().find_map(|claim| match claim.identity {
-            ClaimedIdentity::Number(identity) => Some((claim, identity)),
-            ClaimedIdentity::Labels(_) => None,
-        });
+    /// What the prefix is; `None` if it has no claim, or if labels are claimed that have neither a reserved identity nor `local`,
+    /// an identity of this node.
+    pub(crate) fn resolve(&self, local: Option<&LocalIdentity>) -> Option<Resolved<'_>> {
+        let number = self.number();
         let labels = self.iter().filter(|claim| labels_of(claim).is_some());
         let strongest = labels.clone().next().map(|claim| claim.owner.source);
         if let Some((claim, identity)) = number
@@ -56,11 +55,9 @@ impl Claims {
             return Some(one(claim, identity));
         }
         let source = strongest?;
-        let identity = labels
-            .clone()
-            .filter_map(labels_of)
-            .fold(ReservedLabels::NONE, ReservedLabels::union)
-            .identity();
+        let identity = local
+            .map(LocalIdentity::id)
+            .or_else(|| self.reserved().identity());
         let Some(identity) = identity else {
             return number.map(|(claim, identity)| one(claim, identity));
         };
@@ -77,10 +74,28 @@ impl Claims {
             pod: labels.clone().find_map(|claim| claim.pod.as_ref()),
         })
     }
+
+    /// The strongest claim with an identity.
+    pub(crate) fn number(&self) -> Option<(&Claim, NumericIdentity)> {
+        self.iter().find_map(|claim| match claim.identity {
+            ClaimedIdentity::Number(identity) => Some((claim, identity)),
+            ClaimedIdentity::Labels(_) => None,
+        })
+    }
+
+    /// Claimed labels, those of the strongest claim last.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = &Label> {
+        let claims = self.iter().rev().filter_map(labels_of);
+        claims.flat_map(|labels| labels.iter())
+    }
+
+    pub(crate) fn reserved(&self) -> ReservedLabels {
+        self.labels().filter_map(Label::reserved).collect()
+    }
 }
 
-fn labels_of(claim: &Claim) -> Option<ReservedLabels> {
-    match claim.identity {
+fn labels_of(claim: &Claim) -> Option<&Labels> {
+    match &claim.identity {
         ClaimedIdentity::Labels(labels) => Some(labels),
         ClaimedIdentity::Number(_) => None,
     }

@@ -140,9 +140,9 @@ impl<T: Send + Sync + 'static> SourceSync<T> {
         if !late.is_empty() {
             let error = self.late_sources(late.iter().map(|guard| guard.name()));
             drop(late);
-            cx.health.degraded("Sources are late", &error);
+            cx.health.degraded("Timed out waiting for sources", &error);
         } else if pending.is_empty() {
-            cx.health.ok("All sources have delivered");
+            cx.health.ok("All sources are initialized");
         } else {
             cx.health.ok(format!("Waiting for {}", pending.join(", ")));
         }

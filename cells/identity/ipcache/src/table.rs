@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde_json::{Value, json};
+use skep_identity_cache::LocalIdentity;
 use statedb::reconciler::{Status, StatusField};
 use statedb::row::BoxError;
 use statedb::{Db, Index, Obj, ReadTxn, Row, RwTable, Table};
@@ -19,6 +20,8 @@ use crate::resolve::Resolved;
 pub struct IpcacheEntry {
     pub prefix: Prefix,
     pub claims: Claims,
+    /// The identity of claimed labels that have no reserved one. It is in use as long as somebody has this row.
+    pub local: Option<LocalIdentity>,
     pub status: Status,
 }
 
@@ -29,9 +32,9 @@ impl IpcacheEntry {
         set: |row, status| row.status = status,
     };
 
-    /// What the prefix is: [`Claims::resolve`].
+    /// What the prefix is, by all claims on it.
     pub fn resolve(&self) -> Option<Resolved<'_>> {
-        self.claims.resolve()
+        self.claims.resolve(self.local.as_ref())
     }
 }
 

@@ -7,6 +7,7 @@
     reason = "what runs beside the test is no job of a hive"
 )]
 
+mod local;
 mod model;
 mod restart;
 mod rows;

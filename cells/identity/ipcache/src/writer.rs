@@ -6,7 +6,8 @@ use statedb::reconciler::Status;
 use statedb::{Db, RwTable, Table, WriteTxn};
 
 use crate::claim::{Claim, Claims, Owner};
-use crate::prefix::Prefix;
+use crate::local::{LabelIdentities, passed_on};
+use crate::prefix::{Prefix, PrefixKind};
 use crate::source::Source;
 use crate::sync::{SourceGuard, SourceSync};
 use crate::table::IpcacheEntry;
@@ -47,17 +48,29 @@ pub struct Writer {
     db: Db,
     table: RwTable<IpcacheEntry>,
     sync: SourceSync<IpcacheEntry>,
+    labels: Option<LabelIdentities>,
 }
 
 impl Writer {
-    /// A writer with a table of its own.
+    /// A writer with a table of its own. Labels have reserved identities only.
     pub fn with_table(db: &Db) -> Result<Self, statedb::Error> {
         Ok(Self::new(db.clone(), crate::table::new(db.clone())?))
     }
 
     pub(crate) fn new(db: Db, table: RwTable<IpcacheEntry>) -> Self {
         let sync = SourceSync::new(db.clone(), table.clone());
-        Self { db, table, sync }
+        Self {
+            db,
+            table,
+            sync,
+            labels: None,
+        }
+    }
+
+    /// With identities of this node for labels that have no reserved one.
+    pub(crate) fn with_identities(mut self, labels: LabelIdentities) -> Self {
+        self.labels = Some(labels);
+        self
     }
 
     pub fn db(&self) -> &Db {
@@ -70,7 +83,10 @@ impl Writer {
     }
 
     pub fn write(&self) -> WriteTxn {
-        self.db.write(&[&self.table])
+        match &self.labels {
+            Some(labels) => self.db.write(&[&self.table, labels.target()]),
+            None => self.db.write(&[&self.table]),
+        }
     }
 
     /// Registers a source whose first list is awaited: until the guard is [done](SourceGuard::done), nothing is deleted from
@@ -103,8 +119,8 @@ impl Writer {
         let source = claim.owner.source;
         let mut claims = present.as_ref().map(|row| row.claims.clone()).unwrap_or_default();
         claims.upsert(claim);
-        let winner = claims.resolve().map_or(source, |resolved| resolved.source);
-        self.replace(txn, prefix, present.as_deref(), claims)?;
+        let winner = self.replace(txn, prefix, present.as_deref(), claims)?;
+        let winner = winner.unwrap_or(source);
         Ok(match winner.is_stronger_than(source) {
             true => Upserted::LosesTo(winner),
             false => Upserted::Wins,
@@ -156,29 +172,71 @@ impl Writer {
         Ok(rows.len())
     }
 
-    /// The row becomes pending only if the map needs another entry.
+    /// Replaces the claims on a prefix. Returns the source that says what it is.
     fn replace(
         &self,
         txn: &mut WriteTxn,
         prefix: Prefix,
         before: Option<&IpcacheEntry>,
         claims: Claims,
-    ) -> Result<(), statedb::Error> {
-        if claims.is_empty() {
+    ) -> Result<Option<Source>, statedb::Error> {
+        let passes_on = |claims: Option<&Claims>| claims.map(passed_on).unwrap_or_default();
+        let is_passed_on = self.labels.is_some()
+            && prefix.kind() == PrefixKind::Cidr
+            && passes_on(before.map(|row| &row.claims)) != passes_on(Some(&claims));
+        let source = if claims.is_empty() {
             self.table.delete_by(txn, IpcacheEntry::BY_PREFIX.key(&prefix))?;
-            return Ok(());
-        }
-        let value = |claims: &Claims| claims.resolve().map(|resolved| resolved.map_value());
-        let status = match before {
-            Some(row) if value(&row.claims) == value(&claims) => row.status.clone(),
-            _ => Status::pending(),
+            None
+        } else {
+            self.put(txn, prefix, before, claims)?
         };
-        let row = IpcacheEntry {
+        if is_passed_on {
+            self.resolve_within(txn, prefix)?;
+        }
+        Ok(source)
+    }
+
+    /// The row becomes pending only if the map needs another entry.
+    fn put(
+        &self,
+        txn: &mut WriteTxn,
+        prefix: Prefix,
+        before: Option<&IpcacheEntry>,
+        claims: Claims,
+    ) -> Result<Option<Source>, statedb::Error> {
+        let held = before.and_then(|row| row.local.as_ref());
+        let labels = self.labels.as_ref();
+        let local = labels.and_then(|labels| labels.identity(txn, prefix, &claims, held));
+        let mut row = IpcacheEntry {
             prefix,
             claims,
-            status,
+            local,
+            status: Status::pending(),
         };
-        self.table.insert(txn, row).map(drop)
+        let value = |row: &IpcacheEntry| row.resolve().map(|resolved| resolved.map_value());
+        if let Some(before) = before.filter(|before| value(before) == value(&row)) {
+            row.status = before.status.clone();
+        }
+        let source = row.resolve().map(|resolved| resolved.source);
+        self.table.insert(txn, row)?;
+        Ok(source)
+    }
+
+    /// Resolves prefixes within a network again: what it passes on has changed.
+    fn resolve_within(&self, txn: &mut WriteTxn, network: Prefix) -> Result<(), statedb::Error> {
+        let first = Prefix::first_within(network.net());
+        let within: Vec<_> = self
+            .table
+            .lower_bound(txn, IpcacheEntry::BY_PREFIX.key(&first))
+            .take_while(|row| network.net().contains(&row.prefix.net()))
+            .filter(|row| row.prefix != network && row.prefix.cluster_id() == network.cluster_id())
+            .filter(|row| row.claims.labels().next().is_some())
+            .cloned()
+            .collect();
+        for row in within {
+            self.put(txn, row.prefix, Some(&row), row.claims.clone())?;
+        }
+        Ok(())
     }
 }
 

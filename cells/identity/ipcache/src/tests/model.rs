@@ -88,9 +88,9 @@ impl Model {
         let mut is_tunnelled = false;
         for (_, claim) in claims {
             let source = claim.owner.source as u8;
-            match claim.identity {
+            match &claim.identity {
                 ClaimedIdentity::Labels(more) => {
-                    labels = labels.union(more);
+                    labels = labels.union(more.reserved());
                     is_tunnelled |= claim.tunnel_peer.is_some();
                     of_labels.get_or_insert(source);
                 }

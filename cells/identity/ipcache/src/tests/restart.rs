@@ -266,7 +266,7 @@ async fn sources_that_are_late_are_given_up() {
     let mut txn = writer.write();
     guard.done(&mut txn).unwrap();
     txn.commit();
-    health("All sources have delivered").await;
+    health("All sources are initialized").await;
     hive::testing::stop(running).await;
 }
 
