@@ -2,6 +2,8 @@
 
 //! A client that fails on demand and records its requests.
 
+use std::fmt::Debug;
+use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -206,6 +208,35 @@ impl FaultyClient {
         requests.iter().filter(|request| request.verb == verb).count()
     }
 
+    /// Returns the writes that succeeded as `verb plural/name`, and drops what is recorded.
+    pub fn take_writes(&self) -> Vec<String> {
+        let writes = self.requests().into_iter();
+        let writes = writes.filter(|request| request.verb.is_write());
+        let writes = writes.map(
+            |Request {
+                 verb, plural, name, ..
+             }| { format!("{} {plural}/{name}", format!("{verb:?}").to_lowercase()) },
+        );
+        let writes = writes.collect();
+        self.forget();
+        writes
+    }
+
+    /// Waits until no write has succeeded for this time.
+    pub async fn settle(&self, quiet: Duration) {
+        let count = || {
+            let requests = self.succeeded.lock();
+            requests.iter().filter(|request| request.verb.is_write()).count()
+        };
+        loop {
+            let before = count();
+            tokio::time::sleep(quiet).await;
+            if count() == before {
+                return;
+            }
+        }
+    }
+
     /// Drops what is recorded.
     pub fn forget(&self) {
         self.succeeded.lock().clear();
@@ -262,6 +293,26 @@ impl FaultyClient {
             }
             Some(Fault::AnswerWithoutStatus) => strip(answer.await?),
         }
+    }
+}
+
+/// Waits until `read` returns what is expected, for five minutes at most. With a paused clock that takes no time: it passes only
+/// while nothing else can be done.
+///
+/// # Panics
+///
+/// At the call, if it does not.
+#[track_caller]
+pub fn until<T: PartialEq + Debug>(expected: T, read: impl Fn() -> T) -> impl Future<Output = ()> {
+    let place = Location::caller();
+    async move {
+        for _ in 0..3000 {
+            if read() == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{place}: got {:?}, expected {expected:?}", read());
     }
 }
 

@@ -18,11 +18,7 @@ pub(crate) struct Switch<R> {
 }
 
 impl<R> Switch<R> {
-    pub(crate) fn new(
-        is_wanted: fn(&R) -> bool,
-        is_listed: fn(&mut R) -> bool,
-        forget: fn(&mut R),
-    ) -> Self {
+    pub(crate) fn new(is_wanted: fn(&R) -> bool, is_listed: fn(&mut R) -> bool, forget: fn(&mut R)) -> Self {
         let switch = watch::Sender::new(false);
         Self {
             switch,

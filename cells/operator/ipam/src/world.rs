@@ -69,21 +69,13 @@ impl World {
         pod_cidrs: &'a [&str],
         error: &'a str,
     ) -> impl Future<Output = ()> + 'a {
-        let caller = std::panic::Location::caller();
-        async move {
-            let deadline = Instant::now() + Duration::from_secs(300);
-            loop {
-                let object = self.read(name).await;
-                let is_error = object["status"]["ipam"]["operator-status"]["error"]
-                    .as_str()
-                    .unwrap_or_default();
-                if object["spec"]["ipam"]["podCIDRs"] == json!(pod_cidrs) && is_error == error {
-                    return;
-                }
-                assert!(Instant::now() < deadline, "{caller}: {object:#}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
+        self.until(move || async move {
+            let object = self.read(name).await;
+            let shown = &object["status"]["ipam"]["operator-status"]["error"];
+            let holds = object["spec"]["ipam"]["podCIDRs"] == json!(pod_cidrs)
+                && shown.as_str().unwrap_or_default() == error;
+            (holds, format!("{object:#}"))
+        })
     }
 
     pub(crate) async fn add_pool(&self, name: &str, spec: Value) {

@@ -138,9 +138,6 @@ impl Reconciler for Allocator {
     const FAILED: &'static str = "are not allocated";
 
     fn reconcile(&mut self, _: &Pass) -> Work<Self> {
-        if self.wants_services && !self.services.watch().is_listed() {
-            return Box::pin(async { Ok((Vec::new(), Ok(()))) });
-        }
         let (pools, services) = (&self.pools, &self.services);
         let is_invalid_pool = |name: &Str| {
             pools.is_invalid(&ObjectKey {

@@ -5,7 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "the loop runs without a hive")]
 
 use hive::{Cell, Hive, Level, Settings};
-use skep_k8s_client::testing::{Fault, Verb};
+use skep_k8s_client::testing::{Fault, Verb, until};
 use skep_k8s_client::{Api, ObjectEvent, WatcherEvent};
 use skep_k8s_types::RawObject;
 use tokio::time::Instant;
@@ -37,20 +37,14 @@ impl Operator {
         }
     }
 
-    async fn wait_health(&self, level: Level, text: &str) {
-        let deadline = Instant::now() + Duration::from_secs(300);
-        loop {
-            let entry = self.health.get("ipam");
-            let matches = entry.as_ref().is_some_and(|entry| {
+    #[track_caller]
+    fn wait_health(&self, level: Level, text: &str) -> impl Future<Output = ()> {
+        until(true, move || {
+            self.health.get("ipam").is_some_and(|entry| {
                 let error = entry.error.as_deref().unwrap_or_default();
                 entry.level == level && format!("{}: {error}", entry.message).contains(text)
-            });
-            if matches {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{entry:?}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+            })
+        })
     }
 }
 

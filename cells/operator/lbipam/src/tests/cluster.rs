@@ -8,7 +8,7 @@ use std::time::Duration;
 use hive::{Cell, Hive, Settings};
 use serde_json::{Value, json};
 use skep_k8s_client::Client;
-use skep_k8s_client::testing::{Fault, FaultyClient, Verb};
+use skep_k8s_client::testing::{Fault, FaultyClient, Verb, until};
 use skep_k8s_crds::definitions;
 use skep_k8s_memory::testing::api_server;
 use skep_k8s_memory::{ApiServer, Gvr, in_process_client};
@@ -41,17 +41,6 @@ impl Cluster {
         Self { api, client }
     }
 
-    pub(super) fn client(&self) -> Arc<dyn Client> {
-        self.client.clone()
-    }
-
-    /// Names of the objects that the operator wrote, a name per write.
-    pub(super) fn writes(&self) -> Vec<String> {
-        let requests = self.client.requests().into_iter();
-        let writes = requests.filter(|request| request.verb == Verb::Patch);
-        writes.map(|request| request.name).collect()
-    }
-
     pub(super) fn refused(&self) -> usize {
         self.client.count_failed(Verb::Patch)
     }
@@ -64,7 +53,7 @@ impl Cluster {
     }
 
     pub(super) async fn operator(&self, flags: &[&str]) -> hive::Running {
-        let client = self.client();
+        let client: Arc<dyn Client> = self.client.clone();
         let surroundings = Cell::module("test", "Client").provide(move || client.clone());
         let hive = Hive::new([
             surroundings,
@@ -166,17 +155,7 @@ impl Cluster {
         expected: T,
         read: impl Fn(&Self) -> T,
     ) -> impl Future<Output = ()> {
-        let place = std::panic::Location::caller();
-        async move {
-            // Time is paused: it passes only while nothing else can be done.
-            for _ in 0..2000 {
-                if read(self) == expected {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            panic!("{place}: got {:?}, expected {expected:?}", read(self));
-        }
+        until(expected, move || read(self))
     }
 
     #[track_caller]
@@ -184,14 +163,7 @@ impl Cluster {
         self.wait(expected.to_owned(), move |cluster| cluster.shown(name))
     }
 
-    /// Waits until nothing is written any more.
     pub(super) async fn settle(&self) {
-        loop {
-            let before = self.client.count(Verb::Patch);
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            if self.client.count(Verb::Patch) == before {
-                return;
-            }
-        }
+        self.client.settle(Duration::from_secs(5)).await;
     }
 }

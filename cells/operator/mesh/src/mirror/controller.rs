@@ -45,9 +45,9 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    fn plan(&self, key: &ObjectKey) -> Result<Plan, SyncError> {
+    fn plan(&self, key: &ObjectKey) -> Result<Plan, String> {
         if let Some(error) = self.services.watch().invalid().get(key) {
-            return Err(SyncError::Blocked(error.to_string()));
+            return Err(error.to_string());
         }
         Ok(plan(&View {
             key,
@@ -82,7 +82,10 @@ impl Reconciler for Mirror {
             _ => _ = self.incomplete.remove(key),
         }
         let (client, key) = (self.client.clone(), key.clone());
-        Box::pin(async move { Ok(Writes::run(plan?.actions, |action| act(&*client, &key, action)).await) })
+        Box::pin(async move {
+            let actions = plan.map_err(SyncError::Blocked)?.actions;
+            Ok(Writes::run(actions, |action| act(&*client, &key, action)).await)
+        })
     }
 
     fn finished(

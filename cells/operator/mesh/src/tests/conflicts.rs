@@ -3,6 +3,7 @@
 //! Conflicts between clusters and between writers, and writes that are denied.
 
 use serde_json::json;
+use skep_k8s_client::testing::Verb;
 
 use super::world::{World, denied, exports, faults, imports, publish, remote_export, services};
 
@@ -52,13 +53,9 @@ async fn denied_writes_are_named_and_retried_and_cost_others_nothing() {
     publish(&alder, &remote_export(&alder, "cart", 80)).await;
     publish(&alder, &remote_export(&alder, "web", 80)).await;
     world.join("alder");
-    world.intercept(|_, plural, name| {
-        if (plural, name) == ("services", DERIVED) {
-            Err(denied())
-        } else {
-            Ok(())
-        }
-    });
+    world
+        .client
+        .inject(|request| ((&*request.plural, &*request.name) == ("services", DERIVED)).then(denied));
     let operator = world.operator(&[MCS]).await;
 
     world
@@ -72,7 +69,7 @@ async fn denied_writes_are_named_and_retried_and_cost_others_nothing() {
     let expected = format!("`shop/cart`: cannot create Service `shop/{DERIVED}`: no rights");
     world.until(true, |_| faults(&operator).contains(&expected)).await;
 
-    world.relax();
+    world.client.heal();
     world
         .until("Ready=True Ready".to_owned(), |w| {
             w.conditions(&imports(), "cart")
@@ -101,18 +98,25 @@ async fn changes_of_other_writers_are_undone_in_their_newest_version() {
     // Another writer comes between each comparison and the first writes that follow.
     let api = world.api.clone();
     let left = std::sync::atomic::AtomicI32::new(2);
-    world.intercept(move |verb, plural, name| {
-        if verb == "patch"
-            && plural == "services"
+    world.client.inject(move |request| {
+        if request.verb == Verb::Patch
+            && request.plural == "services"
             && left.fetch_sub(1, std::sync::atomic::Ordering::SeqCst) > 0
         {
             let patch = json!({ "metadata": { "labels": { "other": format!("{left:?}") } } });
             let patch = skep_k8s_memory::Patch::Merge(patch);
             let part = skep_k8s_memory::Subresource::None;
-            api.patch(&services(), "shop", name, part, &patch, &Default::default())
-                .unwrap();
+            api.patch(
+                &services(),
+                "shop",
+                &request.name,
+                part,
+                &patch,
+                &Default::default(),
+            )
+            .unwrap();
         }
-        Ok(())
+        None
     });
     world.patch(
         &services(),

@@ -77,10 +77,10 @@ async fn an_export_of_a_remote_cluster_is_imported() {
     // What is as it should be is not written again, also not after a restart.
     world.settle().await;
     operator.stop().await.unwrap();
-    world.take_writes();
+    world.client.take_writes();
     let operator = world.operator(&[MCS]).await;
     world.settle().await;
-    assert_eq!(world.take_writes(), [""; 0]);
+    assert_eq!(world.client.take_writes(), [""; 0]);
 
     alder.delete(Values::ServiceExports, "shop/cart").await;
     world.until(false, |w| w.has(&imports(), "cart")).await;
@@ -161,7 +161,7 @@ async fn local_slices_are_copied_to_the_derived_service() {
 
     // Changes of the slice are copied, those of the copy are undone.
     world.settle().await;
-    world.take_writes();
+    world.client.take_writes();
     world.patch(
         &slices(),
         "shop",
@@ -174,7 +174,10 @@ async fn local_slices_are_copied_to_the_derived_service() {
         })
         .await;
     world.settle().await;
-    assert_eq!(world.take_writes(), [format!("update endpointslices/{copy}")]);
+    assert_eq!(
+        world.client.take_writes(),
+        [format!("update endpointslices/{copy}")]
+    );
     world.patch(&slices(), "shop", &copy, json!({ "endpoints": [] }));
     world
         .until(json!("10.0.0.9"), |w| {
@@ -318,7 +321,7 @@ async fn an_import_follows_the_namespace_that_it_waits_for() {
     world.join("alder");
     let operator = world.operator(&[MCS]).await;
     world.settle().await;
-    assert_eq!(world.take_writes(), [""; 0]);
+    assert_eq!(world.client.take_writes(), [""; 0]);
 
     world.create(&namespaces(), "", json!({ "metadata": { "name": "shop" } }));
 
@@ -445,7 +448,7 @@ async fn imports_of_others_stay() {
 
     world.settle().await;
 
-    assert_eq!(world.take_writes(), [""; 0]);
+    assert_eq!(world.client.take_writes(), [""; 0]);
     operator.stop().await.unwrap();
 }
 
@@ -459,7 +462,7 @@ async fn without_the_feature_nothing_is_connected() {
 
     world.settle().await;
 
-    assert_eq!(world.take_writes(), [""; 0]);
+    assert_eq!(world.client.take_writes(), [""; 0]);
     operator.stop().await.unwrap();
 }
 

@@ -114,10 +114,10 @@ async fn backends_of_remote_clusters_become_slices() {
     // A restart writes nothing.
     world.settle().await;
     operator.stop().await.unwrap();
-    world.take_writes();
+    world.client.take_writes();
     let operator = world.operator(&[SYNC]).await;
     world.settle().await;
-    assert_eq!(world.take_writes(), [""; 0]);
+    assert_eq!(world.client.take_writes(), [""; 0]);
 
     publish(&alder, "cart", &["10.4.1.16"]).await;
     world
@@ -236,7 +236,7 @@ async fn a_change_of_one_backend_writes_one_slice() {
     sizes.sort_unstable();
     assert_eq!(sizes, [5, 10, 10]);
     world.settle().await;
-    world.take_writes();
+    world.client.take_writes();
 
     publish_range(0..26).await;
     world.until(26, |w| mirrored(w, "cart").split(' ').count()).await;
@@ -244,7 +244,7 @@ async fn a_change_of_one_backend_writes_one_slice() {
     world.until(25, |w| mirrored(w, "cart").split(' ').count()).await;
 
     world.settle().await;
-    let writes = world.take_writes();
+    let writes = world.client.take_writes();
     assert_eq!(writes.len(), 2, "{writes:?}");
     operator.stop().await.unwrap();
 }
@@ -360,13 +360,9 @@ async fn denied_writes_are_named_and_retried() {
         .until("10.4.1.1@alder".to_owned(), |w| mirrored(w, "web"))
         .await;
     world.settle().await;
-    world.intercept(|_, _, name| {
-        if name.starts_with("cart") {
-            Err(denied())
-        } else {
-            Ok(())
-        }
-    });
+    world
+        .client
+        .inject(|request| (request.verb.is_write() && request.name.starts_with("cart")).then(denied));
 
     publish(&alder, "cart", &["10.4.1.2"]).await;
     publish(&alder, "web", &["10.4.1.2"]).await;
@@ -385,7 +381,7 @@ async fn denied_writes_are_named_and_retried() {
         text.contains(retries) && !text.contains(&format!("{retries}0")),
         "{text}"
     );
-    world.relax();
+    world.client.heal();
     world
         .until("10.4.1.2@alder".to_owned(), |w| mirrored(w, "cart"))
         .await;

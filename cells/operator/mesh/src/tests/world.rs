@@ -2,11 +2,9 @@
 
 //! An API server with our definitions, a client of it that fails on demand, remote clusters, and the cells.
 
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use hive::{Cell, Hive, Running, Settings};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -14,133 +12,25 @@ use skep_base_metrics::workqueue::WorkqueueMetrics;
 use skep_clustermesh_mesh::Connector;
 use skep_clustermesh_mesh::testing::{FakeCluster, StoreConnector, remove_file, write_file};
 use skep_clustermesh_types::{Capabilities, Kind as Values, ServiceExport};
-use skep_k8s_client::{
-    ApiError, Client, DeleteOptions, ListOptions, Patch, RawPage, RawWatch, Status, Subresource,
-    WatchOptions, WriteOptions,
-};
+use skep_k8s_client::testing::{Fault, FaultyClient, until};
+use skep_k8s_client::{Client, Status};
 use skep_k8s_crds::definitions;
 use skep_k8s_memory::testing::api_server;
 use skep_k8s_memory::{ApiServer, Gvr, in_process_client};
-use skep_k8s_types::{Kind, RawObject};
 use skep_kvstore_client::Backend;
 use tempfile::TempDir;
 use tokio_util::task::AbortOnDropHandle;
-
-/// Called before a write: verb, plural and name.
-type Interloper = Arc<dyn Fn(&str, &str, &str) -> Result<(), ApiError> + Send + Sync>;
 
 pub(super) struct World {
     pub(super) api: ApiServer,
     directory: TempDir,
     connector: Arc<StoreConnector>,
-    control: Arc<Control>,
+    pub(super) client: Arc<FaultyClient>,
     beats: Mutex<Vec<AbortOnDropHandle<()>>>,
 }
 
-#[derive(Default)]
-struct Control {
-    interloper: Mutex<Option<Interloper>>,
-    writes: Mutex<Vec<String>>,
-}
-
-struct Controlled {
-    inner: Arc<dyn Client>,
-    control: Arc<Control>,
-}
-
-impl Controlled {
-    fn check(&self, verb: &str, kind: &Kind, name: &str) -> Result<(), ApiError> {
-        let interloper = self.control.interloper.lock().clone();
-        if let Some(interloper) = interloper {
-            interloper(verb, &kind.plural, name)?;
-        }
-        let write = format!("{verb} {}/{name}", kind.plural);
-        self.control.writes.lock().push(write);
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl Client for Controlled {
-    fn is_enabled(&self) -> bool {
-        true
-    }
-
-    async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
-        self.inner.kinds().await
-    }
-
-    async fn list(&self, kind: &Kind, namespace: &str, options: &ListOptions) -> Result<RawPage, ApiError> {
-        self.inner.list(kind, namespace, options).await
-    }
-
-    async fn watch(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        options: &WatchOptions,
-    ) -> Result<RawWatch, ApiError> {
-        self.inner.watch(kind, namespace, options).await
-    }
-
-    async fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Result<RawObject, ApiError> {
-        self.inner.get(kind, namespace, name).await
-    }
-
-    async fn create(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        object: Value,
-        options: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        self.check("create", kind, &name)?;
-        self.inner.create(kind, namespace, object, options).await
-    }
-
-    async fn update(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        part: Subresource,
-        object: Value,
-        options: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        self.check("update", kind, &name)?;
-        self.inner.update(kind, namespace, part, object, options).await
-    }
-
-    async fn patch(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        name: &str,
-        part: Subresource,
-        patch: &Patch,
-        options: &WriteOptions,
-    ) -> Result<RawObject, ApiError> {
-        self.check("patch", kind, name)?;
-        self.inner
-            .patch(kind, namespace, name, part, patch, options)
-            .await
-    }
-
-    async fn delete(
-        &self,
-        kind: &Kind,
-        namespace: &str,
-        name: &str,
-        options: &DeleteOptions,
-    ) -> Result<(), ApiError> {
-        self.check("delete", kind, name)?;
-        self.inner.delete(kind, namespace, name, options).await
-    }
-}
-
-pub(super) fn denied() -> ApiError {
-    ApiError::Status(Status::new(403, "Forbidden", "no rights"))
+pub(super) fn denied() -> Fault {
+    Fault::Rejected(Status::new(403, "Forbidden", "no rights"))
 }
 
 pub(super) fn imports() -> Gvr {
@@ -182,11 +72,12 @@ impl World {
     }
 
     pub(super) fn bare() -> Self {
+        let api = api_server();
         Self {
-            api: api_server(),
+            client: FaultyClient::new(Arc::new(in_process_client(&api))),
+            api,
             directory: tempfile::tempdir().unwrap(),
             connector: StoreConnector::new(),
-            control: Arc::default(),
             beats: Mutex::default(),
         }
     }
@@ -236,10 +127,7 @@ impl World {
     }
 
     fn hive(&self) -> Hive {
-        let client: Arc<dyn Client> = Arc::new(Controlled {
-            inner: Arc::new(in_process_client(&self.api)),
-            control: self.control.clone(),
-        });
+        let client: Arc<dyn Client> = self.client.clone();
         let connector = self.connector.clone();
         let surroundings = Cell::module("test", "Client and connector")
             .provide(move || client.clone())
@@ -399,54 +287,17 @@ impl World {
         numbers.filter_map(|port| port["port"].as_i64()).collect()
     }
 
-    pub(super) fn intercept(
-        &self,
-        interloper: impl Fn(&str, &str, &str) -> Result<(), ApiError> + Send + Sync + 'static,
-    ) {
-        *self.control.interloper.lock() = Some(Arc::new(interloper));
-    }
-
-    pub(super) fn relax(&self) {
-        *self.control.interloper.lock() = None;
-    }
-
-    /// Writes of the operator since the last call.
-    pub(super) fn take_writes(&self) -> Vec<String> {
-        std::mem::take(&mut self.control.writes.lock())
-    }
-
     #[track_caller]
     pub(super) fn until<T: PartialEq + std::fmt::Debug>(
         &self,
         expected: T,
         read: impl Fn(&Self) -> T,
     ) -> impl Future<Output = ()> {
-        let place = Location::caller();
-        async move {
-            // Time is paused: it passes only while nothing else can be done.
-            for _ in 0..3000 {
-                if read(self) == expected {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            panic!(
-                "{place}: got {:?}, expected {expected:?}; writes: {:?}",
-                read(self),
-                self.control.writes.lock()
-            );
-        }
+        until(expected, move || read(self))
     }
 
-    /// Waits until nothing is written any more.
     pub(super) async fn settle(&self) {
-        loop {
-            let before = self.control.writes.lock().len();
-            tokio::time::sleep(Duration::from_secs(20)).await;
-            if self.control.writes.lock().len() == before {
-                return;
-            }
-        }
+        self.client.settle(Duration::from_secs(20)).await;
     }
 }
 
