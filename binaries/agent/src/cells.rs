@@ -90,6 +90,7 @@ fn datapath() -> Cell {
         skep_node_manager::api::cell(),
         skep_node_routes::cell(),
         skep_endpoint_watcher::cell(),
+        skep_policy_maps::cell(),
         skep_endpoint::cell(),
         skep_endpoint::api::cell(),
         skep_endpoint::cookies::cell(),

@@ -8,7 +8,6 @@ use std::{io, path::Path};
 use serde::Serialize;
 use skep_base_api_client::{Client, ClientError};
 use skep_base_api_types::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
-use skep_bpf_maps::policy::endpoint_of_pin;
 
 use crate::{
     maps::{Entry, MapsError, Pinned},
@@ -43,10 +42,7 @@ pub(crate) fn list(
     format: Format,
 ) -> Result<String, InventoryError> {
     let known = match agent.get::<BpfMapList>("map", &[]) {
-        Ok(mut what) => {
-            what.maps.extend(policies(pinned));
-            Known { what, by_agent: true }
-        }
+        Ok(what) => Known { what, by_agent: true },
         Err(ClientError::Unreachable { .. }) => Known {
             what: all_pinned(pinned)?,
             by_agent: false,
@@ -72,9 +68,7 @@ pub(crate) fn get(
     let map = match agent.get::<BpfMap>(&format!("map/{name}"), &[]) {
         Ok(map) => map,
         // Not a map of the agent, or no agent: it may be pinned all the same.
-        Err(
-            ClientError::Unreachable { .. } | ClientError::Refused { status: 404, .. },
-        ) => BpfMap {
+        Err(ClientError::Unreachable { .. } | ClientError::Refused { status: 404, .. }) => BpfMap {
             path: pinned.path(name),
             cache: Some(cache(pinned.entries(name)?)),
         },
@@ -136,18 +130,6 @@ fn all_pinned(pinned: &Pinned) -> Result<BpfMapList, MapsError> {
     Ok(BpfMapList { maps })
 }
 
-/// Policies of endpoints, which are no maps of the agent's list; none if they cannot be read.
-fn policies(pinned: &Pinned) -> impl Iterator<Item = BpfMap> {
-    let names = pinned.names().unwrap_or_default().into_iter();
-    let names = names.filter(|name| endpoint_of_pin(name).is_some());
-    names.filter_map(|name| {
-        Some(BpfMap {
-            path: pinned.path(&name),
-            cache: Some(cache(pinned.entries(&name).ok()?)),
-        })
-    })
-}
-
 /// Entries that were read from the kernel: their state is that they are there.
 fn cache(entries: Vec<Entry>) -> Vec<BpfMapEntry> {
     entries
@@ -171,7 +153,6 @@ fn overview(known: &Known<BpfMapList>) -> String {
         &["Name", "Num entries", "Num errors", "Cache enabled"],
         known.what.maps.iter().map(|map| {
             let entries = map.cache.as_deref();
-            let by_agent = known.by_agent && endpoint_of_pin(&name(map)).is_none();
             let errors = entries
                 .unwrap_or_default()
                 .iter()
@@ -179,12 +160,12 @@ fn overview(known: &Known<BpfMapList>) -> String {
             vec![
                 name(map),
                 entries.map_or_else(|| "-".to_owned(), |all| all.len().to_string()),
-                if by_agent {
+                if known.by_agent {
                     errors.count().to_string()
                 } else {
                     "unknown".to_owned()
                 },
-                (by_agent && entries.is_some()).to_string(),
+                (known.by_agent && entries.is_some()).to_string(),
             ]
         }),
     )
@@ -218,9 +199,6 @@ mod tests {
         io::{Read, Write},
         os::unix::net::UnixListener,
     };
-
-    use skep_bpf_maps::{MapSizes, policy::POLICIES};
-    use skep_bpf_sys::testing::Node;
 
     use super::*;
 
@@ -260,23 +238,6 @@ mod tests {
             "",
         ];
         assert_eq!(text, expected.join("\n"));
-    }
-
-    #[test]
-    fn policies_are_listed_beside_the_maps_of_the_agent() {
-        let listed = Node::run("cli-inventory", |node| {
-            let policy = POLICIES.inner_spec("cilium_policy_v2_00007", &MapSizes::default());
-            node.store().provide(&policy.unwrap()).map_err(io::Error::other)?;
-            let (agent, _) = agent(node.directory(), MAPS);
-            let pinned = Pinned::below(&node.bpf_root());
-            let text = list(&agent, &pinned, false, Format::Text);
-            text.map_err(|error| io::Error::other(error.to_string()))
-        });
-
-        // The agent counts failed writes of its own maps.
-        let expected = "cilium_policy_v2_00007   0             unknown      false\n";
-        let listed = listed.unwrap();
-        assert!(listed.ends_with(expected), "{listed}");
     }
 
     #[test]

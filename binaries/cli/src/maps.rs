@@ -17,7 +17,6 @@ use skep_bpf_maps::{
         SOURCE_RANGE4, SOURCE_RANGE6, Service4Key, Service6Key, ServiceFlags, ServiceValue, place_text,
     },
     names_of,
-    policy::{PolicyEntry, PolicyKey, endpoint_of_pin},
     text::{Text, protocol},
 };
 use skep_bpf_sys::{
@@ -94,9 +93,6 @@ impl Pinned {
     /// # Errors
     /// When it is not pinned, cannot be read, or is of a family that is not registered.
     pub(crate) fn entries(&self, name: &str) -> Result<Vec<Entry>, MapsError> {
-        if endpoint_of_pin(name).is_some() {
-            return self.dump_as(name, PolicyKey::text, PolicyEntry::text);
-        }
         let map = self.pinned(name, self.store.open_raw(name))?;
         let unknown = || MapsError::Unknown {
             name: name.to_owned(),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Map families: each is described once, beside its keys and values, and registered.
+//! Map families: each is described once, beside its keys and values, and registered. A family has one map, or one for each
+//! of its *instances* ([`with_instances`](MapFamily::with_instances)), pinned with the number of the instance.
 //!
 //! ```
 //! use skep_bpf_maps::{MapFamily, MapSizes, Size, layout, register};
@@ -87,20 +88,14 @@ impl Side {
 enum Inner {
     /// Tables with so many elements, written as a whole.
     Table { name: &'static str, elements: Size },
-    /// Maps of their own, with keys of this size.
-    Map {
-        name: &'static str,
-        kind: MapKind,
-        key_size: u32,
-        value_size: u32,
-        size: Size,
-    },
+    /// Maps of this family.
+    Instances(&'static Family),
 }
 
 /// A map family, without Rust types.
 #[derive(Debug)]
 pub struct Family {
-    /// Name of the map and of its pin.
+    /// Name of the map and of its pin; what names of instances begin with.
     pub name: &'static str,
     pub kind: MapKind,
     pub key: Side,
@@ -111,6 +106,8 @@ pub struct Family {
     pub ip: Option<IpFamily>,
     /// Whether a metric says how full it is.
     pub has_pressure: bool,
+    /// Whether it has a map for each instance.
+    pub has_instances: bool,
     size: Size,
     inner: Option<Inner>,
     is_written_by_agent: bool,
@@ -145,21 +142,29 @@ impl Family {
             Inner::Table { name, elements } => {
                 InnerSpec::table(name, elements.resolve(sizes).saturating_mul(self.value.size))
             }
-            Inner::Map {
-                name,
-                kind,
-                key_size,
-                value_size,
-                size,
-            } => InnerSpec {
-                name,
-                kind,
-                key_size,
-                value_size,
-                max_entries: size.resolve(sizes),
-                flags: MapFlags::NO_PREALLOC,
-            },
+            Inner::Instances(family) => {
+                let spec = family.spec(sizes);
+                InnerSpec {
+                    name: spec.name,
+                    kind: spec.kind,
+                    key_size: spec.key_size,
+                    value_size: spec.value_size,
+                    max_entries: spec.max_entries,
+                    flags: spec.flags,
+                }
+            }
         }
+    }
+
+    /// Name of the map of an instance, and of its pin: the number has at least five digits.
+    pub fn instance_name(&self, instance: u16) -> String {
+        format!("{}_{instance:05}", self.name)
+    }
+
+    /// The instance whose map has this name.
+    pub fn instance_of(&self, name: &str) -> Option<u16> {
+        let number = name.strip_prefix(self.name)?.strip_prefix('_')?;
+        number.parse().ok().filter(|_| self.has_instances)
     }
 
     pub fn order(&self, one: &[u8], other: &[u8]) -> Ordering {
@@ -216,6 +221,7 @@ impl Family {
             owner,
             ip: None,
             has_pressure: false,
+            has_instances: false,
             size,
             inner: None,
             is_written_by_agent: false,
@@ -312,6 +318,13 @@ where
         }
     }
 
+    /// Has a map for each instance.
+    #[must_use]
+    pub const fn with_instances(mut self) -> Self {
+        self.family.has_instances = true;
+        self
+    }
+
     /// What its map must look like, with these sizes.
     pub fn spec(&self, sizes: &MapSizes) -> MapSpec<K, V> {
         let raw = self.family.spec(sizes);
@@ -366,16 +379,16 @@ where
     }
 }
 
-/// The family of the maps of `K` to maps of their own, of `I` to `V`.
+/// The family of a map of instances, `u32` in host order, to their maps of `K` to `V`.
 #[derive(Debug)]
-pub struct OuterFamily<K, I, V> {
+pub struct OuterFamily<K: 'static, V: 'static> {
     #[doc(hidden)]
     pub family: Family,
-    key: PhantomData<fn() -> K>,
-    entry: PhantomData<fn() -> (I, V)>,
+    /// Family of the inner maps.
+    pub inner: &'static MapFamily<K, V>,
 }
 
-impl<K, I, V> Deref for OuterFamily<K, I, V> {
+impl<K, V> Deref for OuterFamily<K, V> {
     type Target = Family;
 
     fn deref(&self) -> &Family {
@@ -383,49 +396,27 @@ impl<K, I, V> Deref for OuterFamily<K, I, V> {
     }
 }
 
-impl<K, I, V> OuterFamily<K, I, V>
-where
-    K: Plain + Ord + Text + Layout,
-    I: Plain,
-    V: Plain,
-{
-    /// Describes a family: pinned name, how many inner maps, their name, type and size, owner.
+impl<K, V> OuterFamily<K, V> {
+    /// Describes a family: pinned name, how many inner maps, their family, owner.
     pub const fn new(
         name: &'static str,
         size: Size,
-        inner: (&'static str, MapKind, Size),
+        inner: &'static MapFamily<K, V>,
         owner: &'static str,
     ) -> Self {
         let mut value = Side::new::<u32>();
         value.text = id_text;
-        let mut family = Family::new::<K>(name, MapKind::HashOfMaps, (Side::new::<K>(), value), size, owner);
-        family.inner = Some(Inner::Map {
-            name: inner.0,
-            kind: inner.1,
-            key_size: size_of::<I>() as u32,
-            value_size: size_of::<V>() as u32,
-            size: inner.2,
-        });
+        let sides = (Side::new::<u32>(), value);
+        let mut family = Family::new::<u32>(name, MapKind::HashOfMaps, sides, size, owner);
+        family.inner = Some(Inner::Instances(&inner.family));
         family.is_written_by_agent = true;
-        Self {
-            family,
-            key: PhantomData,
-            entry: PhantomData,
-        }
+        Self { family, inner }
     }
 
     /// What one of the inner maps must look like, under its own name.
     pub fn inner_spec(&self, name: &'static str, sizes: &MapSizes) -> Option<RawSpec> {
-        let inner = self.family.spec(sizes).inner?;
-        Some(RawSpec {
-            name,
-            kind: inner.kind,
-            key_size: inner.key_size,
-            value_size: inner.value_size,
-            max_entries: inner.max_entries,
-            flags: inner.flags,
-            inner: None,
-        })
+        let spec = self.inner.family.spec(sizes);
+        Some(RawSpec { name, ..spec })
     }
 }
 
@@ -460,8 +451,13 @@ pub fn families() -> Vec<&'static Family> {
     all
 }
 
+/// The family of the map of this name.
 pub fn find(name: &str) -> Option<&'static Family> {
-    families().into_iter().find(|family| family.name == name)
+    let is_of = |family: &&Family| match family.has_instances {
+        true => family.instance_of(name).is_some(),
+        false => family.name == name,
+    };
+    families().into_iter().find(is_of)
 }
 
 /// Names of the maps that exist only when an address family is on.
@@ -482,7 +478,24 @@ mod tests {
         let mut unique = names.clone();
         unique.dedup();
         assert_eq!(names, unique);
-        assert_eq!(names.len(), 47);
+        assert_eq!(names.len(), 48);
+    }
+
+    #[test]
+    fn maps_of_instances_are_named_by_them() {
+        let family = find("cilium_policy_v2_00302").unwrap();
+
+        assert_eq!(family.instance_of("cilium_policy_v2_00302"), Some(302));
+        assert_eq!(family.instance_name(302), "cilium_policy_v2_00302");
+        for name in [
+            "cilium_policy_v2",
+            "cilium_policy_v2_",
+            "cilium_policy_v2_x",
+            "cilium_policy_v2_70000",
+        ] {
+            assert!(find(name).is_none(), "{name}");
+        }
+        assert_eq!(lb::SERVICES4.instance_of("cilium_lb4_services_v2_00001"), None);
     }
 
     #[test]

@@ -24,13 +24,13 @@ pub const OWNER: &str = "policy";
 pub const POLICY_MAX: SizeKey = SizeKey::new("bpf-policy-map-max", 16_384);
 pub const POLICY_STATS_MAX: SizeKey = SizeKey::new("bpf-policy-stats-map-max", 65_536);
 
+/// `cilium_policy_v2_<id>`: the policy of an endpoint.
+pub static POLICY: MapFamily<PolicyKey, PolicyEntry> =
+    MapFamily::new("cilium_policy_v2", MapKind::LpmTrie, Size::Key(POLICY_MAX), OWNER).with_instances();
+
 /// `skep_policies`: id of an endpoint, host order, to its policy; written by the agent.
-pub static POLICIES: OuterFamily<u32, PolicyKey, PolicyEntry> = OuterFamily::new(
-    "skep_policies",
-    Size::Fixed(ENDPOINTS_MAX),
-    ("cilium_policy_v2", MapKind::LpmTrie, Size::Key(POLICY_MAX)),
-    OWNER,
-);
+pub static POLICIES: OuterFamily<PolicyKey, PolicyEntry> =
+    OuterFamily::new("skep_policies", Size::Fixed(ENDPOINTS_MAX), &POLICY, OWNER);
 
 /// `cilium_policystats`, a value for each CPU.
 pub static POLICY_STATS: MapFamily<PolicyStatsKey, PolicyStats> = MapFamily::new(
@@ -41,23 +41,16 @@ pub static POLICY_STATS: MapFamily<PolicyStatsKey, PolicyStats> = MapFamily::new
 )
 .with_value_text(total_text);
 
-register!(POLICIES, POLICY_STATS);
+register!(POLICY, POLICIES, POLICY_STATS);
 
-/// What the policies of all endpoints are pinned as, before the id of the endpoint.
-pub const POLICY_PINS: &str = "cilium_policy_v2_";
-
-/// What the policy of an endpoint is pinned as: the id has at least five digits.
-///
-/// ```
-/// assert_eq!(skep_bpf_maps::policy::policy_pin(302), "cilium_policy_v2_00302");
-/// ```
+/// Name of the policy map of an endpoint.
 pub fn policy_pin(endpoint: u16) -> String {
-    format!("{POLICY_PINS}{endpoint:05}")
+    POLICY.instance_name(endpoint)
 }
 
-/// The endpoint whose policy has this pin.
-pub fn endpoint_of_pin(pin: &str) -> Option<u16> {
-    pin.strip_prefix(POLICY_PINS)?.parse().ok()
+/// The endpoint whose policy map has this name.
+pub fn endpoint_of_pin(name: &str) -> Option<u16> {
+    POLICY.instance_of(name)
 }
 
 /// Bits of a key before the protocol.

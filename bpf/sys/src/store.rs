@@ -129,35 +129,24 @@ impl MapStore {
             return KernelMap::open_with(name, &state.current(name), spec.inner);
         }
         let map = state.provide(spec)?;
-        let fd = map.try_clone_fd().map_err(|source| MapError::Open {
-            map: name.to_owned(),
-            path: state.current(name),
-            source,
-        })?;
-        state.decided.insert(name.to_owned(), fd);
+        state.decide(name, &map)?;
         Ok(map)
     }
 
     /// Opens the inner map of a map of maps that is pinned as `pin`, or creates and pins it. One that does not fit is
-    /// replaced, empty: fill it before the outer map leads to it.
+    /// replaced, empty: fill it before the outer map leads to it. Within this process all callers get the same map.
     ///
     /// # Errors
     ///
     /// [`MapError`] if the directory, the map or its pin cannot be made.
     pub fn provide_inner(&self, spec: &RawSpec, pin: &str) -> Result<KernelMap, MapError> {
-        let directory = self.directory();
-        make_directory(&directory)?;
-        let (path, temporary) = (directory.join(pin), directory.join(format!("{pin}{PENDING}")));
-        remove(pin, &temporary)?;
-        match KernelMap::open_with(pin, &path, None) {
-            Ok(map) if spec.differences(&map.info()).is_empty() => return Ok(map),
-            Ok(_) | Err(MapError::NotMap { .. }) => {}
-            Err(error) if error.is_missing() => {}
-            Err(error) => return Err(error),
+        let mut state = self.state.lock();
+        if state.decided.contains_key(pin) {
+            state.pin_again(pin)?;
+            return KernelMap::open(pin, &state.current(pin));
         }
-        let map = KernelMap::create(spec)?;
-        self::pin(pin, &map, &temporary)?;
-        take_over(pin, &temporary, &path)?;
+        let map = state.provide_inner(spec, pin)?;
+        state.decide(pin, &map)?;
         Ok(map)
     }
 
@@ -336,7 +325,7 @@ impl State {
                 reason,
                 entries,
                 lost,
-                "replacing a pinned map, its entries are kept"
+                "Replacing pinned map, keeping its entries"
             );
             self.reports.insert(name.to_owned(), carried);
             if carry::is_written_by_programs(spec.kind) {
@@ -346,7 +335,7 @@ impl State {
             tracing::warn!(
                 map = name,
                 reason,
-                "replacing an incompatible pinned map, its entries are lost"
+                "Replacing incompatible pinned map, dropping its entries"
             );
         }
         if self.holds > 0 {
@@ -355,6 +344,34 @@ impl State {
             self.take_over(name, &temporary)?;
         }
         Ok(map)
+    }
+
+    fn provide_inner(&self, spec: &RawSpec, pin: &str) -> Result<KernelMap, MapError> {
+        let directory = self.directory();
+        make_directory(&directory)?;
+        let (path, temporary) = (directory.join(pin), directory.join(format!("{pin}{PENDING}")));
+        remove(pin, &temporary)?;
+        match KernelMap::open_with(pin, &path, None) {
+            Ok(map) if spec.differences(&map.info()).is_empty() => return Ok(map),
+            Ok(_) | Err(MapError::NotMap { .. }) => {}
+            Err(error) if error.is_missing() => {}
+            Err(error) => return Err(error),
+        }
+        let map = KernelMap::create(spec)?.named(pin);
+        self::pin(pin, &map, &temporary)?;
+        take_over(pin, &temporary, &path)?;
+        Ok(map)
+    }
+
+    /// Keeps a map open, to be pinned again.
+    fn decide(&mut self, name: &str, map: &KernelMap) -> Result<(), MapError> {
+        let fd = map.try_clone_fd().map_err(|source| MapError::Open {
+            map: name.to_owned(),
+            path: self.current(name),
+            source,
+        })?;
+        self.decided.insert(name.to_owned(), fd);
+        Ok(())
     }
 
     /// Moves the pin of a replaced map to the new one, with the entries that programs made in the old one meanwhile.

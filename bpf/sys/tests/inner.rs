@@ -6,7 +6,7 @@
 
 use std::{error::Error, fs};
 
-use skep_bpf_sys::{MapFlags, MapKind, RawMap as _, RawSpec, testing::Node};
+use skep_bpf_sys::{MapFlags, MapKind, MapStore, RawMap as _, RawSpec, testing::Node};
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -35,7 +35,8 @@ fn an_inner_map_is_kept_if_it_fits_and_replaced_if_not() {
             max_entries: 16,
             ..spec
         };
-        let other = store.provide_inner(&larger, PIN)?;
+        let after_restart = MapStore::new(store.root());
+        let other = after_restart.provide_inner(&larger, PIN)?;
         assert_ne!(other.info().id, map.info().id);
         let mut entries = 0;
         other.walk(&mut |_, _| entries += 1)?;

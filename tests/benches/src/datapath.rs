@@ -57,6 +57,7 @@ impl Datapath {
             skep_base_settings::node_name::cell(),
             skep_node_local::cell(),
             skep_ipcache::cell(),
+            skep_policy_maps::cell(),
             skep_datapath_socketlb::cell(),
             skep_datapath_loader::cell(),
             skep_endpoint::cell(),
@@ -109,6 +110,13 @@ impl Datapath {
             self.runtime.block_on(endpoints.wait_ready(row.id))?;
             Ok((row.id, begun.elapsed()))
         })
+    }
+
+    /// Deletes an endpoint and waits until nothing is left of it.
+    pub(crate) fn delete_endpoint(&self, id: u16) -> anyhow::Result<()> {
+        let endpoints = self.get::<Endpoints>()?;
+        endpoints.disconnect(id)?;
+        Ok(self.runtime.block_on(endpoints.wait_gone(id))?)
     }
 }
 

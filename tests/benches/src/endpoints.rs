@@ -31,6 +31,8 @@ const NAME: &str = "endpoints";
 const PROGRAM: &str = "cil_from_container";
 /// Endpoints whose median is "the first", and "the last".
 const SAMPLE: usize = 20;
+/// Endpoints that are created at the same time.
+const AT_ONCE: usize = 10;
 /// Longest wait until endpoints have their links.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -85,8 +87,11 @@ fn measure(node: &Node, count: u16, report: &mut Report) -> anyhow::Result<()> {
 
     let before = map_bytes(&store)?;
     let mut created = Vec::new();
+    let mut ids = Vec::new();
     for spec in &specs {
-        created.push(datapath.add_endpoint(spec)?.1);
+        let (id, took) = datapath.add_endpoint(spec)?;
+        ids.push(id);
+        created.push(took);
     }
     add_times(report, "endpoint created until its packets are handled", &created);
     let grown = map_bytes(&store)?.saturating_sub(before);
@@ -98,6 +103,13 @@ fn measure(node: &Node, count: u16, report: &mut Report) -> anyhow::Result<()> {
         )
         .target(4096.0),
     );
+    ids.iter().try_for_each(|id| datapath.delete_endpoint(*id))?;
+    let took = created_at_once(&datapath, &specs)?;
+    report.add(Row::cost(
+        format!("{count} endpoints created, {AT_ONCE} at a time"),
+        took.as_secs_f64(),
+        "s",
+    ));
     report.add(
         Row::cost(
             "programs that are loaded for an endpoint",
@@ -114,6 +126,24 @@ fn measure(node: &Node, count: u16, report: &mut Report) -> anyhow::Result<()> {
         "KiB",
     ));
     Ok(())
+}
+
+/// Creates endpoints from [`AT_ONCE`] threads; returns the time until the packets of all are handled.
+fn created_at_once(datapath: &Datapath, specs: &[EndpointSpec]) -> anyhow::Result<Duration> {
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let create = |part: &[EndpointSpec]| {
+            part.iter()
+                .try_for_each(|spec| datapath.add_endpoint(spec).map(drop))
+        };
+        let parts = specs.chunks(specs.len().div_ceil(AT_ONCE));
+        let threads: Vec<_> = parts.map(|part| scope.spawn(move || create(part))).collect();
+        threads.into_iter().try_for_each(|thread| {
+            let joined = thread.join();
+            joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })?;
+    Ok(begun.elapsed())
 }
 
 /// What the kernel takes to attach a program that is loaded.

@@ -106,12 +106,21 @@ impl KernelMap {
                 Some(inner) => inner.value_len(),
                 None => value_len(info.kind, info.value_size),
             },
-            single_only: AtomicBool::new(is_per_cpu(info.kind) || is_nested(info.kind)),
+            // Of a map of maps, which are no tables, a batch costs one grace period (6.8), and is refused before 5.19.
+            single_only: AtomicBool::new(
+                is_per_cpu(info.kind) || is_nested(info.kind) && inner.is_none_or(|inner| inner.is_table()),
+            ),
         };
         if is_nested(info.kind) && inner.is_none() {
             map.value_len = map.first_inner_size().map_err(failed)?;
         }
         Ok(map)
+    }
+
+    /// One of several maps of a specification.
+    pub(crate) fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.name);
+        self
     }
 
     /// A second descriptor of the same map.

@@ -3,6 +3,7 @@
 //! A map that is opened after those who use it were made.
 
 use std::{
+    borrow::Cow,
     io,
     os::fd::BorrowedFd,
     sync::{Arc, OnceLock},
@@ -14,6 +15,7 @@ use crate::syscall::MapInfo;
 /// A place for a map that is opened later. Until then every operation fails with [`NotOpen`].
 #[derive(Debug)]
 pub struct LateMap {
+    name: Cow<'static, str>,
     spec: RawSpec,
     map: OnceLock<Arc<dyn RawMap>>,
 }
@@ -26,7 +28,13 @@ pub struct NotOpen;
 impl LateMap {
     /// A place for a map of this specification.
     pub fn new(spec: RawSpec) -> Self {
+        Self::named(spec.name, spec)
+    }
+
+    /// As [`new`](Self::new), for one of several maps of a specification.
+    pub fn named(name: impl Into<Cow<'static, str>>, spec: RawSpec) -> Self {
         Self {
+            name: name.into(),
             spec,
             map: OnceLock::new(),
         }
@@ -54,7 +62,7 @@ impl LateMap {
 
 impl RawMap for LateMap {
     fn name(&self) -> &str {
-        self.spec.name
+        &self.name
     }
 
     fn info(&self) -> MapInfo {

@@ -273,20 +273,24 @@ impl PacketDatapath {
         options: &NodeOptions,
     ) -> Result<PacketStatus, DatapathError> {
         capability::require(&capability::REQUIRED)?;
-        let mut state = self.state.lock();
         let how = self.attachment();
         let devices = &desired.devices;
         self.write_devices(devices, pair)?;
-        let is_new = state
-            .loaded
-            .as_ref()
-            .is_none_or(|loaded| loaded.options != *options);
+        let is_new = {
+            let state = self.state.lock();
+            let loaded = state.loaded.as_ref();
+            loaded.is_none_or(|loaded| loaded.options != *options)
+        };
+        // Without the lock: new endpoints do not wait for it.
+        let loaded = is_new.then(|| self.load(options)).transpose()?;
         if is_new {
-            let loaded = self.load(options)?;
             tracing::info!("Loaded programs of interfaces");
-            state.loaded = Some(loaded);
             // Loading took a while: flows that began meanwhile are known to the new programs, too.
             self.store.carry_pending()?;
+        }
+        let mut state = self.state.lock();
+        if loaded.is_some() {
+            state.loaded = loaded;
         }
         let mut errors = Vec::new();
         let wanted = self.wanted(devices);
@@ -303,13 +307,13 @@ impl PacketDatapath {
             }
         }
         self.detach_others(&mut state, &wanted, &mut errors)?;
-        if is_new {
-            self.replace_in_endpoints(&mut state, how, &mut errors)?;
-        }
         state
             .attached
             .retain(|known| matches!(known.owner, Owner::Endpoint(_)));
         state.attached.extend(attached);
+        if is_new {
+            self.replace_in_endpoints(&mut state, how, &mut errors)?;
+        }
         let status = Self::describe(&state, desired, options, how);
         *self.status.lock() = status.clone();
         drop(state);

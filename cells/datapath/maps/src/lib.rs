@@ -8,7 +8,8 @@
 //! `bpf-map-event-buffers` says so, and `cilium_bpf_map_pressure` says how full maps are. `api::cell` (feature `api`)
 //! shows all of it as `GET /v1/map`.
 //!
-//! What has to be written to several maps in an order goes through a [`transaction`].
+//! What has to be written to several maps in an order goes through a [`transaction`]. Families with a map for each instance
+//! are [`InstanceMaps`], the map of maps that leads to them is an [`OuterMap`].
 //!
 //! In the kernel the maps are pinned on a BPF file system that is found or mounted, and claimed for this process. The
 //! crate builds without clang and libbpf: who loads programs provides [`FieldNames`], so that tools which dump new maps
@@ -21,6 +22,7 @@ pub mod api;
 mod buffer;
 mod cell;
 mod config;
+mod instances;
 mod ip;
 mod maps;
 mod observer;
@@ -32,6 +34,7 @@ pub mod transaction;
 pub use buffer::{Action, BufferError, BufferSettings, EventBuffer, MapEvent};
 pub use cell::{PressureTrigger, cell, in_memory_cell};
 pub use config::{Config, EventConfig};
+pub use instances::{InstanceMaps, OuterMap};
 pub use ip::{IpEither, IpPair};
 pub use maps::{Maps, OpenMap};
 pub use observer::FailedEntry;

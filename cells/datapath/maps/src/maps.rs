@@ -3,7 +3,7 @@
 //! The maps of all registered families whose owners are part of the program.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
     sync::Arc,
@@ -11,9 +11,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use skep_bpf_maps::{
-    Dump, Family, MapFamily, MapSizes, NestedFamily, OuterFamily, families, layout::Layout, text::Text,
-};
+use skep_bpf_maps::{Dump, Family, MapFamily, MapSizes, NestedFamily, families, layout::Layout, text::Text};
 use skep_bpf_sys::{
     KernelMap, Map, MapError, MapStore, MemoryMap, NestedMap, RawMap,
     map::{LateMap, ObservedMap, Plain},
@@ -36,7 +34,11 @@ pub(crate) enum Backing {
     Kernel(Arc<MapStore>),
     /// In this process.
     Memory,
+    /// In this process, below what a test puts over them.
+    Wrapped(Box<Wrap>),
 }
+
+type Wrap = dyn Fn(&str, Arc<dyn RawMap>) -> Arc<dyn RawMap> + Send + Sync;
 
 /// The maps of all registered families whose owners are part of the program. Owners take handles when they are built;
 /// one start hook opens the maps.
@@ -45,7 +47,7 @@ pub struct Maps {
     owners: Owners,
     buffers: BufferSettings,
     metrics: Arc<MapMetrics>,
-    open: Mutex<BTreeMap<&'static str, Arc<OpenMap>>>,
+    open: Mutex<BTreeMap<String, Arc<OpenMap>>>,
 }
 
 /// One map of a family, and what is known of its writes.
@@ -73,7 +75,7 @@ impl Maps {
             open: Mutex::default(),
         };
         for family in families() {
-            if maps.owners.have(family) {
+            if maps.owners.have(family) && !family.has_instances {
                 maps.map(family);
             }
         }
@@ -87,6 +89,18 @@ impl Maps {
     /// [`MapError::Create`] for sizes that the kernel would refuse.
     pub fn in_memory(owners: impl IntoIterator<Item = MapOwner>) -> Result<Self, MapError> {
         Self::opened(Backing::Memory, owners)
+    }
+
+    /// As [`in_memory`](Self::in_memory); every map, with its name, passes `wrap`, which may let its operations fail.
+    ///
+    /// # Errors
+    ///
+    /// As [`in_memory`](Self::in_memory).
+    pub fn wrapped(
+        owners: impl IntoIterator<Item = MapOwner>,
+        wrap: impl Fn(&str, Arc<dyn RawMap>) -> Arc<dyn RawMap> + Send + Sync + 'static,
+    ) -> Result<Self, MapError> {
+        Self::opened(Backing::Wrapped(Box::new(wrap)), owners)
     }
 
     /// Maps pinned in a store, open, of families whose owners are here: for programs without a hive.
@@ -132,18 +146,16 @@ impl Maps {
             .expect("a family's map has keys of the size of its type")
     }
 
-    /// The map of maps of a family, by bytes: values are descriptors when they are written, ids when they are read.
-    /// Operations fail until the start hook has opened it.
-    pub fn outer<K, I, V>(&self, family: &'static OuterFamily<K, I, V>) -> Arc<dyn RawMap> {
-        self.map(&family.family).handle.clone()
-    }
-
     /// Where maps are pinned; none if they are in memory.
     pub fn store(&self) -> Option<&Arc<MapStore>> {
         match &self.backing {
             Backing::Kernel(store) => Some(store),
-            Backing::Memory => None,
+            Backing::Memory | Backing::Wrapped(_) => None,
         }
+    }
+
+    pub(crate) fn raw(&self, family: &'static Family) -> Arc<dyn RawMap> {
+        self.map(family).handle.clone()
     }
 
     /// Opens what is not open yet; returns how many maps there are.
@@ -177,7 +189,7 @@ impl Maps {
     /// Measures how full maps are.
     pub(crate) fn report_pressure(&self) {
         for map in self.all() {
-            if !self.owners.measure(map.family) {
+            if map.family.has_instances || !self.owners.measure(map.family) {
                 continue;
             }
             let mut entries = 0_u32;
@@ -194,34 +206,41 @@ impl Maps {
         self.metrics.set_pressure(name, entries, max);
     }
 
+    pub(crate) fn report_pressure_of(&self, series: &str, entries: u32, max: u32) {
+        self.metrics.set_pressure_of(series, entries, max);
+    }
+
+    /// A map of a family that is not open yet.
+    fn describe(&self, family: &'static Family, name: &str) -> Arc<OpenMap> {
+        let spec = family.spec(&self.owners.sizes);
+        let late = Arc::new(LateMap::named(name.to_owned(), spec));
+        let buffer = self.buffers.of(name).or_else(|| self.buffers.of(family.name));
+        let log = Arc::new(MapLog::new(family, buffer, self.metrics.clone()));
+        let handle = Arc::new(ObservedMap::new(late.clone(), log.clone()));
+        Arc::new(OpenMap {
+            family,
+            log,
+            path: match self.store() {
+                Some(store) => store.path(name),
+                None => name.into(),
+            },
+            is_pinned: self.owners.pin(family),
+            late,
+            handle,
+        })
+    }
+
     fn map(&self, family: &'static Family) -> Arc<OpenMap> {
         let mut open = self.open.lock();
-        let map = open.entry(family.name).or_insert_with(|| {
-            let late = Arc::new(LateMap::new(family.spec(&self.owners.sizes)));
-            let log = Arc::new(MapLog::new(
-                family,
-                self.buffers.of(family.name),
-                self.metrics.clone(),
-            ));
-            let handle = Arc::new(ObservedMap::new(late.clone(), log.clone()));
-            Arc::new(OpenMap {
-                family,
-                log,
-                path: match &self.backing {
-                    Backing::Kernel(store) => store.path(family.name),
-                    Backing::Memory => family.name.into(),
-                },
-                is_pinned: self.owners.pin(family),
-                late,
-                handle,
-            })
-        });
-        let map = map.clone();
+        let map = open
+            .entry(family.name.to_owned())
+            .or_insert_with(|| self.describe(family, family.name))
+            .clone();
         drop(open);
-        if matches!(self.backing, Backing::Memory)
+        if self.store().is_none()
             && let Err(error) = self.open_one(&map)
         {
-            tracing::warn!(error = &error as &dyn std::error::Error, "a map cannot be made");
+            tracing::warn!(error = hive::error_chain(&error), "Cannot create map");
         }
         map
     }
@@ -229,8 +248,15 @@ impl Maps {
     fn open_one(&self, map: &OpenMap) -> Result<(), MapError> {
         let spec = map.late.spec();
         match &self.backing {
-            Backing::Memory if map.late.get().is_none() => map.late.fill(Arc::new(MemoryMap::create(spec)?)),
-            Backing::Memory => {}
+            Backing::Memory | Backing::Wrapped(_) if map.late.get().is_some() => {}
+            Backing::Memory => map.late.fill(Arc::new(MemoryMap::create(spec)?)),
+            Backing::Wrapped(wrap) => map
+                .late
+                .fill(wrap(map.late.name(), Arc::new(MemoryMap::create(spec)?))),
+            Backing::Kernel(store) if map.family.has_instances => {
+                map.late
+                    .fill(Arc::new(store.provide_inner(spec, map.late.name())?));
+            }
             // Also at a second start, which pins the map again.
             Backing::Kernel(store) if map.is_pinned => {
                 map.late.fill(Arc::new(store.provide(spec)?));
@@ -245,6 +271,42 @@ impl Maps {
                 store.unpin(spec.name)?;
             }
         }
+        Ok(())
+    }
+
+    pub(crate) fn open_instance(
+        &self,
+        family: &'static Family,
+        instance: u16,
+    ) -> Result<Arc<OpenMap>, MapError> {
+        let name = family.instance_name(instance);
+        if let Some(map) = self.get(&name) {
+            return Ok(map);
+        }
+        let map = self.describe(family, &name);
+        self.open_one(&map)?;
+        self.open.lock().insert(name, map.clone());
+        Ok(map)
+    }
+
+    pub(crate) fn instances_of(&self, family: &'static Family) -> Result<BTreeSet<u16>, MapError> {
+        let failed = |source| MapError::Walk {
+            map: family.name.to_owned(),
+            source,
+        };
+        let pins = self.store().map(|store| store.pins(family.name));
+        let pins = pins.transpose().map_err(failed)?.unwrap_or_default();
+        let open = self.open.lock();
+        let names = open.keys().chain(&pins);
+        Ok(names.filter_map(|name| family.instance_of(name)).collect())
+    }
+
+    pub(crate) fn remove_instance(&self, family: &'static Family, instance: u16) -> Result<(), MapError> {
+        let name = family.instance_name(instance);
+        if let Some(store) = self.store() {
+            store.unpin(&name)?;
+        }
+        self.open.lock().remove(&name);
         Ok(())
     }
 }
@@ -268,7 +330,7 @@ impl OpenMap {
             setting = self.family.size_setting(),
             lost = carried.lost.len(),
             keys = keys.join("; "),
-            "the map is smaller than it was, and has no room for some of its entries"
+            "Map is smaller than before, dropped entries"
         );
     }
 

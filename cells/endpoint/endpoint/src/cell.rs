@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: endpoints of the node, in a table, in files, in the maps and at their interfaces.
-//! Requires: the maps, `Arc<dyn EndpointHooks>`, the ipcache, the addresses of the node; optionally `Arc<dyn EndpointFlows>`,
+//! Requires: the maps, [`PolicyMaps`], `Arc<dyn EndpointHooks>`, the ipcache, the addresses of the node; optionally `Arc<dyn EndpointFlows>`,
 //! `Arc<dyn Interfaces>`, `Arc<dyn EndpointRoutes>`, the local node.
 //! Provides: [`Endpoints`], read-only table `endpoints`.
 
@@ -12,6 +12,7 @@ use skep_base_settings::AttachConfig;
 use skep_datapath_hooks::{EndpointFlows, EndpointHooks};
 use skep_ipcache::{Publisher, Writer};
 use skep_node_local::{LocalNode, NodeAddress};
+use skep_policy_maps::PolicyMaps;
 use statedb::{Db, RwTable, Table, reconciler::Reconciler};
 
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
     collect::{Collector, Removal},
     endpoint,
     host::HostAddresses,
-    maps, reconciler,
+    maps, policies, reconciler,
     restore::Restore,
     state_dir::StateDir,
     unreachable::UnreachableRoutes,
@@ -36,7 +37,7 @@ pub fn cell() -> Cell {
         .provide(endpoint::read_only)
         .provide(writer)
         .provide(maps::handles)
-        .provide(maps::owners)
+        .provide(maps::owner)
         .run(start)
         .library() // other cells create endpoints and read the table
 }
@@ -45,8 +46,8 @@ fn state_dir(config: Cfg<Config>) -> Arc<StateDir> {
     Arc::new(StateDir::new(&config.state_dir))
 }
 
-fn writer(db: Db, table: RwTable<Endpoint>, files: Arc<StateDir>) -> Endpoints {
-    Endpoints::new(db, table, (*files).clone())
+fn writer(db: Db, table: RwTable<Endpoint>, files: Arc<StateDir>, policies: PolicyMaps) -> Endpoints {
+    Endpoints::new(db, table, (*files).clone(), policies)
 }
 
 /// Why the cell does not start.
@@ -121,7 +122,15 @@ fn start(params: StartParams) -> Result<(), StartError> {
     });
     jobs.spawn(job.retry(retry()))?;
 
-    let ops = EndpointOps::new(maps.clone(), hooks.clone(), (*files).clone(), routing, routes);
+    let of_policies = endpoints.policies().clone();
+    let ops = EndpointOps::new(
+        maps.clone(),
+        of_policies,
+        hooks.clone(),
+        (*files).clone(),
+        routing,
+        routes,
+    );
     let reconciler = Arc::new(Reconciler::new(
         &db,
         table,
@@ -144,6 +153,8 @@ fn start(params: StartParams) -> Result<(), StartError> {
         let reconciler = reconciler.clone();
         async move { reconciler.refresh(&cx.token, &cx.health).await }
     }))?;
+
+    jobs.keep("follow-policies", endpoints.clone(), policies::follow)?;
 
     let publisher = Arc::new(Publisher {
         guard: ipcache.register_source("local-endpoints")?,

@@ -14,7 +14,7 @@ use skep_datapath_hooks::{EndpointFlows, ForgetError};
 use statedb::{Change, Obj};
 
 use crate::{
-    Endpoint, EndpointMetrics, EndpointState, Endpoints, Interfaces, Phase, unreachable::UnreachableRoutes,
+    Endpoint, EndpointMetrics, EndpointState, Endpoints, Interfaces, unreachable::UnreachableRoutes,
 };
 
 /// Ends the life of endpoints that are taken down.
@@ -27,8 +27,8 @@ pub(crate) struct Removal {
 }
 
 impl Removal {
-    /// Forgets the flows of endpoints of which nothing else is left, adds unreachable routes to their addresses, and removes
-    /// them from the table, so that their addresses may be used again; counts the others. Until cancelled.
+    /// Forgets the flows of endpoints of which nothing else is left, removes their policies, adds unreachable routes to their
+    /// addresses, and removes them from the table, so that ids and addresses may be used again; counts the others.
     pub(crate) async fn follow(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
         let db = self.endpoints.db();
         let mut changes = self.endpoints.table().follow(db);
@@ -63,10 +63,10 @@ impl Removal {
                 // Also if the one before could not be forgotten: nothing is left to be done about it.
                 Ok(()) => cx.health.ok("Running"),
                 // The address is not kept for it: an entry matters only to a flow with the same ports.
-                Err(error) => cx
-                    .health
-                    .degraded("An endpoint that is gone left something behind", &error),
+                Err(error) => cx.health.degraded("Cannot clean up deleted endpoint", &error),
             }
+            let ids = gone.iter().map(|row| row.id);
+            self.endpoints.policies().release(ids).await?;
             self.endpoints.remove(&gone)?;
         }
     }
@@ -134,8 +134,7 @@ impl Collector {
         let mut missed = BTreeSet::new();
         for row in self.endpoints.table().all(&snapshot) {
             let name = &row.spec.interface;
-            let is_live = matches!(row.phase, Phase::Live | Phase::Restored);
-            if !is_live {
+            if !row.is_live() {
                 continue;
             }
             let index = self

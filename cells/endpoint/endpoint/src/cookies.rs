@@ -159,6 +159,7 @@ mod tests {
                 id,
                 spec: spec.into(),
                 identity: None,
+                policy: None,
                 phase,
                 status: Status::pending(),
             };

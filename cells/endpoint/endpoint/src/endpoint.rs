@@ -11,6 +11,7 @@ use std::{
 use serde_json::{Value, json};
 use skep_bpf_maps::endpoint::{self as family, LxcKey, LxcValue, endpoint_flags, lxc_flags};
 use skep_identity::{Labels, NumericIdentity};
+use skep_policy_maps::Realized;
 use statedb::{
     Db, Index, Row, RwTable, Table,
     reconciler::{Status, StatusField, StatusKind},
@@ -133,6 +134,8 @@ pub struct Endpoint {
     pub spec: Arc<EndpointSpec>,
     /// Its security identity. Without one it is not written to the maps.
     pub identity: Option<NumericIdentity>,
+    /// Its policy as realized in its map. Without one it is not written to the maps.
+    pub policy: Option<Realized>,
     /// Where it is in its life.
     pub phase: Phase,
     /// Whether the maps and hooks are as they must be.
@@ -169,13 +172,18 @@ impl Endpoint {
         set: |row, status| row.status = status,
     };
 
+    /// Whether it is not being deleted.
+    pub fn is_live(&self) -> bool {
+        matches!(self.phase, Phase::Live | Phase::Restored)
+    }
+
     pub fn state(&self) -> EndpointState {
         match (self.phase, self.status.kind) {
             (Phase::Disconnected, _) => EndpointState::Disconnected,
             (Phase::Disconnecting, _) => EndpointState::Disconnecting,
             _ if self.identity.is_none() => EndpointState::WaitingForIdentity,
-            (_, StatusKind::Done | StatusKind::Refreshing) => EndpointState::Ready,
             (_, StatusKind::Error) => EndpointState::NotReady,
+            (_, StatusKind::Done | StatusKind::Refreshing) if self.policy.is_some() => EndpointState::Ready,
             (Phase::Restored, _) => EndpointState::Restoring,
             (Phase::Live, _) => EndpointState::WaitingToRegenerate,
         }
@@ -266,6 +274,7 @@ impl Row for Endpoint {
             "MAC": spec.mac,
             "HostMAC": spec.host_mac,
             "Identity": self.identity.map(NumericIdentity::get),
+            "PolicyRevision": self.policy.map(|policy| policy.revision),
             "Labels": spec.labels.to_string(),
             "DatapathConfiguration": serde_json::to_value(spec.datapath)?,
             "Namespace": spec.namespace,

@@ -4,18 +4,19 @@
 
 use std::sync::Arc;
 
-use hive::Members;
+use hive::Member;
 use skep_bpf_maps::{
     endpoint::{self, ENDPOINTS, LXC, LxcKey, LxcValue},
-    policy,
+    policy::{POLICY, PolicyEntry, PolicyKey},
 };
 use skep_bpf_sys::Map;
-use skep_datapath_maps::{MapOwner, Maps};
-
-use crate::Policies;
+use skep_datapath_maps::{InstanceMaps, MapOwner, Maps};
 
 /// Endpoints and addresses of the node, by address.
 pub(crate) type LxcMap = Map<LxcKey, LxcValue>;
+
+/// Endpoints of the node, by interface.
+pub(crate) type EndpointMap = Map<u32, endpoint::Endpoint>;
 
 /// The maps that endpoints are written to.
 #[derive(Debug)]
@@ -24,16 +25,16 @@ pub struct EndpointMaps {
     pub lxc: Map<LxcKey, LxcValue>,
     /// `skep_endpoints`.
     pub facts: Map<u32, endpoint::Endpoint>,
-    /// `skep_policies` and the maps that it leads to.
-    pub policies: Policies,
+    /// `cilium_policy_v2_<id>`, which `skep-policy-maps` writes.
+    pub policies: InstanceMaps<PolicyKey, PolicyEntry>,
 }
 
 impl EndpointMaps {
-    pub fn new(maps: &Maps) -> Self {
+    pub fn new(maps: &Arc<Maps>) -> Self {
         Self {
             lxc: maps.handle(&LXC),
             facts: maps.handle(&ENDPOINTS),
-            policies: Policies::new(maps),
+            policies: InstanceMaps::new(maps.clone(), &POLICY),
         }
     }
 }
@@ -42,7 +43,7 @@ pub(crate) fn handles(maps: Arc<Maps>) -> Arc<EndpointMaps> {
     Arc::new(EndpointMaps::new(&maps))
 }
 
-/// The families of endpoints and of their policies are part of the program.
-pub(crate) fn owners() -> Members<MapOwner> {
-    Members(vec![MapOwner::new(endpoint::OWNER), MapOwner::new(policy::OWNER)])
+/// The families of endpoints are part of the program.
+pub(crate) fn owner() -> Member<MapOwner> {
+    Member(MapOwner::new(endpoint::OWNER))
 }

@@ -1,30 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Table → files, maps and hooks.
+//! Table → files, maps and hooks, on a thread that may block, all endpoints of a round stage by stage.
 //!
-//! Nothing refers to what is not there: the file comes first, so that a restart knows whatever was begun; then the policy,
-//! which is asked from the first packet on; then what programs must know of packets of the interface; then the hook that
-//! runs them; then the entries by address, from which on other programs deliver; last the routes of the kernel, if the
-//! endpoint has its own. Deletion is the reverse. Each step may be
-//! repeated, and is where an error or a restart left one in between.
+//! Nothing refers to what is not there: the file comes first, so that a restart knows whatever was begun; then, once the policy
+//! is realized, which is asked from the first packet on, what programs must know of packets of the interface; then the hook
+//! that runs them; then the entries by address, from which on other programs deliver; last the routes of the kernel, if the
+//! endpoint has its own. Deletion is the reverse; the policy goes with the row. Each stage may be repeated: an endpoint that
+//! failed takes no part in those that follow, and is tried again.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use skep_base_net::NetError;
 use skep_bpf_maps::endpoint::{self as family, endpoint_flags, lxc_flags};
 use skep_bpf_sys::MapError;
 use skep_datapath_hooks::{EndpointHooks, HookError};
-use skep_datapath_maps::transaction::WriteError;
+use skep_datapath_maps::transaction::{Deletions, Owner, Stage as _, Transaction, Updates, WriteError};
+use skep_policy_maps::PolicyMaps;
 use statedb::{
-    Obj, Revision,
-    reconciler::{Config, Ops, Round, StatusKind},
+    Obj,
+    reconciler::{BatchOps, Config, Delete, Round, StatusKind, Update},
     row::BoxError,
 };
 
 use crate::{
-    DatapathConfiguration, Endpoint, EndpointMaps, EndpointRoutes, EndpointRouting, Phase, Policies,
+    Endpoint, EndpointMaps, EndpointRoutes, EndpointRouting, Phase,
+    maps::{EndpointMap, LxcMap},
     state_dir::{StateDir, StateError},
 };
+
+/// Endpoints of a round: all of them wait for the last one.
+const ROUND: usize = 64;
 
 /// Why an endpoint is not as it must be.
 #[derive(Debug, thiserror::Error)]
@@ -42,10 +52,22 @@ pub(crate) enum EndpointError {
     Route(#[from] NetError),
 }
 
+skep_datapath_maps::stages! {
+    struct Stages {
+        endpoints: Updates<EndpointMap>,
+        /// With the flag of the egress program.
+        flags: Updates<EndpointMap>,
+        addresses: Updates<LxcMap>,
+        stale_addresses: Deletions<LxcMap>,
+        stale_endpoints: Deletions<EndpointMap>,
+    }
+}
+
 /// Writes endpoints to files, maps and hooks.
 #[derive(Debug)]
 pub struct EndpointOps {
     maps: Arc<EndpointMaps>,
+    policies: PolicyMaps,
     hooks: Arc<dyn EndpointHooks>,
     files: StateDir,
     routing: EndpointRouting,
@@ -53,11 +75,13 @@ pub struct EndpointOps {
     /// Interfaces and addresses that this run has routed, by endpoint: to ask the kernel, which lists them all, takes time
     /// with the lock of all interfaces held.
     routed: HashMap<u16, (u32, Vec<IpAddr>)>,
+    stages: Stages,
 }
 
 impl EndpointOps {
     pub fn new(
         maps: Arc<EndpointMaps>,
+        policies: PolicyMaps,
         hooks: Arc<dyn EndpointHooks>,
         files: StateDir,
         routing: EndpointRouting,
@@ -65,44 +89,129 @@ impl EndpointOps {
     ) -> Self {
         Self {
             maps,
+            policies,
             hooks,
             files,
             routing,
             routes,
             routed: HashMap::new(),
+            stages: Stages::default(),
         }
     }
 
-    fn bring_up(&mut self, endpoint: &Endpoint) -> Result<(), EndpointError> {
-        let Some(identity) = endpoint.identity else {
+    /// Takes a step for all endpoints that have not failed.
+    fn each(
+        &mut self,
+        txn: &mut Transaction<EndpointError>,
+        endpoints: &[(Owner, &Endpoint)],
+        step: fn(&mut Self, Owner, &Endpoint) -> Result<(), EndpointError>,
+    ) {
+        for (owner, endpoint) in endpoints {
+            if txn.error(*owner).is_none()
+                && let Err(error) = step(self, *owner, endpoint)
+            {
+                txn.fail(*owner, error);
+            }
+        }
+    }
+
+    fn bring_up(&mut self, txn: &mut Transaction<EndpointError>, endpoints: &[(Owner, &Endpoint)]) {
+        let maps = self.maps.clone();
+        self.each(txn, endpoints, Self::save);
+        self.each(txn, endpoints, Self::stage_facts);
+        txn.run(&mut self.stages.endpoints, &maps.facts);
+        self.each(txn, endpoints, Self::attach);
+        txn.run(&mut self.stages.flags, &maps.facts);
+        self.each(txn, endpoints, Self::stage_addresses);
+        txn.run(&mut self.stages.addresses, &maps.lxc);
+        self.each(txn, endpoints, Self::route);
+        self.stages.clear();
+    }
+
+    fn take_down(&mut self, txn: &mut Transaction<EndpointError>, endpoints: &[(Owner, &Endpoint)]) {
+        let maps = self.maps.clone();
+        self.each(txn, endpoints, Self::stage_stale_addresses);
+        txn.run(&mut self.stages.stale_addresses, &maps.lxc);
+        self.each(txn, endpoints, Self::detach);
+        txn.run(&mut self.stages.stale_endpoints, &maps.facts);
+        self.each(txn, endpoints, |ops, _, endpoint| {
+            Ok(ops.files.remove(endpoint.id)?)
+        });
+        self.stages.clear();
+    }
+
+    fn save(&mut self, _: Owner, endpoint: &Endpoint) -> Result<(), EndpointError> {
+        let effective = self.routing.effective(endpoint.spec.datapath);
+        Ok(self.files.save(endpoint, effective)?)
+    }
+
+    /// What programs know of the endpoint. The flag of the egress program says who asks the policy about packets of the host:
+    /// it is set after the program is attached, and cleared before it is detached.
+    fn stage_facts(&mut self, owner: Owner, endpoint: &Endpoint) -> Result<(), EndpointError> {
+        let (Some(identity), Some(policy)) = (endpoint.identity, endpoint.policy) else {
             return Ok(());
         };
-        let EndpointMaps { lxc, policies, .. } = &*self.maps;
-        let effective = self.routing.effective(endpoint.spec.datapath);
-        self.files.save(endpoint, effective)?;
-        let open = policies.write(endpoint.id, &Policies::allow_all())?;
-        self.attach(endpoint, endpoint.facts(identity, open), effective)?;
+        let ifindex = endpoint.spec.ifindex;
+        let needs_program = self.routing.effective(endpoint.spec.datapath).require_egress_prog;
+        let plain = endpoint.facts(identity, policy.open);
+        let flagged = family::Endpoint {
+            flags: plain.flags | endpoint_flags::EGRESS_PROGRAM,
+            ..plain
+        };
+        let known = self.maps.facts.lookup(&ifindex)?;
+        let is_flagged = known.is_some_and(|known| {
+            known.id == endpoint.id && known.flags & endpoint_flags::EGRESS_PROGRAM != 0
+        });
+        let first = if needs_program && is_flagged {
+            flagged
+        } else {
+            plain
+        };
+        if known != Some(first) {
+            self.stages.endpoints.push(owner, (ifindex, first));
+        }
+        if needs_program && !is_flagged {
+            self.stages.flags.push(owner, (ifindex, flagged));
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, _: Owner, endpoint: &Endpoint) -> Result<(), EndpointError> {
+        let (id, interface) = (endpoint.id, &endpoint.spec.interface);
+        self.hooks.attach(id, interface)?;
+        if self.routing.effective(endpoint.spec.datapath).require_egress_prog {
+            self.hooks.attach_egress(id, interface)?;
+        } else if endpoint.phase == Phase::Restored {
+            // An earlier run may have attached it.
+            self.hooks.detach_egress(id, interface)?;
+        }
+        Ok(())
+    }
+
+    fn stage_addresses(&mut self, owner: Owner, endpoint: &Endpoint) -> Result<(), EndpointError> {
         if self.routing.unreachable {
             // Of an endpoint before that had the address.
             for address in endpoint.spec.addresses() {
                 self.routes.remove_unreachable(address)?;
             }
         }
-        for (key, value) in endpoint.lxc_entries(identity) {
-            if lxc.lookup(&key)? != Some(value) {
-                lxc.update(&key, &value)
-                    .map_err(|error| WriteError::new(error, lxc.max_entries()))?;
+        for (key, value) in endpoint.lxc_entries(endpoint.identity.unwrap_or_default()) {
+            if self.maps.lxc.lookup(&key)? != Some(value) {
+                self.stages.addresses.push(owner, (key, value));
             }
         }
-        if effective.install_endpoint_route {
-            self.add_routes(endpoint)
-        } else {
-            self.remove_routes(endpoint)
-        }
+        Ok(())
     }
 
     /// Routes the endpoint's addresses to its interface, unless this run has done so since the last refresh.
-    fn add_routes(&mut self, endpoint: &Endpoint) -> Result<(), EndpointError> {
+    fn route(&mut self, _: Owner, endpoint: &Endpoint) -> Result<(), EndpointError> {
+        if !self
+            .routing
+            .effective(endpoint.spec.datapath)
+            .install_endpoint_route
+        {
+            return self.remove_routes(endpoint);
+        }
         let wanted = (endpoint.spec.ifindex, endpoint.spec.addresses().collect());
         let is_routed = self.routed.get(&endpoint.id) == Some(&wanted);
         if is_routed && endpoint.status.kind != StatusKind::Refreshing {
@@ -111,43 +220,6 @@ impl EndpointOps {
         self.routed.remove(&endpoint.id);
         self.routes.set(wanted.0, &wanted.1)?;
         self.routed.insert(endpoint.id, wanted);
-        Ok(())
-    }
-
-    /// Attaches the programs, and writes what they know of the endpoint. The flag of the egress program says who asks the
-    /// policy about packets of the host: it is set after the program is attached, and cleared before it is detached.
-    fn attach(
-        &self,
-        endpoint: &Endpoint,
-        plain: family::Endpoint,
-        effective: DatapathConfiguration,
-    ) -> Result<(), EndpointError> {
-        let facts = &self.maps.facts;
-        let (id, interface, ifindex) = (endpoint.id, &endpoint.spec.interface, endpoint.spec.ifindex);
-        let flagged = family::Endpoint {
-            flags: plain.flags | endpoint_flags::EGRESS_PROGRAM,
-            ..plain
-        };
-        let write = |known, wanted| match known == Some(wanted) {
-            true => Ok(()),
-            false => facts
-                .update(&ifindex, &wanted)
-                .map_err(|error| WriteError::new(error, facts.max_entries())),
-        };
-        let known = facts.lookup(&ifindex)?;
-        let is_flagged =
-            known.is_some_and(|known| known.id == id && known.flags & endpoint_flags::EGRESS_PROGRAM != 0);
-        let keeps_flag = effective.require_egress_prog && is_flagged;
-        let first = if keeps_flag { flagged } else { plain };
-        write(known, first)?;
-        self.hooks.attach(id, interface)?;
-        if effective.require_egress_prog {
-            self.hooks.attach_egress(id, interface)?;
-            write(Some(first), flagged)?;
-        } else if endpoint.phase == Phase::Restored {
-            // An earlier run may have attached it.
-            self.hooks.detach_egress(id, interface)?;
-        }
         Ok(())
     }
 
@@ -163,31 +235,30 @@ impl EndpointOps {
         Ok(())
     }
 
-    fn take_down(&mut self, endpoint: &Endpoint) -> Result<(), EndpointError> {
-        let maps = self.maps.clone();
-        let EndpointMaps { lxc, facts, policies } = &*maps;
-        self.routed.remove(&endpoint.id);
+    fn stage_stale_addresses(&mut self, owner: Owner, endpoint: &Endpoint) -> Result<(), EndpointError> {
         for (key, _) in endpoint.lxc_entries(endpoint.identity.unwrap_or_default()) {
             // The address may be another's by now: the agent before may have given it away.
-            if lxc
-                .lookup(&key)?
-                .is_some_and(|value| value.endpoint == endpoint.id)
-            {
-                lxc.delete(&key)?;
+            let found = self.maps.lxc.lookup(&key)?;
+            if found.is_some_and(|value| value.endpoint == endpoint.id) {
+                self.stages.stale_addresses.push(owner, key);
             }
         }
+        Ok(())
+    }
+
+    fn detach(&mut self, owner: Owner, endpoint: &Endpoint) -> Result<(), EndpointError> {
+        self.routed.remove(&endpoint.id);
         let ifindex = endpoint.spec.ifindex;
         // The interface may be another's by now, too.
-        let owner = facts.lookup(&ifindex)?.map(|value| value.id);
-        if owner.is_none_or(|owner| owner == endpoint.id) {
+        let known = self.maps.facts.lookup(&ifindex)?.map(|value| value.id);
+        if known.is_none_or(|known| known == endpoint.id) {
             self.remove_routes(endpoint)?;
         }
         self.hooks.detach(endpoint.id)?;
-        if owner == Some(endpoint.id) {
-            facts.delete(&ifindex)?;
+        if known == Some(endpoint.id) {
+            self.stages.stale_endpoints.push(owner, ifindex);
         }
-        policies.remove(endpoint.id)?;
-        Ok(self.files.remove(endpoint.id)?)
+        Ok(())
     }
 
     /// Removes what no endpoint stands for. What belongs to an id whose file could not be read is kept, as the file is.
@@ -208,34 +279,49 @@ impl EndpointOps {
                 removed += usize::from(facts.delete(&ifindex)?);
             }
         }
-        for id in policies.endpoints()? {
+        for id in policies.instances()? {
             if !is_known(id) {
                 self.hooks.detach(id)?;
-                policies.remove(id)?;
-                removed += 1;
             }
         }
         Ok(removed)
     }
 }
 
-impl Ops<Endpoint> for EndpointOps {
-    fn update(&mut self, _: &Round<'_>, _: Revision, endpoint: &mut Endpoint) -> Result<(), BoxError> {
-        match endpoint.phase {
-            Phase::Live | Phase::Restored => self.bring_up(endpoint)?,
-            Phase::Disconnecting => {
-                self.take_down(endpoint)?;
-                endpoint.phase = Phase::Disconnected;
+impl BatchOps<Endpoint> for EndpointOps {
+    fn batch(&mut self, _: &Round<'_>, deletes: &mut [Delete<Endpoint>], updates: &mut [Update<Endpoint>]) {
+        let mut txn = Transaction::default();
+        let (mut up, mut down, mut saved) = (Vec::new(), Vec::new(), Vec::new());
+        for entry in &*deletes {
+            let owner = txn.add_owner();
+            if entry.object.phase != Phase::Disconnected {
+                down.push((owner, &*entry.object));
             }
-            Phase::Disconnected => {}
         }
-        Ok(())
-    }
-
-    fn delete(&mut self, _: &Round<'_>, _: Revision, endpoint: &Endpoint) -> Result<(), BoxError> {
-        match endpoint.phase {
-            Phase::Disconnected => Ok(()),
-            _ => Ok(self.take_down(endpoint)?),
+        for entry in &*updates {
+            let (owner, endpoint) = (txn.add_owner(), &entry.object);
+            match endpoint.phase {
+                Phase::Live | Phase::Restored if endpoint.policy.is_none() => saved.push((owner, endpoint)),
+                Phase::Live | Phase::Restored => up.push((owner, endpoint)),
+                Phase::Disconnecting => down.push((owner, endpoint)),
+                _ => {}
+            }
+        }
+        self.take_down(&mut txn, &down);
+        self.each(&mut txn, &saved, Self::save);
+        self.bring_up(&mut txn, &up);
+        let mut errors = txn.finish();
+        for (entry, error) in deletes.iter_mut().zip(&mut errors) {
+            entry.result = error.map_or(Ok(()), |error| Err(error.into()));
+        }
+        for (entry, error) in updates.iter_mut().zip(errors) {
+            match error {
+                Some(error) => entry.result = Err(error.into()),
+                None if entry.object.phase == Phase::Disconnecting => {
+                    entry.object.phase = Phase::Disconnected;
+                }
+                None => {}
+            }
         }
     }
 
@@ -244,9 +330,11 @@ impl Ops<Endpoint> for EndpointOps {
         _: &Round<'_>,
         endpoints: &mut dyn Iterator<Item = &Obj<Endpoint>>,
     ) -> Result<(), BoxError> {
-        let mut known: std::collections::BTreeSet<u16> = endpoints.map(|endpoint| endpoint.id).collect();
+        let mut known: BTreeSet<u16> = endpoints.map(|endpoint| endpoint.id).collect();
         known.extend(self.files.ids()?);
         let removed = self.remove_others(|id| known.contains(&id))?;
+        // To which nothing is attached any more.
+        self.policies.prune(known);
         if removed > 0 {
             tracing::info!(removed, "Pruned entries of deleted endpoints");
         }
@@ -256,7 +344,9 @@ impl Ops<Endpoint> for EndpointOps {
 
 pub(crate) fn config() -> Config {
     Config {
-        retry_max: std::time::Duration::from_secs(10),
+        round_size: ROUND,
+        retry_max: Duration::from_secs(10),
+        blocking: true,
         ..Config::default()
     }
 }

@@ -5,6 +5,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use skep_identity::NumericIdentity;
+use skep_policy_maps::{EndpointPolicy, PolicyMaps};
 use statedb::{
     Db, InitGuard, Obj, ReadTxn, RwTable, Table, WriteTxn,
     reconciler::{Status, StatusKind},
@@ -60,11 +61,21 @@ pub struct Endpoints {
     db: Db,
     table: RwTable<Endpoint>,
     files: StateDir,
+    policies: PolicyMaps,
 }
 
 impl Endpoints {
-    pub(crate) fn new(db: Db, table: RwTable<Endpoint>, files: StateDir) -> Self {
-        Self { db, table, files }
+    pub(crate) fn new(db: Db, table: RwTable<Endpoint>, files: StateDir, policies: PolicyMaps) -> Self {
+        Self {
+            db,
+            table,
+            files,
+            policies,
+        }
+    }
+
+    pub(crate) fn policies(&self) -> &PolicyMaps {
+        &self.policies
     }
 
     /// The table, to read and watch.
@@ -104,11 +115,16 @@ impl Endpoints {
             id,
             spec: Arc::new(spec),
             identity,
+            policy: None,
             phase: Phase::Live,
-            status: due(identity),
+            status: match identity {
+                Some(_) => Status::pending(),
+                None => Status::default(),
+            },
         };
         let row = self.table.insert_get(&mut txn, row)?;
         txn.commit();
+        self.policies.request(identity.map(|identity| (id, identity)))?;
         Ok(row)
     }
 
@@ -164,21 +180,64 @@ impl Endpoints {
 
     /// Sets the identity of an endpoint; false if there is no such endpoint, or it is being deleted.
     pub fn set_identity(&self, id: u16, identity: NumericIdentity) -> Result<bool, statedb::Error> {
-        self.change(id, |row| {
-            let is_live = matches!(row.phase, Phase::Live | Phase::Restored);
+        let is_live = self.change(id, |row| {
+            let is_live = row.is_live();
             if is_live && row.identity != Some(identity) {
                 row.identity = Some(identity);
-                row.status = Status::pending();
+                (row.policy, row.status) = (None, Status::pending());
             }
             is_live
-        })
+        })?;
+        if is_live {
+            self.policies.request([(id, identity)])?;
+        }
+        Ok(is_live)
+    }
+
+    /// Takes over what is realized of the policies of endpoints: those that programs must know of are due.
+    pub(crate) fn set_policies(
+        &self,
+        policies: impl IntoIterator<Item = Obj<EndpointPolicy>>,
+    ) -> Result<(), statedb::Error> {
+        let mut txn = self.db.write(&[&self.table]);
+        let mut is_changed = false;
+        for policy in policies {
+            let endpoint = self.table.get(&txn, Endpoint::BY_ID.key(&policy.endpoint));
+            let mut row = match endpoint {
+                Some(row) if row.is_live() && row.identity == Some(policy.identity) => (**row).clone(),
+                _ => continue,
+            };
+            let before = row.policy;
+            match policy.current() {
+                Some(realized) if before != Some(realized) => {
+                    row.policy = Some(realized);
+                    if before.is_none_or(|before| before.open != realized.open) {
+                        row.status = Status::pending();
+                    }
+                }
+                None if policy.status.kind == StatusKind::Error
+                    && (before.is_some() || row.status.kind != StatusKind::Error) =>
+                {
+                    row.policy = None;
+                    let text = policy.status.error_text();
+                    row.status = Status::pending().into_error(policy.status.updated_at, text);
+                }
+                _ => continue,
+            }
+            self.table.insert(&mut txn, row)?;
+            is_changed = true;
+        }
+        if is_changed {
+            txn.commit();
+        }
+        Ok(())
     }
 
     /// Begins the deletion of an endpoint; false if there is none. Its id, interface and addresses are in use until
     /// nothing of it is left, see [`wait_gone`](Self::wait_gone).
     pub fn disconnect(&self, id: u16) -> Result<bool, statedb::Error> {
         self.change(id, |row| {
-            if matches!(row.phase, Phase::Live | Phase::Restored) {
+            if row.is_live() {
                 row.phase = Phase::Disconnecting;
                 row.status = Status::pending();
             }
@@ -226,7 +285,7 @@ impl Endpoints {
         guard: &InitGuard,
         saved: Vec<(Saved, bool)>,
     ) -> Result<Vec<(u16, CreateError)>, statedb::Error> {
-        let mut refused = Vec::new();
+        let (mut refused, mut identities) = (Vec::new(), Vec::new());
         let mut txn = self.db.write(&[&self.table]);
         for (
             Saved {
@@ -244,6 +303,7 @@ impl Endpoints {
                 id,
                 spec: Arc::new(spec),
                 identity: Some(identity),
+                policy: None,
                 phase: if is_there {
                     Phase::Restored
                 } else {
@@ -252,9 +312,12 @@ impl Endpoints {
                 status: Status::pending(),
             };
             self.table.insert(&mut txn, row)?;
+            identities.push((id, identity));
         }
         txn.initialized(guard)?;
         txn.commit();
+        // Also of those that are deleted: their policies are released as all are.
+        self.policies.request(identities)?;
         Ok(refused)
     }
 
@@ -333,13 +396,6 @@ impl Endpoints {
             drop(snapshot);
             changed.closed().await;
         }
-    }
-}
-
-fn due(identity: Option<NumericIdentity>) -> Status {
-    match identity {
-        Some(_) => Status::pending(),
-        None => Status::default(),
     }
 }
 

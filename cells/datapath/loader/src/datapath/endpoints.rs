@@ -19,10 +19,11 @@ const FROM_CONTAINER: EndpointProgram = ("cil_from_container", Hook::Ingress);
 const TO_CONTAINER: EndpointProgram = ("cil_to_container", Hook::Egress);
 
 impl PacketDatapath {
-    /// Puts new programs into the links of endpoints, also those that an earlier process has attached.
+    /// Puts new programs into the links of endpoints, also those that an earlier process has attached. New endpoints come in
+    /// between.
     pub(super) fn replace_in_endpoints(
         &self,
-        state: &mut State,
+        state: &mut MutexGuard<'_, State>,
         how: Attachment,
         errors: &mut Vec<LinkError>,
     ) -> Result<(), DatapathError> {
@@ -33,7 +34,12 @@ impl PacketDatapath {
                 continue;
             };
             ids.insert(id);
+            MutexGuard::bump(state);
             let program = (known.program, known.hook);
+            // Detached or moved meanwhile.
+            if state.at_endpoint(id, program) != Some(&known) {
+                continue;
+            }
             if let Err(error) = self.attach_endpoint(state, id, &known.interface, program, how) {
                 errors.push(error);
             }

@@ -105,7 +105,8 @@ async fn an_agent_may_end_after_any_step_of_the_way_down() {
         let agent = world.start();
         agent.settle().await;
 
-        agent.endpoints.remove(&agent.endpoints.disconnected()).unwrap();
+        agent.remove_disconnected().await;
+        agent.prune().await;
         assert!(agent.get(id).is_none(), "after {writes} writes");
         world.assert_empty();
     }

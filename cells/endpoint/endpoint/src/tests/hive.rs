@@ -125,6 +125,7 @@ impl Bench {
             skep_base_settings::cell(),
             skep_datapath_maps::in_memory_cell(),
             skep_ipcache::cell(),
+            skep_policy_maps::cell(),
             skep_node_local::cells::local_node(),
             crate::cell(),
             fakes,

@@ -35,7 +35,7 @@ async fn a_new_endpoint_is_in_file_maps_and_hooks() {
             row.id
         )
     );
-    assert!(world.maps.policies.endpoints().unwrap().contains(&row.id));
+    assert!(world.maps.policies.instances().unwrap().contains(&row.id));
     world.assert_nothing_dangles();
 }
 

@@ -50,7 +50,7 @@ async fn an_endpoint_whose_interface_is_gone_is_deleted() {
     let agent = world.start();
     agent.endpoints.wait_ready(kept).await.unwrap();
     agent.settle().await;
-    agent.endpoints.remove(&agent.endpoints.disconnected()).unwrap();
+    agent.remove_disconnected().await;
 
     assert_eq!(world.files().ids().unwrap(), [kept]);
     assert!(agent.get(gone).is_none() && agent.get(other).is_none());
@@ -69,8 +69,9 @@ async fn files_that_cannot_be_read_are_reported_and_kept_with_their_entries() {
 
     let agent = world.boot();
     let errors = agent.restore();
-    agent.handle.prune_and_wait().await.unwrap();
+    agent.prune().await;
 
+    assert!(world.maps.policies.instances().unwrap().contains(&id));
     assert!(matches!(&errors[..], [StateError::Json { path, .. }] if *path == file));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "{\"ID\": ");
     assert_eq!(world.is_delivered("10.0.1.7"), Some(id));
@@ -92,20 +93,16 @@ async fn entries_of_endpoints_that_are_gone_are_removed_when_all_are_restored() 
         .lxc
         .update(&key("10.0.1.1"), &value(0, lxc_flags::HOST))
         .unwrap();
-    world
-        .maps
-        .policies
-        .write(9, &crate::Policies::allow_all())
-        .unwrap();
+    world.maps.policies.open(9).unwrap();
 
     let agent = world.boot();
     agent.settle().await;
     assert_eq!(world.delivered().len(), 2, "not before the restore");
     assert!(agent.restore().is_empty());
-    agent.handle.prune_and_wait().await.unwrap();
+    agent.prune().await;
 
     assert_eq!(world.delivered().into_keys().collect::<Vec<_>>(), ["10.0.1.1"]);
-    assert!(world.maps.policies.endpoints().unwrap().is_empty());
+    assert!(world.maps.policies.instances().unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -165,6 +162,7 @@ fn what_is_written_is_read_again() {
         id: 7,
         spec: Arc::new(spec(7)),
         identity: None,
+        policy: None,
         phase: Phase::Live,
         status: statedb::reconciler::Status::default(),
     };

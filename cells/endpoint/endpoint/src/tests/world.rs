@@ -19,16 +19,16 @@ use parking_lot::Mutex;
 use skep_base_net::NetError;
 use skep_bpf_maps::{
     MapSizes,
-    endpoint::{ENDPOINTS, LXC, LxcKey, endpoint_flags},
-    policy::POLICIES,
+    endpoint::{LXC, LxcKey, endpoint_flags},
 };
 use skep_bpf_sys::{
-    Map, MemoryMap, RawMap, RawSpec,
+    MemoryMap, RawSpec,
     map::{Fate, FaultyMap},
 };
 use skep_datapath_hooks::{EndpointHooks, HookError, testing::FakeHooks};
 use skep_datapath_maps::Maps;
 use skep_identity::NumericIdentity;
+use skep_policy_maps::{AllowAll, PolicyMaps};
 use statedb::{
     Db, Obj, RwTable,
     reconciler::{Config, NoHealth, Reconciler, Status},
@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Endpoint, EndpointMaps, EndpointOps, EndpointRoutes, EndpointRouting, EndpointSpec, Endpoints,
-    Interfaces, Mac, Policies, StateDir, endpoint, reconciler, restore::Restore, state_dir::StateError,
+    Interfaces, Mac, StateDir, endpoint, policies, reconciler, restore::Restore, state_dir::StateError,
 };
 
 #[derive(Debug, Default)]
@@ -221,6 +221,7 @@ impl EndpointRoutes for CountedRoutes {
 pub(super) struct World {
     pub(super) folder: TempDir,
     pub(super) maps: Arc<EndpointMaps>,
+    pub(super) all_maps: Arc<Maps>,
     pub(super) hooks: Arc<FakeHooks>,
     pub(super) interfaces: Arc<FakeInterfaces>,
     pub(super) routes: Arc<FakeRoutes>,
@@ -243,31 +244,30 @@ impl World {
     /// A node whose `cilium_lxc` has room for so many entries.
     pub(super) fn with_room(lxc: u32) -> Self {
         let budget = Arc::new(Budget(AtomicUsize::new(usize::MAX)));
-        let sizes = MapSizes::default();
-        let counted = |spec: RawSpec| -> Arc<dyn RawMap> {
-            let below = Arc::new(MemoryMap::create(&spec).unwrap());
-            let budget = budget.clone();
-            Arc::new(FaultyMap::decided_by(below, move |_, _| match budget.take() {
-                true => Fate::Passes,
-                false => Fate::Fails,
-            }))
-        };
-        let of_lxc = *LXC.spec(&sizes).raw();
+        let of_lxc = *LXC.spec(&MapSizes::default()).raw();
         let room = RawSpec {
             max_entries: of_lxc.max_entries.min(lxc),
             ..of_lxc
         };
-        let policies = Policies::new(&Maps::in_memory([]).unwrap());
-        let maps = EndpointMaps {
-            lxc: Map::from_raw(counted(room)).unwrap(),
-            facts: Map::from_raw(counted(*ENDPOINTS.spec(&sizes).raw())).unwrap(),
-            policies: policies.with_outer(counted(POLICIES.spec(&sizes))),
-        };
+        let counted = budget.clone();
+        let maps = Maps::wrapped([], move |name, map| {
+            let map = match name == LXC.name {
+                true => Arc::new(MemoryMap::create(&room).unwrap()),
+                false => map,
+            };
+            let budget = counted.clone();
+            Arc::new(FaultyMap::decided_by(map, move |_, _| match budget.take() {
+                true => Fate::Passes,
+                false => Fate::Fails,
+            }))
+        });
+        let maps = Arc::new(maps.unwrap());
         let hooks = Arc::new(FakeHooks::default());
         hooks.load();
         Self {
             folder: tempfile::tempdir().unwrap(),
-            maps: Arc::new(maps),
+            maps: Arc::new(EndpointMaps::new(&maps)),
+            all_maps: maps,
             hooks,
             interfaces: Arc::default(),
             routes: Arc::default(),
@@ -310,26 +310,44 @@ impl World {
     pub(super) fn boot(&self) -> Agent {
         let db = Db::new();
         let table: RwTable<Endpoint> = endpoint::new_table(db.clone()).unwrap();
-        let endpoints = Endpoints::new(db.clone(), table.clone(), self.files());
+        let timing = |config| Config {
+            retry_min: Duration::from_millis(5),
+            retry_max: Duration::from_millis(20),
+            ..config
+        };
+        let source = Arc::new(AllowAll::default());
+        let (policies, of_policies) = PolicyMaps::new(db.clone(), &self.all_maps, source, timing).unwrap();
+        let endpoints = Endpoints::new(db.clone(), table.clone(), self.files(), policies.clone());
         let guard = Arc::new(endpoints.await_restore().unwrap());
         let routes = Arc::new(CountedRoutes(self.routes.clone(), self.budget.clone()));
         let ops = EndpointOps::new(
             self.maps.clone(),
+            policies.clone(),
             self.hooks(),
             self.files(),
             self.routing,
             routes,
         );
-        let config = Config {
-            retry_min: Duration::from_millis(5),
-            retry_max: Duration::from_millis(20),
-            ..reconciler::config()
-        };
+        let config = timing(reconciler::config());
         let reconciler = Arc::new(Reconciler::new(&db, table.clone(), Endpoint::STATUS, ops, config));
         let handle = reconciler.handle();
         let stop = CancellationToken::new();
         let token = stop.clone();
-        let running = tokio::spawn(async move { reconciler.run(&token, &NoHealth).await });
+        let followed = endpoints.clone();
+        let running = tokio::spawn(async move {
+            let follow = async {
+                let changes = followed.policies().table().follow(followed.db());
+                policies::take_over(&followed, changes).await.unwrap();
+            };
+            let run = async {
+                let of_policies = of_policies.run(&token, &NoHealth);
+                tokio::join!(reconciler.run(&token, &NoHealth), of_policies);
+            };
+            tokio::select! {
+                () = run => {}
+                () = follow => {}
+            }
+        });
         let restore = Restore {
             endpoints: endpoints.clone(),
             files: self.files(),
@@ -338,6 +356,7 @@ impl World {
         };
         Agent {
             endpoints,
+            policies,
             table,
             restore,
             handle,
@@ -387,7 +406,7 @@ impl World {
                 "interface {ifindex}: a route, and no program"
             );
         }
-        let policies = self.maps.policies.endpoints().unwrap();
+        let policies = self.maps.policies.instances().unwrap();
         for (address, id) in self.delivered() {
             assert!(self.hooks.attached().contains_key(&id), "{address}: no hook");
         }
@@ -404,7 +423,7 @@ impl World {
         assert!(self.hooks.attached().is_empty() && self.hooks.attached_egress().is_empty());
         assert!(self.routes.by_interface.lock().is_empty());
         assert!(self.maps.facts.entries().unwrap().is_empty());
-        assert!(self.maps.policies.endpoints().unwrap().is_empty());
+        assert!(self.maps.policies.instances().unwrap().is_empty());
         assert_eq!(self.files().ids().unwrap(), [0; 0]);
     }
 
@@ -436,6 +455,7 @@ pub(super) fn spec(number: u8) -> EndpointSpec {
 
 pub(super) struct Agent {
     pub(super) endpoints: Endpoints,
+    pub(super) policies: PolicyMaps,
     table: RwTable<Endpoint>,
     restore: Restore,
     pub(super) handle: statedb::reconciler::ReconcilerHandle,
@@ -469,12 +489,35 @@ impl Agent {
     pub(super) async fn delete(&self, id: u16) {
         assert!(self.endpoints.disconnect(id).unwrap());
         self.settle().await;
-        self.endpoints.remove(&self.endpoints.disconnected()).unwrap();
+        self.remove_disconnected().await;
         self.endpoints.wait_gone(id).await.unwrap();
+    }
+
+    /// Removes endpoints of which nothing else is left.
+    pub(super) async fn remove_disconnected(&self) {
+        let gone = self.endpoints.disconnected();
+        self.policies
+            .release(gone.iter().map(|row| row.id))
+            .await
+            .unwrap();
+        self.endpoints.remove(&gone).unwrap();
+    }
+
+    /// Waits until what no endpoint stands for is removed.
+    pub(super) async fn prune(&self) {
+        self.handle.prune_and_wait().await.unwrap();
+        self.policies.reconciler().prune_and_wait().await.unwrap();
     }
 
     /// Waits until all changes so far were tried.
     pub(super) async fn settle(&self) {
+        let policies = self.policies.table();
+        let revision = policies.revision(&self.endpoints.db().read());
+        policies.wait_until_reconciled(revision).await;
+        let snapshot = self.endpoints.db().read();
+        self.endpoints
+            .set_policies(policies.all(&snapshot).cloned())
+            .unwrap();
         let revision = self.endpoints.table().revision(&self.endpoints.db().read());
         self.handle.wait_until_reconciled(revision).await;
     }

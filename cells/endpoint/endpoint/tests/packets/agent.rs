@@ -151,6 +151,7 @@ pub(super) async fn start_with(node: &Node, settings: &[&str]) -> Outcome<Agent>
         skep_base_settings::cell(),
         skep_datapath_maps::cell(),
         skep_ipcache::cell(),
+        skep_policy_maps::cell(),
         skep_endpoint::cell(),
         Cell::module("test-node", "This node")
             .provide(addresses)
