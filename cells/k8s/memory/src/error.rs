@@ -387,33 +387,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_failures_as_the_real_server_does() {
-        let services = Gvr::new("", "v1", "services");
-        let deployments = Gvr::new("apps", "v1", "deployments");
-
-        assert_eq!(
-            ApiError::not_found(&services, "web").to_string(),
-            "services \"web\" not found"
-        );
-        assert_eq!(
-            ApiError::already_exists(&deployments, "a").message,
-            "deployments.apps \"a\" already exists"
-        );
-        let faults = [
-            Fault::required("spec.ports", ""),
-            Fault::invalid("x", &json!("A"), "must be lower case"),
-        ];
-        assert_eq!(
-            ApiError::invalid("", "Service", "web", &faults[..1]).message,
-            "Service \"web\" is invalid: spec.ports: Required value"
-        );
-        assert_eq!(
-            ApiError::invalid("apps", "Deployment", "web", &faults).message,
-            "Deployment.apps \"web\" is invalid: [spec.ports: Required value, x: Invalid value: \"A\": must be lower case]"
-        );
-    }
-
-    #[test]
     fn status_carries_code_and_details() {
         let status = ApiError::not_found(&Gvr::new("apps", "v1", "deployments"), "web").status();
 

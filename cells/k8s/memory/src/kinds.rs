@@ -298,48 +298,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn knows_the_kinds_that_scripts_use() {
-        let registry = Registry::with_extensions();
-
-        for (api_version, kind, resource) in [
-            ("v1", "Service", "v1.services"),
-            ("v1", "LimitRange", "v1.limitranges"),
-            (
-                "discovery.k8s.io/v1",
-                "EndpointSlice",
-                "discovery.k8s.io.v1.endpointslices",
-            ),
-            ("apps/v1", "Deployment", "apps.v1.deployments"),
-            (
-                "networking.k8s.io/v1",
-                "Ingress",
-                "networking.k8s.io.v1.ingresses",
-            ),
-            (
-                "apiextensions.k8s.io/v1",
-                "CustomResourceDefinition",
-                "apiextensions.k8s.io.v1.customresourcedefinitions",
-            ),
-            ("cilium.io/v2", "CiliumNode", "cilium.io.v2.ciliumnodes"),
-            (
-                "cilium.io/v2alpha1",
-                "CiliumPodIPPool",
-                "cilium.io.v2alpha1.ciliumpodippools",
-            ),
-            (
-                "gateway.networking.k8s.io/v1",
-                "GatewayClass",
-                "gateway.networking.k8s.io.v1.gatewayclasses",
-            ),
-        ] {
-            let found = registry
-                .by_kind(api_version, kind)
-                .unwrap_or_else(|| panic!("{kind} is not known"));
-            assert_eq!(found.gvr.dotted(), resource);
-        }
-    }
-
-    #[test]
     fn services_live_in_both_domains_and_deployments_in_one() {
         let registry = Registry::with_extensions();
         let domains = |api_version: &str, kind: &str| {

@@ -31,6 +31,18 @@ fn service(name: &str, port: u16) -> Value {
     json!({ "metadata": { "name": name, "labels": { "app": name } }, "spec": { "ports": [{ "port": port }] } })
 }
 
+/// Creates a service.
+fn create(server: &ApiServer, service: Value) -> std::sync::Arc<Value> {
+    let created = server.create(&services(), "default", service, &by("t"));
+    created.unwrap().object
+}
+
+/// Patches the service `name`.
+fn patch(server: &ApiServer, name: &str, part: Subresource, change: Value) -> Result<Written, ApiError> {
+    let change = Patch::Merge(change);
+    server.patch(&services(), "default", name, part, &change, &by("t"))
+}
+
 fn by(manager: &str) -> WriteOptions {
     WriteOptions {
         field_manager: manager.to_owned(),
@@ -52,10 +64,7 @@ fn gives_addresses_and_ports_back() {
         service
     };
 
-    let first = server
-        .create(&services(), "default", node_port("a"), &by("t"))
-        .unwrap()
-        .object;
+    let first = create(&server, node_port("a"));
     assert_eq!(first["spec"]["ports"][0]["nodePort"], 30000);
     let error = server
         .create(&services(), "default", node_port("b"), &by("t"))
@@ -65,10 +74,7 @@ fn gives_addresses_and_ports_back() {
         .delete(&services(), "default", "a", &DeleteOptions::default())
         .unwrap();
 
-    let second = server
-        .create(&services(), "default", node_port("b"), &by("t"))
-        .unwrap()
-        .object;
+    let second = create(&server, node_port("b"));
     assert_eq!(second["spec"]["ports"][0]["nodePort"], 30000);
 }
 
@@ -82,10 +88,7 @@ fn dual_stack_services_get_both_families() {
     let mut dual = service("dual", 80);
     dual["spec"]["ipFamilyPolicy"] = "PreferDualStack".into();
 
-    let created = server
-        .create(&services(), "default", dual, &by("t"))
-        .unwrap()
-        .object;
+    let created = create(&server, dual);
 
     assert_eq!(created["spec"]["ipFamilies"], json!(["IPv4", "IPv6"]));
     assert!(
@@ -99,10 +102,7 @@ fn dual_stack_services_get_both_families() {
 #[test]
 fn updates_without_change_keep_the_version() {
     let server = server();
-    let created = server
-        .create(&services(), "default", service("web", 80), &by("t"))
-        .unwrap()
-        .object;
+    let created = create(&server, service("web", 80));
 
     let again = server
         .update(
@@ -154,17 +154,8 @@ fn only_load_balancers_have_addresses_of_one() {
     let server = server();
     let mut web = service("web", 80);
     web["spec"]["type"] = "LoadBalancer".into();
-    server.create(&services(), "default", web, &by("t")).unwrap();
-    let patch = |part, change| {
-        server.patch(
-            &services(),
-            "default",
-            "web",
-            part,
-            &Patch::Merge(change),
-            &by("t"),
-        )
-    };
+    create(&server, web);
+    let patch = |part, change| patch(&server, "web", part, change);
     let status = json!({ "status": { "loadBalancer": { "ingress": [{ "ip": "1.2.3.4" }] } } });
     patch(Subresource::Status, status.clone()).unwrap();
     let others = json!({ "status": { "loadBalancer": { "ingress": [
@@ -236,16 +227,12 @@ fn pages_count_what_is_left_and_lack_what_was_not_there() {
 #[test]
 fn lists_old_versions_exactly() {
     let server = server();
-    server
-        .create(&services(), "default", service("a", 80), &by("t"))
-        .unwrap();
+    create(&server, service("a", 80));
     let version = server
         .list(&services(), None, &ListOptions::default())
         .unwrap()
         .resource_version;
-    server
-        .create(&services(), "default", service("b", 80), &by("t"))
-        .unwrap();
+    create(&server, service("b", 80));
     let exact = |version| ListOptions {
         resource_version: Some(version),
         version_match: Some(VersionMatch::Exact),
@@ -281,31 +268,11 @@ async fn watches_see_objects_enter_and_leave_selectors() {
         ..ListOptions::default()
     };
     let mut watch = server.watch(&services(), None, &options).unwrap();
-    server
-        .create(&services(), "default", service("a", 80), &by("t"))
-        .unwrap();
-    let relabel = |label: &str| Patch::Merge(json!({ "metadata": { "labels": { "app": label } } }));
+    create(&server, service("a", 80));
+    let relabel = |label: &str| json!({ "metadata": { "labels": { "app": label } } });
 
-    server
-        .patch(
-            &services(),
-            "default",
-            "a",
-            Subresource::None,
-            &relabel("b"),
-            &by("t"),
-        )
-        .unwrap();
-    server
-        .patch(
-            &services(),
-            "default",
-            "a",
-            Subresource::None,
-            &relabel("a"),
-            &by("t"),
-        )
-        .unwrap();
+    patch(&server, "a", Subresource::None, relabel("b")).unwrap();
+    patch(&server, "a", Subresource::None, relabel("a")).unwrap();
 
     let mut kinds = Vec::new();
     for _ in 0..3 {
@@ -410,7 +377,5 @@ fn refuses_a_node_port_twice_for_one_protocol() {
         "{}",
         error.message
     );
-    server
-        .create(&services(), "default", of("UDP"), &by("t"))
-        .unwrap();
+    create(&server, of("UDP"));
 }

@@ -279,18 +279,4 @@ mod tests {
             check(&document, &document["components"]["schemas"]);
         }
     }
-
-    #[test]
-    fn tells_that_fields_are_validated() {
-        let document = document(&Registry::builtin(), "apps", "v1").unwrap();
-        let patch = &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
-        assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Deployment");
-        assert!(
-            patch["parameters"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .any(|p| p["name"] == "fieldValidation")
-        );
-    }
 }

@@ -109,34 +109,6 @@ async fn answers_with_the_right_codes() {
 }
 
 #[tokio::test]
-async fn says_where_to_look_instead_of_into_pods() {
-    let router = router("");
-    let pods = "/api/v1/namespaces/default/pods";
-    let pod =
-        json!({ "metadata": { "name": "a" }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
-    ask(&router, "POST", pods, &[JSON], pod.to_string().as_bytes());
-
-    for (method, what) in [
-        ("GET", "log"),
-        ("POST", "exec"),
-        ("GET", "exec"),
-        ("POST", "portforward"),
-    ] {
-        let there = ask(&router, method, &format!("{pods}/a/{what}?command=ls"), &[], b"");
-        let absent = ask(&router, method, &format!("{pods}/b/{what}"), &[], b"");
-
-        assert_eq!(
-            (there.status(), absent.status()),
-            (501.try_into().unwrap(), 404.try_into().unwrap())
-        );
-        assert_eq!(
-            json_of(there).await["message"],
-            format!("pods/{what} is not served: this API server does not reach into nodes; look elsewhere")
-        );
-    }
-}
-
-#[tokio::test]
 async fn warns_of_unknown_fields() {
     let router = router("");
     let config = br#"{"metadata": {"name": "a"}, "dat": {}}"#;
@@ -184,22 +156,6 @@ async fn streams_watches_line_by_line_until_the_stop() {
 
     let rest = tokio::time::timeout(std::time::Duration::from_secs(30), response.into_body().collect()).await;
     assert!(rest.is_ok(), "the watch did not end");
-}
-
-#[tokio::test]
-async fn shows_tables_on_request() {
-    let router = router("");
-    let accept = [(
-        "accept",
-        "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
-    )];
-
-    let table = json_of(ask(&router, "GET", "/api/v1/namespaces", &accept, b"")).await;
-
-    assert_eq!(table["kind"], "Table");
-    assert_eq!(table["columnDefinitions"][1]["name"], "Status");
-    assert_eq!(table["rows"][0]["cells"][0], "default");
-    assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
 }
 
 fn json_value() -> impl Strategy<Value = Value> {

@@ -69,15 +69,3 @@ fn rules_are_checked_when_objects_are_written() {
     let patched = server.patch(&boxes, "default", "a", Subresource::None, &shrink, &options);
     assert!(patched.unwrap_err().message.ends_with("size must not shrink"));
 }
-
-#[test]
-fn definitions_with_invalid_rules_are_refused() {
-    let spec = json!({ "type": "object", "properties": {}, "x-kubernetes-validations": [{ "rule": "self.size > 1" }] });
-    let schema = json!({ "type": "object", "properties": { "spec": spec } });
-
-    let error = define(&server(), schema).unwrap_err();
-
-    let field = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule";
-    assert!(error.message.contains(field), "{error}");
-    assert!(error.message.contains("undefined field 'size'"), "{error}");
-}

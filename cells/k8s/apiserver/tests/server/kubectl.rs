@@ -159,6 +159,16 @@ impl Kubectl {
         Self::check(arguments, &self.run(arguments, yaml).await)
     }
 
+    async fn shows(&self, arguments: &str, input: &str, text: &str) {
+        let output = self.apply(arguments, input).await;
+        assert!(output.contains(text), "{output}");
+    }
+
+    async fn refuses(&self, arguments: &str, input: &str, text: &str) {
+        let output = self.fails(arguments, input).await;
+        assert!(output.contains(text), "{output}");
+    }
+
     async fn fails(&self, arguments: &str, yaml: &str) -> String {
         let output = self.run(arguments, yaml).await;
         assert!(
@@ -192,31 +202,20 @@ async fn applies_shows_and_deletes_services() {
         return;
     };
 
-    assert!(
-        kubectl
-            .apply("apply -f -", SERVICE)
-            .await
-            .contains("service/web created")
-    );
-    assert!(
-        kubectl
-            .apply("apply -f -", SERVICE)
-            .await
-            .contains("service/web unchanged")
-    );
+    kubectl.shows("apply -f -", SERVICE, "service/web created").await;
+    kubectl
+        .shows("apply -f -", SERVICE, "service/web unchanged")
+        .await;
     let changed = SERVICE.replace("8080", "8081");
-    assert!(
-        kubectl
-            .apply("apply -f -", &changed)
-            .await
-            .contains("service/web configured")
-    );
+    kubectl
+        .shows("apply -f -", &changed, "service/web configured")
+        .await;
     let table = kubectl.ok("get service web -o wide").await;
     assert!(
         table.contains("80/TCP,53/UDP") && table.contains("app=web"),
         "{table}"
     );
-    assert!(kubectl.ok("describe service web").await.contains("8081/TCP"));
+    kubectl.shows("describe service web", "", "8081/TCP").await;
     assert_eq!(kubectl.ok("get svc -l app=web -o name").await, "service/web\n");
     assert_eq!(
         kubectl
@@ -234,19 +233,13 @@ async fn applies_shows_and_deletes_services() {
             .await,
         "9090 53"
     );
-    assert!(
-        kubectl
-            .fails("create -f -", SERVICE)
-            .await
-            .contains("services \"web\" already exists")
-    );
-    assert!(kubectl.ok("delete service web").await.contains("deleted"));
-    assert!(
-        kubectl
-            .fails("get service web", "")
-            .await
-            .contains("services \"web\" not found")
-    );
+    kubectl
+        .refuses("create -f -", SERVICE, "services \"web\" already exists")
+        .await;
+    kubectl.shows("delete service web", "", "deleted").await;
+    kubectl
+        .refuses("get service web", "", "services \"web\" not found")
+        .await;
     kubectl.end().await;
 }
 
@@ -385,12 +378,9 @@ spec:
     kubectl.apply("apply -f -", &color.replace("ff", "fe")).await;
     let table = kubectl.ok("get co").await;
     assert!(table.contains("RGB") && table.contains("fe0000"), "{table}");
-    assert!(
-        kubectl
-            .ok("explain color.spec.rgb")
-            .await
-            .contains("red green blue")
-    );
+    kubectl
+        .shows("explain color.spec.rgb", "", "red green blue")
+        .await;
     let strict = kubectl.fails("apply -f -", &color.replace("rgb", "bgr")).await;
     assert!(strict.contains("unknown field \"spec.bgr\""), "{strict}");
     kubectl.ok("delete crd colors.example.com").await;
@@ -416,13 +406,10 @@ async fn watches_and_waits() {
         assert!(line.starts_with("web "), "{line}");
     }
     drop(watching);
-    assert!(
-        kubectl
-            .ok("explain service.spec.ports.nodePort")
-            .await
-            .contains("FIELD: nodePort")
-    );
-    assert!(kubectl.ok("api-resources").await.contains("endpointslices"));
+    kubectl
+        .shows("explain service.spec.ports.nodePort", "", "FIELD: nodePort")
+        .await;
+    kubectl.shows("api-resources", "", "endpointslices").await;
     kubectl.end().await;
 }
 

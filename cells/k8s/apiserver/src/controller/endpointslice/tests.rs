@@ -81,39 +81,6 @@ fn makes_an_endpoint_of_a_pod() {
 }
 
 #[test]
-fn tells_conditions() {
-    let mut spec = one_port();
-    let mut terminating = (*pod("t", &["10.0.0.2"], true)).clone();
-    terminating["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-    let mut ended = (*pod("e", &["10.0.0.3"], true)).clone();
-    ended["status"]["phase"] = "Succeeded".into();
-    let pods = [
-        pod("n", &["10.0.0.1"], false),
-        Arc::new(terminating),
-        Arc::new(ended),
-    ];
-    let conditions = |spec: &Value| -> Vec<Value> {
-        let service = service(spec.clone());
-        let groups = groups(&service, pods.iter(), &HashMap::new());
-        groups[0]
-            .endpoints
-            .iter()
-            .map(|e| e["conditions"].clone())
-            .collect()
-    };
-
-    assert_eq!(
-        conditions(&spec),
-        [
-            json!({ "ready": false, "serving": false, "terminating": false }),
-            json!({ "ready": false, "serving": true, "terminating": true }),
-        ]
-    );
-    spec["publishNotReadyAddresses"] = true.into();
-    assert!(conditions(&spec).iter().all(|c| c["ready"] == true));
-}
-
-#[test]
 fn makes_a_slice_of_each_family() {
     let mut spec = one_port();
     spec["ipFamilies"] = json!(["IPv4", "IPv6"]);

@@ -175,20 +175,3 @@ async fn orphans_stay_and_forget_their_owner() {
     assert!(owners(&child).is_empty(), "{child}");
     cluster.end().await;
 }
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn deletes_objects_whose_owner_never_was_or_is_another_of_its_name() {
-    let cluster = Cluster::start().await;
-    let owner = cluster.make("owner", &[], false);
-    let mut other = (*owner).clone();
-    other["metadata"]["uid"] = "00000000-0000-0000-0000-000000000000".into();
-
-    cluster.make("mistaken", &[&other], false);
-    cluster.make("right", &[&owner], false);
-    cluster
-        .until("the end of the mistaken one", |c| c.get("mistaken").is_none())
-        .await;
-
-    assert!(cluster.get("right").is_some());
-    cluster.end().await;
-}

@@ -139,10 +139,6 @@ fn refuses_rules_that_cannot_be_evaluated() {
         ),
         (json!({ "rule": "self.a.x == ''" }), "undefined field 'x'"),
         (
-            json!({ "rule": "self.list.all(i, i.d == '')" }),
-            "undefined field 'd'",
-        ),
-        (
             json!({ "rule": "other == 1" }),
             "undeclared reference to 'other' (in container '')",
         ),
@@ -153,10 +149,6 @@ fn refuses_rules_that_cannot_be_evaluated() {
         (
             json!({ "rule": "self.a ==" }),
             "compilation failed: ERROR: <input>:1:",
-        ),
-        (
-            json!({ "rule": "true", "message": " " }),
-            "message must be non-empty if specified",
         ),
         (
             json!({ "rule": "true", "message": "a\nb" }),

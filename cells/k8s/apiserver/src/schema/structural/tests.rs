@@ -53,32 +53,12 @@ fn a_schema_makes_sense() {
     let item = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
     for (field, expected) in [
         (
-            json!({ "type": "array", "items": { "type": "string" }, "uniqueItems": true }),
-            ".uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
-        ),
-        (
             json!({ "type": "array", "items": item, "x-kubernetes-list-type": "map" }),
             ".x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map",
         ),
         (
             json!({ "type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"] }),
             ".items.properties[name].default: Required value: this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property",
-        ),
-        (
-            json!({ "type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["id"] }),
-            ".x-kubernetes-list-map-keys[0]: Invalid value: \"id\": entries must all be names of item properties",
-        ),
-        (
-            json!({ "type": "string", "x-kubernetes-list-type": "set" }),
-            ".type: Invalid value: \"string\": must be array if x-kubernetes-list-type is specified",
-        ),
-        (
-            json!({ "type": "array" }),
-            ".items: Required value: must be specified",
-        ),
-        (
-            json!({ "type": "object", "properties": {}, "additionalProperties": { "type": "string" } }),
-            ".additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive",
         ),
         (
             json!({ "type": "string", "pattern": "(" }),
@@ -91,10 +71,6 @@ fn a_schema_makes_sense() {
         (
             json!({ "type": "integer", "default": "x" }),
             ".default: Invalid value: \"string\": default in body must be of type integer: \"string\"",
-        ),
-        (
-            json!({ "type": "object", "properties": {}, "default": { "x": 1 } }),
-            ".default: Invalid value: {\"x\":1}: must not have unknown fields",
         ),
         (
             json!({ "type": "object", "properties": {}, "x-kubernetes-validations": [{ "rule": "self.x" }] }),

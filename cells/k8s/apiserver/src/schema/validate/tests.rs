@@ -64,20 +64,12 @@ fn words_faults_as_an_api_server() {
             vec!["spec.share: Invalid value: 0: spec.share in body should be greater than 0"],
         ),
         (
-            json!({ "spec": { "size": 1, "share": 0.7 } }),
-            vec!["spec.share: Invalid value: 0.7: spec.share in body should be a multiple of 0.5"],
-        ),
-        (
             json!({ "spec": { "size": 1, "color": "green" } }),
             vec!["spec.color: Unsupported value: \"green\": supported values: \"red\", \"blue\""],
         ),
         (
             json!({ "spec": { "size": 1, "name": "abcd" } }),
             vec!["spec.name: Too long: may not be more than 3 bytes"],
-        ),
-        (
-            json!({ "spec": { "size": 1, "name": "a" } }),
-            vec!["spec.name: Invalid value: \"a\": spec.name in body should be at least 2 chars long"],
         ),
         (
             json!({ "spec": { "size": 1, "name": "a1" } }),
@@ -94,33 +86,9 @@ fn words_faults_as_an_api_server() {
             vec!["spec.names: Too many: 3: must have at most 2 items"],
         ),
         (
-            json!({ "spec": { "size": 1, "names": [] } }),
-            vec!["spec.names: Invalid value: 0: spec.names in body should have at least 1 items"],
-        ),
-        (
-            json!({ "spec": { "size": 1, "names": ["a", 1] } }),
-            vec![
-                "spec.names[1]: Invalid value: \"integer\": spec.names[1] in body must be of type string: \"integer\"",
-            ],
-        ),
-        (
-            json!({ "spec": { "size": 1, "labels": { "a": "", "b": "" } } }),
-            vec!["spec.labels: Too many: 2: must have at most 1 item"],
-        ),
-        (
             json!({ "spec": { "size": 1, "port": true } }),
             vec![
                 "spec.port: Invalid value: \"boolean\": spec.port in body must be of type integer,string: \"boolean\"",
-            ],
-        ),
-        (
-            json!({ "spec": { "size": 1, "port": "1" } }),
-            vec!["spec.port: Invalid value: \"1\": spec.port in body should match '^[a-z]+$'"],
-        ),
-        (
-            json!({ "spec": { "size": 1, "one": { "a": 1, "b": 1 } } }),
-            vec![
-                "<nil>: Invalid value: \"\": \"spec.one\" must validate one and only one schema (oneOf). Found 2 valid alternatives",
             ],
         ),
         (

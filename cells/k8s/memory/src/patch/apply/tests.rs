@@ -43,32 +43,6 @@ fn owners(object: &Value) -> Value {
 }
 
 #[test]
-fn a_value_that_replaces_a_map_conflicts_with_owners_below() {
-    let shape = Shape::Any.of_resource();
-    let apply = |live: Option<&Value>, config: &Value, name: &str, force: bool| {
-        let (mut new, ownership) = apply(&shape, live, config, &by(name), force)?;
-        ownership.finish(&shape, live, &mut new, &by(name));
-        Ok::<_, ApiError>(new)
-    };
-    let live = apply(None, &json!({ "spec": { "a": { "b": 1 } } }), "a", false).unwrap();
-    let config = json!({ "spec": { "a": 2 } });
-
-    let error = apply(Some(&live), &config, "b", false).unwrap_err();
-    assert_eq!(
-        error.message,
-        "Apply failed with 2 conflicts: conflicts with \"a\":\n- .spec.a\n- .spec.a.b"
-    );
-    let forced = apply(Some(&live), &config, "b", true).unwrap();
-    assert_eq!(
-        owners(&forced),
-        json!([
-            ["a", "Apply", { "f:spec": {} }],
-            ["b", "Apply", { "f:spec": { ".": {}, "f:a": {} } }],
-        ])
-    );
-}
-
-#[test]
 fn one_manager_has_an_entry_for_each_version_it_updates() {
     let first = updates(None, json!({ "spec": { "type": "NodePort" } }), "a");
     let mut new = first.clone();
@@ -125,23 +99,4 @@ fn clients_set_and_reset_managers() {
     for ignored in [json!([]), Value::Null, entry("Nonsense")] {
         assert_eq!(with(ignored), owners(&live));
     }
-}
-
-#[test]
-fn an_apply_without_effect_keeps_its_time() {
-    let mut live = applies(None, json!({ "spec": { "type": "NodePort" } }), "a", false);
-    live["metadata"]["managedFields"][0]["time"] = "2020-01-01T00:00:00Z".into();
-
-    let again = applies(Some(&live), json!({ "spec": { "type": "NodePort" } }), "a", false);
-    assert_eq!(again, live);
-    let changed = applies(
-        Some(&live),
-        json!({ "spec": { "type": "ClusterIP" } }),
-        "a",
-        false,
-    );
-    assert_ne!(
-        changed["metadata"]["managedFields"][0]["time"],
-        live["metadata"]["managedFields"][0]["time"]
-    );
 }
