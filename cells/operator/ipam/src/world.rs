@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hive::{Cell, Hive, Running, Settings};
 use serde_json::{Value, json};
 use skep_k8s_client::testing::FaultyClient;
-use skep_k8s_client::{Subresource, WriteOptions};
+use skep_k8s_client::{Client, Subresource, WriteOptions};
 use skep_k8s_crds::node::CiliumNode;
 use skep_k8s_crds::pools::CiliumPodIPPool;
 use skep_k8s_crds::{definitions, register_all};
@@ -30,6 +31,18 @@ impl World {
             client: FaultyClient::new(cluster.client().clone()),
             cluster,
         })
+    }
+
+    /// The cell, with the client of this server.
+    pub(crate) fn hive(&self) -> Hive {
+        let client: Arc<dyn Client> = self.client.clone();
+        let client = Cell::module("test-client", "A client").provide(move || client.clone());
+        Hive::new([crate::cell(), client])
+    }
+
+    pub(crate) async fn operator(&self, flags: &[&str]) -> Running {
+        let settings = Settings::new().args(flags.iter().copied());
+        hive::testing::start_with(self.hive(), settings).await
     }
 
     pub(crate) async fn add(&self, name: &str, pod_cidrs: &[&str]) {

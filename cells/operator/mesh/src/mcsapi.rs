@@ -24,7 +24,6 @@ mod state;
 mod view;
 mod write;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, HookCtx, Job, JobCtx, Jobs, Lifecycle, Member, Params, SpawnError};
@@ -44,6 +43,7 @@ use self::exports::RemoteExports;
 use self::metrics::McsApiMetrics;
 use self::state::State;
 use crate::object::{ExportObject, ImportObject, ServiceObject, SliceObject};
+use crate::remote::Incomplete;
 use crate::synced;
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
             mesh: params.mesh.clone(),
             client: params.client.clone(),
             metrics: params.metrics.clone(),
-            incomplete: BTreeSet::new(),
+            incomplete: Incomplete::default(),
         };
         let queue = WorkqueueRecorder::new(params.queues.as_ref(), "mcsapi");
         let controller = Controller::new(merger, queue)
@@ -128,7 +128,9 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
             .watch_all::<ServiceObject>(&params.client)
             .watch_all::<SliceObject>(&params.client)
             .watch_all::<Namespace>(&params.client)
-            .source(params.remote.clone().changes(), Merger::remote_changed);
+            .source(params.remote.clone().changes(), |merger, changes| {
+                merger.incomplete.affected(changes)
+            });
         async move {
             cx.health.starting("Waiting for remote clusters");
             // A leader that is no longer one writes nothing more.

@@ -14,7 +14,6 @@ mod object;
 mod plan;
 mod remote;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Members, Params, SpawnError};
@@ -30,6 +29,7 @@ use self::object::MirroredSlice;
 use self::remote::RemoteBackends;
 use crate::mcsapi::{MANAGED_BY, MIRROR_MANAGER};
 use crate::object::ServiceObject;
+use crate::remote::Incomplete;
 use crate::slices::SliceIndex;
 use crate::synced;
 
@@ -96,7 +96,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
             remote: params.remote.clone(),
             mesh: params.mesh.clone(),
             client: params.client.clone(),
-            incomplete: BTreeSet::new(),
+            incomplete: Incomplete::default(),
             most: count(config.clustermesh_endpoints_per_slice),
             delay: config.clustermesh_endpoint_updates_batch_period,
         };
@@ -110,7 +110,9 @@ fn start(params: StartParams) -> Result<(), StartError> {
             ))
             .watch_all::<ServiceObject>(&params.client)
             .watch(Arc::new(slices))
-            .source(params.remote.changes(), Mirror::remote_changed);
+            .source(params.remote.changes(), |mirror, changes| {
+                mirror.incomplete.affected(changes)
+            });
         async move {
             cx.health.starting("Waiting for remote clusters");
             // A leader that is no longer one writes nothing more.

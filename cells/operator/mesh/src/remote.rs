@@ -29,9 +29,38 @@ struct Known<V> {
 
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    pub(crate) keys: BTreeSet<ObjectKey>,
+    keys: BTreeSet<ObjectKey>,
     /// The values of a cluster became complete.
-    pub(crate) is_cluster_synced: bool,
+    is_cluster_synced: bool,
+}
+
+/// Services of which not all clusters are known.
+#[derive(Debug, Default)]
+pub(crate) struct Incomplete(BTreeSet<ObjectKey>);
+
+impl Incomplete {
+    pub(crate) fn set(&mut self, service: &ObjectKey, is_incomplete: bool) {
+        match is_incomplete {
+            true => _ = self.0.insert(service.clone()),
+            false => _ = self.0.remove(service),
+        }
+    }
+
+    pub(crate) fn contains(&self, service: &ObjectKey) -> bool {
+        self.0.contains(service)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the services that changes affect: also those that wait for a cluster.
+    pub(crate) fn affected(&self, mut changes: Changes) -> Vec<ObjectKey> {
+        if changes.is_cluster_synced {
+            changes.keys.extend(self.0.iter().cloned());
+        }
+        changes.keys.into_iter().collect()
+    }
 }
 
 impl<V> Default for Remote<V> {

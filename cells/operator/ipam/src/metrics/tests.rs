@@ -2,20 +2,16 @@
 
 //! Nodes and pools as Prometheus reads them.
 
-use hive::{Hive, Running, Settings};
+use hive::{Running, Settings};
 use serde_json::json;
 use skep_base_metrics::{Namespace, Registry, exposition};
-use skep_k8s_client::Client;
 
 use super::*;
 use crate::world::World;
 
-async fn start(server: &Arc<World>, args: &[&str]) -> Running {
-    let client = server.client.clone();
-    let client =
-        Cell::module("test-client", "A client").provide(move || -> Arc<dyn Client> { client.clone() });
+async fn start(server: &World, args: &[&str]) -> Running {
     let metrics = skep_base_metrics::cell_in(Namespace::OPERATOR);
-    let hive = Hive::new([crate::cell(), cell(), metrics, client]).root::<Arc<Registry>>();
+    let hive = server.hive().with(cell()).with(metrics).root::<Arc<Registry>>();
     hive::testing::start_with(hive, Settings::new().args(args.iter().copied())).await
 }
 

@@ -4,7 +4,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "the loop runs without a hive")]
 
-use hive::{Cell, Hive, Level, Settings};
+use hive::{Level, Settings};
 use skep_k8s_client::testing::{Fault, Verb, until};
 use skep_k8s_client::{Api, ObjectEvent, WatcherEvent};
 use skep_k8s_types::RawObject;
@@ -366,24 +366,17 @@ async fn a_relist_without_an_undecodable_node_ends_the_wait_for_it() {
     assert_eq!(nodes.pool.held("a"), ["10.9.0.0/24".parse().unwrap()]);
 }
 
-fn operator(server: Arc<World>) -> Hive {
-    let client = server.client.clone();
-    let client =
-        Cell::module("test-client", "A client").provide(move || -> Arc<dyn Client> { client.clone() });
-    Hive::new([crate::cell(), client])
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_cell_allocates_both_families() {
     let server = World::new().await;
     server.add("n1", &[]).await;
-    let settings = Settings::new().args([
+    let flags = [
         "--cluster-pool-ipv4-cidr=10.8.0.0/24,10.9.0.0/16",
         "--cluster-pool-ipv6-cidr=fd00::/104",
         "--cluster-pool-ipv6-mask-size=120",
-    ]);
+    ];
 
-    let running = hive::testing::start_with(operator(server.clone()), settings).await;
+    let running = server.operator(&flags).await;
 
     server.wait("n1", &["10.8.0.0/24", "fd00::/120"], "").await;
     server.add("n2", &[]).await;
@@ -395,9 +388,8 @@ async fn the_cell_allocates_both_families() {
 async fn other_modes_allocate_nothing() {
     let server = World::new().await;
     server.add("n1", &[]).await;
-    let settings = Settings::new().args(["--ipam=kubernetes"]);
 
-    let running = hive::testing::start_with(operator(server.clone()), settings).await;
+    let running = server.operator(&["--ipam=kubernetes"]).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
 
     server.wait("n1", &[], "").await;
@@ -431,7 +423,7 @@ async fn networks_that_do_not_suit_the_families_stop_the_start() {
     ] {
         let server = World::new().await;
         let settings = Settings::new().args(flags.iter().copied());
-        let text = match operator(server).plan(settings) {
+        let text = match server.hive().plan(settings) {
             Err(report) => report.to_string(),
             Ok(plan) => plan
                 .build()

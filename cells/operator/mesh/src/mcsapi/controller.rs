@@ -5,7 +5,6 @@
 //!
 //! A cluster whose exports are not known keeps what it had in imports: nothing of it is deleted.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use super::metrics::McsApiMetrics;
 use super::state::{State, origin};
 use super::write::{Writer, Written};
 use crate::object::{ExportObject, ImportObject, ServiceObject, SliceObject};
-use crate::remote::Changes;
+use crate::remote::Incomplete;
 use crate::write::{SyncError, Writes};
 
 pub(crate) struct Merger {
@@ -31,8 +30,7 @@ pub(crate) struct Merger {
     pub(crate) mesh: Arc<ClusterMesh>,
     pub(crate) client: Arc<dyn Client>,
     pub(crate) metrics: Arc<McsApiMetrics>,
-    /// Services whose clusters are not all known.
-    pub(crate) incomplete: BTreeSet<ObjectKey>,
+    pub(crate) incomplete: Incomplete,
 }
 
 impl Reconciler for Merger {
@@ -47,10 +45,7 @@ impl Reconciler for Merger {
         let is_unknown = |cluster: &str| self.remote.is_unknown(cluster, &self.mesh);
         let plan = self.state.plan(key, &remotes, &is_unknown, Timestamp::now());
         self.metrics.update(key, &self.state);
-        match plan.is_incomplete {
-            true => _ = self.incomplete.insert(key.clone()),
-            false => _ = self.incomplete.remove(key),
-        }
+        self.incomplete.set(key, plan.is_incomplete);
         let writer = Writer {
             client: self.client.clone(),
             namespace: key.namespace.clone(),
@@ -97,16 +92,6 @@ impl Reconciler for Merger {
             0 => format!("{total} {}{failed}", Self::KEYS),
             _ => format!("{total} {}{failed}, {waiting} wait for clusters", Self::KEYS),
         }
-    }
-}
-
-impl Merger {
-    pub(crate) fn remote_changed(&mut self, changes: Changes) -> Vec<ObjectKey> {
-        let mut keys = changes.keys;
-        if changes.is_cluster_synced {
-            keys.extend(self.incomplete.iter().cloned());
-        }
-        keys.into_iter().collect()
     }
 }
 

@@ -4,7 +4,6 @@
 //!
 //! Slices of a cluster whose services are not known stay.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use super::object::MirroredSlice;
 use super::plan::{Action, Plan, View, plan};
 use super::remote::RemoteBackends;
 use crate::object::ServiceObject;
-use crate::remote::Changes;
+use crate::remote::Incomplete;
 use crate::slices::SliceIndex;
 use crate::write::{CREATE, SyncError, Writes, deletion, options, replaced};
 
@@ -38,8 +37,7 @@ pub(crate) struct Mirror {
     pub(crate) remote: Arc<RemoteBackends>,
     pub(crate) mesh: Arc<ClusterMesh>,
     pub(crate) client: Arc<dyn Client>,
-    /// Services whose clusters are not all known.
-    pub(crate) incomplete: BTreeSet<ObjectKey>,
+    pub(crate) incomplete: Incomplete,
     pub(crate) most: usize,
     pub(crate) delay: Duration,
 }
@@ -58,14 +56,6 @@ impl Mirror {
             most: self.most,
         }))
     }
-
-    pub(crate) fn remote_changed(&mut self, changes: Changes) -> Vec<ObjectKey> {
-        let mut keys = changes.keys;
-        if changes.is_cluster_synced {
-            keys.extend(self.incomplete.iter().cloned());
-        }
-        keys.into_iter().collect()
-    }
 }
 
 impl Reconciler for Mirror {
@@ -77,10 +67,8 @@ impl Reconciler for Mirror {
 
     fn reconcile(&mut self, key: &ObjectKey) -> Work<Self> {
         let plan = self.plan(key);
-        match &plan {
-            Ok(plan) if plan.is_incomplete => _ = self.incomplete.insert(key.clone()),
-            _ => _ = self.incomplete.remove(key),
-        }
+        self.incomplete
+            .set(key, plan.as_ref().is_ok_and(|plan| plan.is_incomplete));
         let (client, key) = (self.client.clone(), key.clone());
         Box::pin(async move {
             let actions = plan.map_err(SyncError::Blocked)?.actions;

@@ -4,18 +4,14 @@
 
 use std::time::Duration;
 
-use hive::{Cell, Hive, Running, Settings};
+use hive::Running;
 use serde_json::{Value, json};
 use skep_k8s_client::testing::{Fault, Verb};
 
 use crate::world::World;
 
 async fn start(world: &World, flags: &[&str]) -> Running {
-    let client = world.client.clone();
-    let client: std::sync::Arc<dyn skep_k8s_client::Client> = client;
-    let client = Cell::module("test-client", "A client").provide(move || client.clone());
-    let flags = ["--ipam=multi-pool"].iter().chain(flags).copied();
-    hive::testing::start_with(Hive::new([crate::cell(), client]), Settings::new().args(flags)).await
+    world.operator(&[&["--ipam=multi-pool"], flags].concat()).await
 }
 
 fn asks(pool: &str, v4: u32) -> Value {
