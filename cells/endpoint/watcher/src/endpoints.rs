@@ -77,24 +77,17 @@ impl Endpoints {
         self.objects.keys().map(|object| (**object).clone()).collect()
     }
 
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
     /// Claims anew where the view has changed.
-    pub(crate) fn set_view(&mut self, view: View) -> Result<(), statedb::Error> {
-        if self.view == view {
-            return Ok(());
-        }
-        let mut txn = self.ipcache.write();
+    pub(crate) fn set_view(&mut self, txn: &mut WriteTxn, view: View) -> Result<(), statedb::Error> {
         for (key, described) in &self.endpoints {
             let Some(last) = described.last() else { continue };
             let before = self.view.claims(key, &last.endpoint);
-            replace(
-                &self.ipcache,
-                &mut txn,
-                key,
-                before,
-                view.claims(key, &last.endpoint),
-            )?;
+            replace(&self.ipcache, txn, key, before, view.claims(key, &last.endpoint))?;
         }
-        txn.commit();
         self.view = view;
         Ok(())
     }

@@ -23,6 +23,7 @@ pub(crate) struct Watch {
     pub(crate) guard: SourceGuard,
     pub(crate) local: LocalNodeStore,
     pub(crate) families: Cfg<AddressFamilies>,
+    /// Locked within transactions only, or without one.
     pub(crate) endpoints: Mutex<Endpoints>,
 }
 
@@ -52,7 +53,12 @@ impl Watch {
         let table = self.local.table();
         loop {
             let changed = table.table_watch(&self.ipcache.db().read());
-            self.endpoints.lock().set_view(self.view())?;
+            let view = self.view();
+            if *self.endpoints.lock().view() != view {
+                let mut txn = self.ipcache.write();
+                self.endpoints.lock().set_view(&mut txn, view)?;
+                txn.commit();
+            }
             changed.closed().await;
         }
     }
