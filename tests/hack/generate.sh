@@ -77,6 +77,25 @@ done
 	"$programs/run-scripts" --list-commands
 } >"$fresh/docs/reference/script-commands.md"
 
+weight() { # packages, with their features
+	cargo tree --locked -e normal,build --prefix none "$@" | awk 'NF { print $1 }' | sort -u | wc -l
+}
+{
+	echo "$header"
+	echo
+	echo "# Weight of the crates for embedders"
+	echo
+	echo "Packages that a program compiles, the crate itself among them (\`cargo tree -e normal,build --prefix none\`, distinct names)."
+	echo
+	echo "| program of | packages |"
+	echo "|---|---|"
+	echo "| \`skep-hive\` | $(weight -p skep-hive) |"
+	echo "| and \`skep-statedb\`, with feature \`hive\` | $(weight -p skep-statedb --features hive) |"
+	echo "| and \`skep-loadbalancer-model\` | $(weight -p skep-loadbalancer-model) |"
+	echo "| and \`skep-loadbalancer-reconciler\`, with maps in memory or in the kernel | $(weight -p skep-loadbalancer-reconciler) |"
+	echo "| and \`skep-loadbalancer-sources\`: services from a file or from Kubernetes | $(weight -p skep-loadbalancer-reconciler -p skep-loadbalancer-sources) |"
+} >"$fresh/docs/reference/weights.md"
+
 if [ "${1:-}" = --check ]; then
 	diff -ru docs/reference "$fresh/docs/reference" || {
 		echo "generate.sh: docs/reference is out of date; run tests/hack/generate.sh" >&2

@@ -11,10 +11,7 @@ use statedb::{Db, Table};
 #[tokio::test]
 async fn services_become_frontends() {
     let hive = Hive::new([
-        statedb::cell(),
-        skep_loadbalancer_maglev::cell(),
-        skep_base_settings::cell(),
-        skep_loadbalancer_model::cell(),
+        skep_loadbalancer_reconciler::in_memory(),
         skep_loadbalancer_sources::cell(),
         skep_k8s_memory::fake_client_cell(),
         skep_k8s_reflectors::tables::cell(),

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use hive::{Cell, Job, JobCtx, Jobs, SpawnError};
+use hive::{BoxError, Cell, JobCtx, Jobs};
 use skep_loadbalancer_model::types::L4Proto;
 use skep_loadbalancer_model::{
     BackendParams, FrontendKind, FrontendParams, L3n4Addr, Service, ServiceName, Source, Writer, WriterError,
@@ -21,44 +20,33 @@ pub(crate) fn cell(registry: watch::Receiver<Registry>) -> Cell {
         .run(move |writer: Writer, jobs: Jobs| start(registry.clone(), writer, &jobs))
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
-    #[error("cannot register the source")]
-    Table(#[from] statedb::Error),
-    #[error(transparent)]
-    Job(#[from] SpawnError),
-}
-
 struct RegistrySource {
     registry: watch::Receiver<Registry>,
     writer: Writer,
     complete: InitGuard,
 }
 
-fn start(registry: watch::Receiver<Registry>, writer: Writer, jobs: &Jobs) -> Result<(), StartError> {
+fn start(registry: watch::Receiver<Registry>, writer: Writer, jobs: &Jobs) -> Result<(), BoxError> {
     // Until the first state is written, the tables do not count as complete.
     let complete = writer.register_initializer("registry")?;
-    let source = Arc::new(RegistrySource {
+    let source = RegistrySource {
         registry,
         writer,
         complete,
-    });
-    Ok(jobs.spawn(Job::once("registry", move |cx: JobCtx| {
-        source.clone().reflect(cx)
-    }))?)
+    };
+    Ok(jobs.keep("registry", source, RegistrySource::reflect)?)
 }
 
 impl RegistrySource {
-    async fn reflect(self: Arc<Self>, cx: JobCtx) -> Result<(), WriterError> {
+    async fn reflect(&self, _: &JobCtx) -> Result<(), WriterError> {
         let mut registry = self.registry.clone();
         let mut written = Registry::new();
         loop {
             let wanted = registry.borrow_and_update().clone();
             self.write(&written, &wanted)?;
             written = wanted;
-            tokio::select! {
-                changed = registry.changed() => if changed.is_err() { return Ok(()) },
-                () = cx.cancelled() => return Ok(()),
+            if registry.changed().await.is_err() {
+                return Ok(());
             }
         }
     }
@@ -95,13 +83,13 @@ fn upsert(
     let backends = backends
         .iter()
         .map(|backend| BackendParams::new(tcp(*backend), Source::Api));
-    writer.set_backends(txn, &name, Source::Api, 0, backends.collect());
+    writer.set_backends(txn, &name, Source::Api, 0, backends.collect())?;
     writer.upsert_service_and_frontends(txn, Service::new(name, Source::Api), vec![frontend])
 }
 
 fn remove(writer: &Writer, txn: &mut WriteTxn, name: &str) -> Result<(), WriterError> {
     let name = ServiceName::new("registry", name);
-    writer.set_backends(txn, &name, Source::Api, 0, Vec::new());
+    writer.set_backends(txn, &name, Source::Api, 0, Vec::new())?;
     writer.delete_service_and_frontends(txn, &name)?;
     Ok(())
 }

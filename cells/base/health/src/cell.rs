@@ -11,7 +11,7 @@ use statedb::clock::{Clock, SystemClock};
 
 use crate::history::History;
 use crate::table::{self, HealthTable};
-use crate::{command, metrics};
+use crate::{Status, command, metrics};
 
 /// Health of all modules as a table.
 ///
@@ -23,7 +23,7 @@ use crate::{command, metrics};
 pub fn cell() -> Cell {
     Cell::module("health", "Health of all modules as a table")
         .provide_private(table::new)
-        .provide(table::read_only)
+        .provide(statedb::read_only::<Status>)
         .provide(HealthTable::of)
         .provide(command::commands)
         .provide(skep_base_metrics::provided::<metrics::HealthMetrics>)

@@ -20,7 +20,7 @@ pub use cell::{HistoryConfig, cell, history_cell};
 pub use history::{History, HistoryError};
 pub use metrics::HealthMetrics;
 pub use status::{LevelName, Status, StatusId, never};
-pub use table::{BY_IDENTIFIER, BY_LEVEL, HealthTable, read_only};
+pub use table::{BY_IDENTIFIER, BY_LEVEL, HealthTable};
 pub use tree::tree;
 
 hive::catalogue!(cell);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive::{Job, JobCtx, Jobs, SpawnError};
+use hive::{JobCtx, Jobs, SpawnError};
 use skep_base_metrics::{GaugeVec, Metrics};
 use statedb::{Db, Table};
 
@@ -56,22 +56,14 @@ pub(crate) fn start(
     table: Table<Status>,
     jobs: Jobs,
 ) -> Result<(), SpawnError> {
-    jobs.spawn(Job::once("module-status-metrics", move |cx: JobCtx| {
-        follow(cx, metrics.clone(), db.clone(), table.clone())
-    }))
+    jobs.keep("module-status-metrics", (metrics, db, table), follow)
 }
 
-async fn follow(cx: JobCtx, metrics: Arc<HealthMetrics>, db: Db, table: Table<Status>) {
+async fn follow((metrics, db, table): &(Arc<HealthMetrics>, Db, Table<Status>), _: &JobCtx) {
     loop {
         let changed = table.table_watch(&db.read());
-        metrics.update(&db, &table);
-        let next = async {
-            tokio::time::sleep(PAUSE).await;
-            changed.closed().await;
-        };
-        tokio::select! {
-            () = cx.token.cancelled() => return,
-            () = next => {}
-        }
+        metrics.update(db, table);
+        tokio::time::sleep(PAUSE).await;
+        changed.closed().await;
     }
 }

@@ -27,10 +27,6 @@ pub(crate) fn new(db: Db) -> Result<RwTable<Status>, statedb::Error> {
         .build(&db)
 }
 
-pub fn read_only(table: RwTable<Status>) -> Table<Status> {
-    table.reader()
-}
-
 /// Writes reports to the table, and to the history if there is one.
 ///
 /// ```

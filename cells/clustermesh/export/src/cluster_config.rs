@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use hive::{Cell, Cfg, JobCtx, Jobs, Params, SpawnError};
 use skep_base_settings::cluster::ClusterSettings;
 use skep_clustermesh_types::{Capabilities, CiliumClusterConfig, ServiceSettings, ValueError, keys};
 use skep_k8s_crds::Config as CrdConfig;
@@ -88,16 +88,9 @@ fn publish(params: ConfigParams, has_canaries: bool) -> Result<(), StartError> {
         key: keys::cluster_config(params.cluster.info().name.as_str()),
         value: config.encode()?,
     };
-    params.jobs.spawn(Job::once("enforce", move |cx: JobCtx| {
-        let publisher = publisher.clone();
-        async move {
-            cx.until_cancelled(publisher.run(&cx)).await;
-        }
-    }))?;
-    Ok(())
+    Ok(params.jobs.keep("enforce", publisher, Publisher::run)?)
 }
 
-#[derive(Clone)]
 struct Publisher {
     client: Client,
     key: String,

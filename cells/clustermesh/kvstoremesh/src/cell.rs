@@ -21,6 +21,7 @@ use crate::config::{HeartbeatConfig, KvstoreMeshConfig};
 use crate::copies::Copies;
 use crate::metrics::KvstoreMeshMetrics;
 use crate::mirror::reflectors;
+use crate::orphans;
 use crate::ready::{self, Readiness};
 
 /// Time between two reports of metrics.
@@ -168,17 +169,8 @@ fn start(params: LeaderParams, jobs: Jobs) -> Result<(), SpawnError> {
             mesh.clone().run(cx)
         }))?;
     }
-    {
-        let (mesh, copies) = (mesh.clone(), copies.clone());
-        jobs.spawn(Job::once("former-clusters", move |cx: JobCtx| {
-            let (mesh, copies, local) = (mesh.clone(), copies.clone(), local.clone());
-            async move {
-                let _ = cx
-                    .until_cancelled(crate::orphans::remove(&copies, &mesh, &local))
-                    .await;
-            }
-        }))?;
-    }
+    let former = (copies.clone(), mesh.clone(), local);
+    jobs.keep("former-clusters", former, orphans::remove)?;
     {
         let (mesh, metrics) = (mesh.clone(), metrics.clone());
         jobs.spawn(Job::every(REPORT, "metrics", move |_: JobCtx| {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hive::{Job, JobCtx, Jobs};
+use hive::{Job, Jobs};
 use skep_clustermesh_mesh::ClusterLifecycle;
 use skep_clustermesh_types::{CiliumClusterConfig, ClusterName};
 use skep_kvstore_client::Client;
@@ -66,13 +66,7 @@ impl Copies {
         self.copies.send_modify(|copies| {
             copies.insert(cluster.clone(), copy.clone());
         });
-        let run = copy.clone();
-        let job = Job::once("copy", move |cx: JobCtx| {
-            let copy = run.clone();
-            async move {
-                let _ = cx.until_cancelled(copy.run()).await;
-            }
-        });
+        let job = Job::keep("copy", copy.clone(), ClusterCopy::run);
         if let Err(error) = self.jobs.spawn(job.instance(cluster.as_str())) {
             // The program stops.
             tracing::debug!(cluster = %cluster, %error, "Not syncing remote cluster");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::join_all;
-use hive::CancellationToken;
+use hive::{CancellationToken, JobCtx};
 use skep_clustermesh_types::{ClusterName, Kind};
 use skep_kvstore_client::Client;
 use skep_kvstore_store::{StoreRecorder, SyncStore, SyncStoreOptions};
@@ -52,7 +52,7 @@ impl ClusterCopy {
     }
 
     /// Writes the copy until [`stop`](Self::stop).
-    pub(crate) async fn run(&self) {
+    pub(crate) async fn run(&self, _: &JobCtx) {
         let _running = self.running.lock().await;
         let stores = join_all(self.stores.iter().map(|(_, store)| store.run()));
         tokio::select! {

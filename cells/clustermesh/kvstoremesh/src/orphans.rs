@@ -3,8 +3,10 @@
 //! Deletes copies of clusters that were removed from the configuration while no program led.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use hive::JobCtx;
 use skep_clustermesh_mesh::ClusterMesh;
 use skep_clustermesh_types::{CiliumClusterConfig, ClusterName, Kind, keys};
 use skep_kvstore_client::{BackendError, Client, Error, KeyRange, RangeRequest};
@@ -17,7 +19,7 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// Deletes the copies of clusters that are not configured, with the same grace as if they were removed now. Returns when that
 /// is done.
-pub(crate) async fn remove(copies: &Copies, mesh: &ClusterMesh, local: &ClusterName) {
+pub(crate) async fn remove((copies, mesh, local): &(Arc<Copies>, Arc<ClusterMesh>, ClusterName), _: &JobCtx) {
     if !copies.is_drained {
         return;
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hive::{Job, JobCtx, Jobs, SpawnError};
+use hive::{BoxError, Job, JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
 use skep_clustermesh_types::Kind;
 use statedb::{Snapshot, Table};
@@ -124,7 +124,7 @@ impl<K: Clone + Eq + Hash + Send + 'static, D: Send + 'static> Batches<K, D> {
         self: Arc<Self>,
         jobs: &Jobs,
         name: &'static str,
-        write: impl Fn(Vec<(K, D)>) -> Result<Realized, statedb::Error> + Send + Sync + 'static,
+        write: impl Fn(Vec<(K, D)>) -> Result<Realized, BoxError> + Send + Sync + 'static,
     ) -> Result<(), SpawnError> {
         let write = Arc::new(write);
         jobs.spawn(Job::once(name, move |cx: JobCtx| {
@@ -138,8 +138,8 @@ impl<K: Clone + Eq + Hash + Send + 'static, D: Send + 'static> Batches<K, D> {
 
     async fn write(
         &self,
-        write: &(impl Fn(Vec<(K, D)>) -> Result<Realized, statedb::Error> + Sync),
-    ) -> Result<(), statedb::Error> {
+        write: &(impl Fn(Vec<(K, D)>) -> Result<Realized, BoxError> + Sync),
+    ) -> Result<(), BoxError> {
         let mut progress = self.progress.subscribe();
         let mut pending = Written::default();
         loop {

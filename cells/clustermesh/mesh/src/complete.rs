@@ -5,29 +5,19 @@
 
 use std::sync::Arc;
 
-use hive::{Health, Job, JobCtx, Jobs, SpawnError};
+use hive::{Health, JobCtx, Jobs, SpawnError};
 use skep_clustermesh_types::Kind;
 
 use crate::mesh::ClusterMesh;
 
-/// Why values of remote clusters cannot be written.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
-    #[error(transparent)]
-    Spawn(#[from] SpawnError),
-    /// Another cell has the name of the source.
-    #[error("cannot register remote clusters as a source")]
-    Source(#[from] statedb::Error),
-}
-
-pub(crate) struct Awaited<F> {
+pub(crate) struct InitialSync<F> {
     pub(crate) kinds: &'static [Kind],
     /// Their name for people, such as `Nodes of remote clusters`.
     pub(crate) what: &'static str,
     pub(crate) done: F,
 }
 
-impl<F: Fn() -> Result<(), statedb::Error> + Send + Sync + 'static> Awaited<F> {
+impl<F: Fn() -> Result<(), statedb::Error> + Send + Sync + 'static> InitialSync<F> {
     pub(crate) fn spawn(
         self,
         mesh: Arc<ClusterMesh>,
@@ -35,25 +25,21 @@ impl<F: Fn() -> Result<(), statedb::Error> + Send + Sync + 'static> Awaited<F> {
         name: &'static str,
         health: Health,
     ) -> Result<(), SpawnError> {
-        let awaited = Arc::new(self);
-        jobs.spawn(Job::once(name, move |cx: JobCtx| {
-            let (mesh, awaited, health) = (mesh.clone(), awaited.clone(), health.clone());
-            async move {
-                let waited = cx.until_cancelled(awaited.complete(&mesh, &health)).await;
-                waited.unwrap_or(Ok(()))
-            }
-        }))
+        jobs.keep(name, (self, mesh, health), Self::complete)
     }
 
-    async fn complete(&self, mesh: &ClusterMesh, health: &Health) -> Result<(), statedb::Error> {
-        match mesh.wait_synced(self.kinds).await {
-            Ok(()) => health.ok(format!("{} are complete", self.what)),
+    async fn complete(
+        (awaited, mesh, health): &(Self, Arc<ClusterMesh>, Health),
+        _: &JobCtx,
+    ) -> Result<(), statedb::Error> {
+        match mesh.wait_synced(awaited.kinds).await {
+            Ok(()) => health.ok(format!("{} are complete", awaited.what)),
             // The report is logged, with the error.
             Err(error) => health.degraded(
                 "Failed waiting for clustermesh synchronization, expect possible disruption of cross-cluster connections",
                 &error,
             ),
         }
-        (self.done)()
+        (awaited.done)()
     }
 }

@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hive::{Cell, Health, Jobs, Member};
+use hive::{BoxError, Cell, Health, Jobs, Member};
 use skep_clustermesh_types::{Identity, Kind, RemoteInfo};
 use skep_identity::NumericIdentity;
 use skep_identity_cache::{IdentitySource, ObjectFacts, SecurityIdentity, Writer};
 use skep_kvstore_client::Key;
 
 use crate::batch::{Batches, in_table};
-use crate::complete::{Awaited, StartError};
+use crate::complete::InitialSync;
 use crate::mesh::ClusterMesh;
 use crate::metrics::ClusterMeshMetrics;
 use crate::observer::{MeshObserver, ValueObserver, observe};
@@ -89,7 +89,7 @@ fn start(
     writer: Writer,
     jobs: Jobs,
     health: Health,
-) -> Result<(), StartError> {
+) -> Result<(), BoxError> {
     if !mesh.is_enabled() {
         return Ok(());
     }
@@ -109,7 +109,7 @@ fn start(
             txn.commit();
             Ok(in_table())
         })?;
-    let awaited = Awaited {
+    let awaited = InitialSync {
         kinds: &[Kind::Identities],
         what: "Identities of remote clusters",
         done: move || {

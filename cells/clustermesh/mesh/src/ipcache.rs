@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hive::{Cell, Cfg, Health, Jobs, Member};
+use hive::{BoxError, Cell, Cfg, Health, Jobs, Member};
 use skep_base_settings::AddressFamilies;
 use skep_clustermesh_types::{ClusterName, IpIdentityPair, Kind, NamedPort, RemoteInfo};
 use skep_identity::NumericIdentity;
@@ -20,7 +20,7 @@ use skep_ipcache::{Claim, Owner, PodMetadata, Prefix, ResourceId, Source, Writer
 use skep_kvstore_client::Key;
 
 use crate::batch::{Batches, Realized, reconciled};
-use crate::complete::{Awaited, StartError};
+use crate::complete::InitialSync;
 use crate::mesh::ClusterMesh;
 use crate::metrics::ClusterMeshMetrics;
 use crate::observer::{MeshObserver, ValueObserver, observe};
@@ -157,7 +157,7 @@ fn start(
     writer: Writer,
     jobs: Jobs,
     health: Health,
-) -> Result<(), StartError> {
+) -> Result<(), BoxError> {
     if !mesh.is_enabled() {
         return Ok(());
     }
@@ -166,8 +166,8 @@ fn start(
     observer
         .batches
         .clone()
-        .spawn(&jobs, "write-addresses", move |batch| write(&writing, batch))?;
-    let awaited = Awaited {
+        .spawn(&jobs, "write-addresses", move |batch| Ok(write(&writing, batch)?))?;
+    let awaited = InitialSync {
         kinds: &[Kind::Ips],
         what: "Addresses of remote clusters",
         done: move || {

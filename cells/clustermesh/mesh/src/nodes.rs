@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hive::{Cell, Health, Jobs, Member};
+use hive::{BoxError, Cell, Health, Jobs, Member};
 use skep_clustermesh_types::{Kind, Node as RemoteNode, NodeAddress, RemoteInfo};
 use skep_ipcache::Source;
 use skep_k8s_types::slim::NodeAddressType;
@@ -19,7 +19,7 @@ use skep_kvstore_client::Key;
 use skep_node_manager::{Node, NodeKey, NodeManager};
 
 use crate::batch::{Batches, in_table};
-use crate::complete::{Awaited, StartError};
+use crate::complete::InitialSync;
 use crate::mesh::ClusterMesh;
 use crate::metrics::ClusterMeshMetrics;
 use crate::observer::{MeshObserver, ValueObserver, observe};
@@ -102,7 +102,7 @@ fn start(
     manager: NodeManager,
     jobs: Jobs,
     health: Health,
-) -> Result<(), StartError> {
+) -> Result<(), BoxError> {
     if !mesh.is_enabled() {
         return Ok(());
     }
@@ -122,7 +122,7 @@ fn start(
             txn.commit();
             Ok(in_table())
         })?;
-    let awaited = Awaited {
+    let awaited = InitialSync {
         kinds: &[Kind::Nodes],
         what: "Nodes of remote clusters",
         done: move || {

@@ -18,13 +18,13 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hive::{Cell, Cfg, Health, Jobs, Members};
+use hive::{BoxError, Cell, Cfg, Health, Jobs, Members};
 use skep_clustermesh_types::{Capabilities, ClusterEndpointSlice, ClusterService, Kind, RemoteInfo};
 use skep_kvstore_client::Key;
-use skep_loadbalancer_model::{ClusterAffinity, ServiceName, Source, Writer};
+use skep_loadbalancer_model::{ClusterAffinity, ServiceName, Source, Writer, WriterError};
 
 use crate::batch::{Batches, Realized, reconciled};
-use crate::complete::{Awaited, StartError};
+use crate::complete::InitialSync;
 use crate::mesh::ClusterMesh;
 use crate::metrics::ClusterMeshMetrics;
 use crate::observer::{MeshObserver, ValueObserver, observe};
@@ -85,7 +85,7 @@ impl ServiceObserver {
         }
     }
 
-    fn write(&self, batch: Vec<(Place, Desired)>) -> Realized {
+    fn write(&self, batch: Vec<(Place, Desired)>) -> Result<Realized, WriterError> {
         let mut txn = self.writer.write();
         for ((cluster_id, name), desired) in &batch {
             let backends = match desired {
@@ -94,9 +94,9 @@ impl ServiceObserver {
                 Desired::Gone => Vec::new(),
             };
             self.writer
-                .set_backends(&mut txn, name, Source::ClusterMesh, *cluster_id, backends);
+                .set_backends(&mut txn, name, Source::ClusterMesh, *cluster_id, backends)?;
         }
-        reconciled(self.writer.frontends(), &txn.commit())
+        Ok(reconciled(self.writer.frontends(), &txn.commit()))
     }
 }
 
@@ -152,7 +152,7 @@ fn start(
     observer: Arc<ServiceObserver>,
     jobs: Jobs,
     health: Health,
-) -> Result<(), StartError> {
+) -> Result<(), BoxError> {
     if !mesh.is_enabled() {
         return Ok(());
     }
@@ -162,8 +162,8 @@ fn start(
     observer
         .batches
         .clone()
-        .spawn(&jobs, "write-services", move |batch| Ok(writing.write(batch)))?;
-    let awaited = Awaited {
+        .spawn(&jobs, "write-services", move |batch| Ok(writing.write(batch)?))?;
+    let awaited = InitialSync {
         kinds: &[Kind::Services, Kind::EndpointSlices],
         what: "Services of remote clusters",
         done: move || {

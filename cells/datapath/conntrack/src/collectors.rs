@@ -77,7 +77,7 @@ impl PinnedMaps {
             Err(LoadError::Map { source, .. }) => Err(source.into()),
             Err(error) => {
                 tracing::info!(
-                    error = &error as &dyn std::error::Error,
+                    error = hive::error_chain(&error),
                     "Kernel without map iterators, using batch operations for conntrack garbage collection"
                 );
                 state.is_refused = true;

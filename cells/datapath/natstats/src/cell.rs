@@ -10,12 +10,7 @@ use skep_base_settings::NodePorts;
 use skep_datapath_maps::Maps;
 use statedb::{Db, RwTable};
 
-use crate::{
-    Config, NatStat,
-    metrics::NatMetrics,
-    statistics::Statistics,
-    table::{new_table, read_only},
-};
+use crate::{Config, NatStat, metrics::NatMetrics, statistics::Statistics, table::new_table};
 
 /// Counts the source ports that flows to each destination have.
 pub fn cell() -> Cell {
@@ -23,7 +18,7 @@ pub fn cell() -> Cell {
         .config::<Config>()
         .provide(skep_base_metrics::provided::<NatMetrics>)
         .provide_private(new_table)
-        .provide(read_only)
+        .provide(statedb::read_only::<NatStat>)
         .run(start)
         .library() // others may read the table
 }

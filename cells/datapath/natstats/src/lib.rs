@@ -8,7 +8,6 @@
 
 mod cell;
 mod config;
-mod frequent;
 mod metrics;
 mod statistics;
 mod table;

@@ -2,7 +2,13 @@
 
 //! NAT maps → table and metric.
 
-use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr, ops::RangeInclusive, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    ops::RangeInclusive,
+    sync::Arc,
+};
 
 use skep_bpf_maps::{
     MapFamily,
@@ -12,11 +18,8 @@ use skep_bpf_sys::{MapError, RawMap, map::Plain};
 use skep_datapath_maps::Maps;
 use statedb::{Db, RwTable};
 
-use crate::{NatStat, frequent::Frequent, metrics::NatMetrics};
+use crate::{NatStat, metrics::NatMetrics};
 
-/// Tuples that are counted at once. What has more than this part of the entries of a map is never missed: with the
-/// default size of the map, 65 ports and more.
-pub(crate) const TUPLES: usize = 4096;
 /// Ids of ICMP echo requests, which are its ports.
 const ICMP_IDS: u32 = 65_536;
 
@@ -60,18 +63,18 @@ impl Statistics {
             return Ok(Vec::new());
         };
         let map = map.raw();
-        let mut counts = Frequent::new(TUPLES);
-        self.walk::<K>(&*map, |tuple| counts.add(tuple))?;
-        if !counts.is_exact() {
-            counts.count_again();
-            self.walk::<K>(&*map, |tuple| counts.add_known(&tuple))?;
-        }
-        let counts = counts.into_counts();
+        let mut counts: HashMap<NatTuple, u32> = HashMap::new();
+        self.walk::<K>(&*map, |tuple| *counts.entry(tuple).or_default() += 1)?;
+        let counts = counts.into_iter();
         let mut rows: Vec<NatStat> = counts.map(|(tuple, ports)| NatStat { tuple, ports }).collect();
         let fullest = rows.iter().map(|row| self.percentage(row)).fold(0.0, f64::max);
         self.metrics.fullest(is_ipv6, fullest);
-        rows.sort_by_key(|row| (Reverse(row.ports), row.tuple));
-        rows.truncate(self.rows);
+        let fullest_first = |row: &NatStat| (Reverse(row.ports), row.tuple);
+        if rows.len() > self.rows {
+            rows.select_nth_unstable_by_key(self.rows, fullest_first);
+            rows.truncate(self.rows);
+        }
+        rows.sort_by_key(fullest_first);
         Ok(rows)
     }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 use skep_bpf_maps::{nat::NatTuple, text::protocol};
-use statedb::{Db, Index, Row, RwTable, Table, row::BoxError};
+use statedb::{Db, Index, Row, RwTable, row::BoxError};
 
 use crate::metrics::family;
 
@@ -69,8 +69,4 @@ pub(crate) fn new_table(db: Db) -> Result<RwTable<NatStat>, statedb::Error> {
     RwTable::builder("nat-stats")
         .primary(NatStat::BY_TUPLE)
         .build(&db)
-}
-
-pub(crate) fn read_only(table: RwTable<NatStat>) -> Table<NatStat> {
-    table.reader()
 }

@@ -687,7 +687,7 @@ fn services_in_the_load_balancers_tables_work_from_sockets() {
             &mut txn,
             &name,
             vec![backend(tcp, L4Proto::Tcp), backend(udp_backend, L4Proto::Udp)],
-        );
+        )?;
         txn.commit();
         tokio::time::timeout(PATIENCE, running.get::<InitWait>().unwrap().wait()).await?;
 
@@ -705,7 +705,7 @@ fn services_in_the_load_balancers_tables_work_from_sockets() {
 
         let mut txn = writer.write();
         let gone = [L3n4Addr::new(udp_backend.ip(), udp_backend.port(), L4Proto::Udp)];
-        writer.release_backends(&mut txn, &name, Source::Kubernetes, &gone);
+        writer.release_backends(&mut txn, &name, Source::Kubernetes, &gone)?;
         txn.commit();
         assert!(is_destroyed(&client, PATIENCE));
         running.stop().await?;

@@ -4,7 +4,7 @@
 //! [`LocalIdentities`], the read-only table.
 
 use hive::{Cell, Jobs, SpawnError};
-use statedb::{Db, RwTable, Table};
+use statedb::{Db, RwTable};
 
 use crate::local::LocalIdentities;
 use crate::table::{self, SecurityIdentity};
@@ -15,7 +15,7 @@ use crate::writer::Writer;
 pub fn cell() -> Cell {
     Cell::module("identity-cache", "Security identities that the agent knows")
         .provide_private(new_table)
-        .provide(read_only)
+        .provide(statedb::read_only::<SecurityIdentity>)
         .provide(Writer::new)
         .provide(LocalIdentities::new)
         .run(release)
@@ -28,8 +28,4 @@ fn release(local: LocalIdentities, jobs: Jobs) -> Result<(), SpawnError> {
 
 fn new_table(db: Db) -> Result<RwTable<SecurityIdentity>, statedb::Error> {
     table::with_reserved(&db)
-}
-
-fn read_only(table: RwTable<SecurityIdentity>) -> Table<SecurityIdentity> {
-    table.reader()
 }

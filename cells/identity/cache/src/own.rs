@@ -10,7 +10,7 @@ mod objects;
 use std::sync::Arc;
 
 use compact_str::CompactString;
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use hive::{BoxError, Cell, Cfg, Jobs, Params};
 use skep_base_settings::identity::IdentityConfig;
 use skep_identity::{Labels, NumericIdentity};
 use skep_k8s_client::{Api, Client as KubernetesClient};
@@ -21,14 +21,6 @@ use statedb::{InitGuard, WriteTxn};
 use self::objects::{IdentityObject, Objects};
 use crate::table::{IdentitySource, ObjectFacts, SecurityIdentity};
 use crate::writer::Writer;
-
-#[derive(Debug, thiserror::Error)]
-enum StartError {
-    #[error(transparent)]
-    Table(#[from] statedb::Error),
-    #[error(transparent)]
-    Job(#[from] SpawnError),
-}
 
 hive::catalogue!(cell);
 
@@ -47,7 +39,7 @@ struct StartParams {
     jobs: Jobs,
 }
 
-fn start(params: StartParams) -> Result<(), StartError> {
+fn start(params: StartParams) -> Result<(), BoxError> {
     if params.config.identity_allocation_mode.reads_objects() {
         let client = params.kubernetes.filter(|client| client.is_enabled());
         let Some(client) = client else { return Ok(()) };
@@ -58,14 +50,8 @@ fn start(params: StartParams) -> Result<(), StartError> {
             .spawn(&params.jobs)?;
     } else if params.kvstore.is_enabled() {
         let source = Source::new(params.writer, IdentitySource::KvStore)?;
-        let client = params.kvstore;
-        params.jobs.spawn(Job::once("watch-kvstore", move |cx: JobCtx| {
-            let (client, source) = (client.clone(), source.clone());
-            async move {
-                let watch = keys::watch(client, source, &cx);
-                cx.until_cancelled(watch).await.unwrap_or(Ok(()))
-            }
-        }))?;
+        let state = (params.kvstore, source);
+        params.jobs.keep("watch-kvstore", state, keys::watch)?;
     }
     Ok(())
 }

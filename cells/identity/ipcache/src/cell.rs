@@ -23,7 +23,7 @@ pub fn cell() -> Cell {
     Cell::module("ipcache", "Identities of addresses and networks")
         .config::<Config>()
         .provide_private(table::new)
-        .provide(table::read_only)
+        .provide(statedb::read_only::<IpcacheEntry>)
         .provide(new_writer)
         .run(reconciler::start)
         .run(await_sources)

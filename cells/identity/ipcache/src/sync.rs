@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive::{Job, JobCtx, Jobs, SpawnError};
+use hive::{JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
 use statedb::{Db, InitGuard, RwTable, WriteTxn};
 use tokio::sync::Notify;
@@ -91,45 +91,35 @@ impl<T: Send + Sync + 'static> SourceSync<T> {
 
     /// Registers the job that stops waiting for sources after the timeout.
     pub fn spawn(&self, timeout: Duration, jobs: &Jobs) -> Result<(), SpawnError> {
-        let sync = self.clone();
-        jobs.spawn(Job::once("await-sources", move |cx: JobCtx| {
-            let sync = sync.clone();
-            async move {
-                let token = cx.token.clone();
-                tokio::select! {
-                    () = token.cancelled() => Ok(()),
-                    result = sync.give_up(timeout, &cx) => result,
-                }
-            }
-        }))
+        jobs.keep("await-sources", (self.clone(), timeout), Self::give_up)
     }
 
-    async fn give_up(&self, timeout: Duration, cx: &JobCtx) -> Result<(), statedb::Error> {
-        let table = self.table.reader();
+    async fn give_up((sync, timeout): &(Self, Duration), cx: &JobCtx) -> Result<(), statedb::Error> {
+        let table = sync.table.reader();
         // The time that the program itself needs before sources can work is not theirs.
         let started = Instant::now();
-        let due = |since: Instant| since.max(started) + timeout;
+        let due = |since: Instant| since.max(started) + *timeout;
         loop {
-            let snapshot = self.db.read();
+            let snapshot = sync.db.read();
             let (_, changed) = table.initialized_watch(&snapshot);
             let pending = table.pending_initializers(&snapshot);
             drop(snapshot);
             let next = {
-                let mut awaited = self.sources.awaited.lock();
+                let mut awaited = sync.sources.awaited.lock();
                 awaited.retain(|(_, guard)| pending.iter().any(|name| name == guard.name()));
                 awaited.iter().map(|(since, _)| due(*since)).min()
             };
-            self.report(&pending, cx);
+            sync.report(&pending, cx);
             tokio::select! {
                 () = changed.closed() => {}
-                () = self.sources.delivered.notified() => {}
+                () = sync.sources.delivered.notified() => {}
                 () = tokio::time::sleep_until(next.unwrap_or(started)), if next.is_some() => {
                     let now = Instant::now();
-                    let mut awaited = self.sources.awaited.lock();
+                    let mut awaited = sync.sources.awaited.lock();
                     let (late, rest) = awaited.drain(..).partition(|(since, _)| due(*since) <= now);
                     *awaited = rest;
                     drop(awaited);
-                    self.give_up_late(late)?;
+                    sync.give_up_late(late)?;
                 }
             }
         }

@@ -125,7 +125,3 @@ pub(crate) fn new(db: Db) -> Result<RwTable<IpcacheEntry>, statedb::Error> {
         .primary(IpcacheEntry::BY_PREFIX)
         .build(&db)
 }
-
-pub(crate) fn read_only(table: RwTable<IpcacheEntry>) -> Table<IpcacheEntry> {
-    table.reader()
-}

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use hive::{Job, JobCtx, Jobs, SpawnError};
+use hive::{JobCtx, Jobs, SpawnError};
 use jiff::Timestamp;
 
 use crate::client::Client;
@@ -25,16 +25,11 @@ pub(crate) fn start(client: Client, jobs: Jobs) -> Result<(), SpawnError> {
     if !client.is_enabled() {
         return Ok(());
     }
-    jobs.spawn(Job::once("heartbeat", move |cx: JobCtx| {
-        let client = client.clone();
-        async move {
-            cx.until_cancelled(beat(&client)).await;
-        }
-    }))
+    jobs.keep("heartbeat", client, beat)
 }
 
 /// Writes at once, then at each interval, and again at once when the lease of the key has ended.
-async fn beat(client: &Client) {
+async fn beat(client: &Client, _: &JobCtx) {
     let mut lost = client.lost_keys(keys::HEARTBEAT);
     loop {
         let write = client.put(keys::HEARTBEAT, timestamp(), Lifetime::Leased);

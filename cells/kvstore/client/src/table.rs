@@ -4,7 +4,7 @@
 //! Requires: a client of the store, a database.
 
 use bytes::Bytes;
-use hive::{Cell, Job, JobCtx, Jobs, SpawnError};
+use hive::{BoxError, Cell, JobCtx, Jobs};
 use statedb::{Db, Index, Row, RwTable};
 
 use crate::client::{Client, Event};
@@ -42,16 +42,6 @@ fn text(value: &[u8]) -> String {
     }
 }
 
-/// Why the table cannot be created.
-#[derive(Debug, thiserror::Error)]
-enum TableError {
-    /// Another cell has a table of this name.
-    #[error(transparent)]
-    Table(#[from] statedb::Error),
-    #[error(transparent)]
-    Job(#[from] SpawnError),
-}
-
 /// The keys of the store as table `kvstore-<name>`: Cilium's suites call the store of one cluster `__local__`, that of several
 /// `__all__`.
 #[must_use]
@@ -60,25 +50,21 @@ pub fn cell(name: &'static str) -> Cell {
         .run(move |client: Client, db: Db, jobs: Jobs| start(name, client, db, &jobs))
 }
 
-fn start(name: &str, client: Client, db: Db, jobs: &Jobs) -> Result<(), TableError> {
+fn start(name: &str, client: Client, db: Db, jobs: &Jobs) -> Result<(), BoxError> {
     let table = RwTable::builder(&format!("kvstore-{name}"))
         .primary(KeyRow::BY_KEY)
         .build(&db)?;
-    jobs.spawn(Job::once("follow", move |cx: JobCtx| {
-        let (client, db, table) = (client.clone(), db.clone(), table.clone());
-        async move {
-            let follow = follow(client, db, table);
-            cx.until_cancelled(follow).await.unwrap_or(Ok(()))
-        }
-    }))?;
-    Ok(())
+    Ok(jobs.keep("follow", (client, db, table), follow)?)
 }
 
-async fn follow(client: Client, db: Db, table: RwTable<KeyRow>) -> Result<(), statedb::Error> {
+async fn follow(
+    (client, db, table): &(Client, Db, RwTable<KeyRow>),
+    _: &JobCtx,
+) -> Result<(), statedb::Error> {
     let mut watcher = client.list_and_watch("");
     loop {
         let event = watcher.next().await;
-        let mut txn = db.write(&[&table]);
+        let mut txn = db.write(&[table]);
         match event {
             Event::Create(item) | Event::Modify(item) => {
                 let row = KeyRow {

@@ -190,7 +190,7 @@ impl Etcd {
             }
             Ok(Err(error)) => {
                 let failure = Failure::of(error, &member.address, About::default());
-                Err(error_chain(&failure.error))
+                Err(hive::error_chain(&failure.error))
             }
             Err(_) => Err(BackendError::Timeout { after }.to_string()),
         }
@@ -408,7 +408,7 @@ impl Backend for Etcd {
                 .into_iter()
                 .map(|endpoint| EndpointStatus {
                     endpoint,
-                    answer: Err(error_chain(&failure.error)),
+                    answer: Err(hive::error_chain(&failure.error)),
                 })
                 .collect(),
         }
@@ -486,10 +486,6 @@ fn lease_of(txn: &Txn) -> LeaseId {
             _ => None,
         })
         .unwrap_or(LeaseId::NONE)
-}
-
-fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
-    hive::error_chain(error)
 }
 
 impl fmt::Debug for Etcd {

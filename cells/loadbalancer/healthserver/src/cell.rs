@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, SpawnError};
+use hive::{BoxError, Cell, Cfg, Job, JobCtx, Jobs};
 use skep_base_settings::KubeProxyReplacement;
 use skep_loadbalancer_model::Writer;
 use statedb::Db;
@@ -33,7 +33,7 @@ fn start(
     db: Db,
     listen_on: Option<ListenAddress>,
     jobs: Jobs,
-) -> Result<(), StartError> {
+) -> Result<(), BoxError> {
     if !config.enabled || !replacement.enabled {
         return Ok(());
     }
@@ -54,14 +54,4 @@ fn start(
         control.clone().run(cx)
     }))?;
     Ok(())
-}
-
-/// Why the job was not started.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
-    /// The frontends have a source of this name already.
-    #[error("health servers are not a source of frontends")]
-    Source(#[from] statedb::Error),
-    #[error("health servers were not started")]
-    Spawn(#[from] SpawnError),
 }

@@ -155,12 +155,9 @@ impl Command for SetProxyRedirect {
             ports: PROXIED.into(),
         };
         let mut txn = self.writer.write();
-        if !self
-            .writer
+        self.writer
             .set_proxy_redirects(&mut txn, &service, Some([redirect].into()))
-        {
-            return Err(CommandError::new(format_args!("service {service} not found")));
-        }
+            .map_err(CommandError::new)?;
         txn.commit();
         Ok(Outcome::stdout(format!(
             "Set ProxyRedirect (port={port}) on service {service}\n"

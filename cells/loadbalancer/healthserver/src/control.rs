@@ -280,14 +280,16 @@ impl Control {
         let mut txn = self.writer.write();
         let note = |name: &ServiceName, result: Result<(), skep_loadbalancer_model::WriterError>| {
             if let Err(error) = result {
-                tracing::warn!(service = %name, error = &error as &dyn std::error::Error,
+                tracing::warn!(service = %name, error = hive::error_chain(&error),
                     "Cannot redirect virtual address to the health-check port");
             }
         };
         for name in exposed.keys().filter(|name| !wanted.contains_key(*name)) {
             let pseudo = name.with_suffix(SUFFIX);
-            self.writer
+            let removed = self
+                .writer
                 .set_backends(&mut txn, &pseudo, Source::Local, 0, Vec::new());
+            note(&pseudo, removed);
             note(
                 &pseudo,
                 self.writer
@@ -320,13 +322,11 @@ impl Control {
                     .upsert_service_and_frontends(&mut txn, service, frontends),
             );
             let backend = |ip| BackendParams::new(address(ip), Source::Local);
-            self.writer.set_backends(
-                &mut txn,
-                &pseudo,
-                Source::Local,
-                0,
-                node.iter().map(backend).collect(),
-            );
+            let backends = node.iter().map(backend).collect();
+            let set = self
+                .writer
+                .set_backends(&mut txn, &pseudo, Source::Local, 0, backends);
+            note(&pseudo, set);
         }
         txn.commit();
         *exposed = wanted;
@@ -382,7 +382,7 @@ impl Listener {
             };
             tracing::warn!(
                 port = self.port,
-                error = &error as &dyn std::error::Error,
+                error = hive::error_chain(&error),
                 "Cannot listen for health checks, retrying"
             );
             health.degraded("Cannot listen", &error);

@@ -55,7 +55,7 @@ fn set_node(writer: &Writer, addresses: [&str; 2]) {
         ..NodeFacts::default()
     };
     let mut txn = writer.write();
-    writer.set_node(&mut txn, facts);
+    writer.set_node(&mut txn, facts).unwrap();
     txn.commit();
 }
 
@@ -86,7 +86,7 @@ impl Fixture {
             jobs.spawn(Job::once("control-loop", move |cx: JobCtx| {
                 control.clone().run(cx)
             }))?;
-            Ok::<(), crate::cell::StartError>(())
+            Ok::<(), hive::BoxError>(())
         };
         let cells = [Cell::module("loadbalancer-healthserver", "Servers").run(start)];
         let _running = hive::testing::start(Hive::new(cells)).await;
@@ -130,13 +130,15 @@ impl Fixture {
         };
         let mut txn = self.writer.write();
         let backends = backends.iter().map(backend).collect();
-        self.writer.set_backends(
-            &mut txn,
-            &ServiceName::new("shop", name),
-            Source::Kubernetes,
-            0,
-            backends,
-        );
+        self.writer
+            .set_backends(
+                &mut txn,
+                &ServiceName::new("shop", name),
+                Source::Kubernetes,
+                0,
+                backends,
+            )
+            .unwrap();
         txn.commit();
     }
 
@@ -270,11 +272,14 @@ async fn a_service_behind_a_proxy_has_one() {
         proxy_port: 10000,
         ports: [80].into(),
     };
-    assert!(fixture.writer.set_proxy_redirects(
-        &mut txn,
-        &ServiceName::new("shop", "web"),
-        Some([redirect].into())
-    ));
+    fixture
+        .writer
+        .set_proxy_redirects(
+            &mut txn,
+            &ServiceName::new("shop", "web"),
+            Some([redirect].into()),
+        )
+        .unwrap();
     txn.commit();
 
     assert_eq!(fixture.get(31000).await, Some((200, body("web", 1))));
@@ -329,7 +334,7 @@ async fn the_first_of_two_services_has_the_port_until_it_goes() {
     let fixture = Fixture::new(4).await;
     fixture.put("b", 31000, "172.16.0.2:80/TCP");
     fixture.wait_for(31000, Some((503, &body("b", 0)))).await;
-    let refusals = || log.lines("another service has the port");
+    let refusals = || log.lines("port in use by another service");
     fixture.put("a", 31000, "172.16.0.1:80/TCP");
     fixture.wait_until(async || !refusals().is_empty()).await;
     fixture.put("c", 31002, "172.16.0.3:80/TCP");

@@ -251,7 +251,9 @@ mod tests {
                 let ip = Ipv4Addr::from_bits(0x0a80_0000 + number * BACKENDS + backend);
                 BackendParams::new(L3n4Addr::new(ip.into(), 8080, L4Proto::Tcp), Source::Kubernetes)
             });
-            writer.upsert_backends(&mut txn, &name, backends.collect());
+            writer
+                .upsert_backends(&mut txn, &name, backends.collect())
+                .unwrap();
         }
         txn.commit();
         (db, writer)

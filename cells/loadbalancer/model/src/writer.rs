@@ -80,6 +80,9 @@ impl Default for WriterSettings {
     }
 }
 
+/// Why a row of `node-facts` can be written.
+const LOCKED: &str = "the transaction has the table, which has no index but the primary one";
+
 type IsHealthChecked = Arc<dyn Fn(&Service) -> bool + Send + Sync>;
 
 /// Writes the tables of the load balancer; cheap to clone.
@@ -121,7 +124,8 @@ impl Writer {
             ..NodeFacts::default()
         };
         let mut txn = db.write(&[&tables.node]);
-        log_error(tables.node.insert(&mut txn, facts));
+        let inserted = tables.node.insert(&mut txn, facts);
+        inserted.expect(LOCKED);
         txn.commit();
         Self(Arc::new(Inner {
             db,
@@ -167,7 +171,8 @@ impl Writer {
         if let Some(addresses) = self.0.addresses.addresses(&self.0.db.read()) {
             let facts = self.node(&txn);
             if !Arc::ptr_eq(&facts.addresses, &addresses) {
-                log_error(tables.node.insert(&mut txn, NodeFacts { addresses, ..facts }));
+                let inserted = tables.node.insert(&mut txn, NodeFacts { addresses, ..facts });
+                inserted.expect(LOCKED);
             }
         }
         txn
@@ -237,20 +242,6 @@ impl Writer {
         rows
     }
 
-    /// Backends of a service for a user without a frontend, such as a proxy: those on this node if the external
-    /// policy is local, and only those with an address of the node if the service delegates to a local proxy.
-    pub fn backends_for_proxy(&self, txn: &impl ReadTxn, service: &Service) -> Vec<crate::types::BackendRow> {
-        let node = self.node(txn);
-        let mut rows = self.preferred_backends(txn, &service.name);
-        if service.ext_traffic_policy == crate::types::TrafficPolicy::Local {
-            rows.retain(|row| row.is_on_node(&node.name));
-            if service.delegates_if_local() {
-                rows.retain(|row| node.addresses.all.contains(&row.params.address.ip()));
-            }
-        }
-        rows
-    }
-
     fn priority(&self, source: Source) -> u8 {
         self.0.settings.priorities[source as usize]
     }
@@ -282,15 +273,5 @@ impl Writer {
             is_health_checked,
             filter: &*filter,
         })
-    }
-}
-
-// For operations that cannot fail in a transaction of the writer.
-fn log_error<T, E: std::error::Error + 'static>(result: Result<T, E>) {
-    if let Err(error) = result {
-        tracing::error!(
-            error = &error as &dyn std::error::Error,
-            "Cannot write load-balancing table"
-        );
     }
 }

@@ -6,20 +6,15 @@
 
 use std::process::ExitCode;
 
-use hive::{Cell, Job, JobCtx, Jobs, Program, Shutdown, SpawnError};
+use hive::{Cell, JobCtx, Jobs, Params, Program, Shutdown, SpawnError};
 use skep_loadbalancer_model::Frontend;
 use skep_loadbalancer_reconciler::InitWait;
 use statedb::{Db, Table};
 
 fn main() -> ExitCode {
     let cells = [
-        statedb::cell(),
-        skep_loadbalancer_maglev::cell(),
-        skep_base_settings::cell(),
-        skep_loadbalancer_model::cell(),
+        skep_loadbalancer_reconciler::in_memory(),
         skep_loadbalancer_sources::cell(),
-        skep_datapath_maps::in_memory_cell(),
-        skep_loadbalancer_reconciler::cell(),
         frontend_list(),
     ];
     Program::new("frontends", cells)
@@ -32,32 +27,34 @@ fn frontend_list() -> Cell {
     Cell::module("frontend-list", "Prints frontends").run(list)
 }
 
-fn list(
+#[derive(Params)]
+struct List {
     db: Db,
     frontends: Table<Frontend>,
     reconciled: InitWait,
     shutdown: Shutdown,
-    jobs: Jobs,
-) -> Result<(), SpawnError> {
-    jobs.spawn(Job::once("list", move |_: JobCtx| {
-        let (db, frontends) = (db.clone(), frontends.clone());
-        let (reconciled, shutdown) = (reconciled.clone(), shutdown.clone());
-        async move {
-            reconciled.wait().await;
-            for frontend in frontends.all(&db.read()) {
-                let backends: Vec<String> = frontend
-                    .selectable_backends()
-                    .map(|row| row.params.address.to_string())
-                    .collect();
-                println!(
-                    "{} {} -> {} ({})",
-                    frontend.service_name(),
-                    frontend.address(),
-                    backends.join(", "),
-                    frontend.status.kind
-                );
-            }
-            shutdown.request("all frontends are listed");
+}
+
+fn list(list: List, jobs: Jobs) -> Result<(), SpawnError> {
+    jobs.keep("list", list, List::print)
+}
+
+impl List {
+    async fn print(&self, _: &JobCtx) {
+        self.reconciled.wait().await;
+        for frontend in self.frontends.all(&self.db.read()) {
+            let backends: Vec<String> = frontend
+                .selectable_backends()
+                .map(|row| row.params.address.to_string())
+                .collect();
+            println!(
+                "{} {} -> {} ({})",
+                frontend.service_name(),
+                frontend.address(),
+                backends.join(", "),
+                frontend.status.kind
+            );
         }
-    }))
+        self.shutdown.request("all frontends are listed");
+    }
 }

@@ -22,6 +22,18 @@ pub fn cell() -> Cell {
     Cell::group([reconciler_cell(), crate::maps::cell::cell()])
 }
 
+/// A load balancer in memory, without sources: the database, settings, tables, Maglev and this reconciler with maps in memory.
+pub fn in_memory() -> Cell {
+    Cell::group([
+        statedb::cell(),
+        skep_base_settings::cell(),
+        skep_loadbalancer_maglev::cell(),
+        skep_loadbalancer_model::cell(),
+        skep_datapath_maps::in_memory_cell(),
+        cell(),
+    ])
+}
+
 const RECONCILER: &str = "loadbalancer-reconciler";
 
 fn reconciler_cell() -> Cell {
@@ -70,16 +82,7 @@ fn init_wait(writer: Writer, reconciler: Arc<FrontendReconciler>) -> InitWait {
 }
 
 fn start(reconciler: Arc<FrontendReconciler>, jobs: Jobs) -> Result<(), SpawnError> {
-    let shared = reconciler.clone();
-    jobs.spawn(Job::once("start-reconciler", move |cx: JobCtx| {
-        let reconciler = shared.clone();
-        async move {
-            tokio::select! {
-                () = reconciler.start() => {}
-                () = cx.cancelled() => {}
-            }
-        }
-    }))?;
+    jobs.keep("start-reconciler", reconciler.clone(), start_when_initialized)?;
     let shared = reconciler.clone();
     jobs.spawn(Job::once("reconcile", move |cx: JobCtx| {
         let reconciler = shared.clone();
@@ -91,19 +94,21 @@ fn start(reconciler: Arc<FrontendReconciler>, jobs: Jobs) -> Result<(), SpawnErr
     }))
 }
 
+async fn start_when_initialized(reconciler: &FrontendReconciler, _: &JobCtx) {
+    reconciler.start().await;
+}
+
 /// How full maps are is counted every few minutes; the services of the start are written after the first time.
 fn count_first_state(wait: InitWait, count: Option<PressureTrigger>, jobs: Jobs) -> Result<(), SpawnError> {
     let Some(count) = count else {
         return Ok(());
     };
-    jobs.spawn(Job::once("count-first-state", move |cx: JobCtx| {
-        let (wait, count) = (wait.clone(), count.clone());
-        async move {
-            if cx.until_cancelled(wait.wait()).await.is_some() {
-                count.trigger();
-            }
-        }
-    }))
+    jobs.keep("count-first-state", (wait, count), count_when_written)
+}
+
+async fn count_when_written((wait, count): &(InitWait, PressureTrigger), _: &JobCtx) {
+    wait.wait().await;
+    count.trigger();
 }
 
 #[cfg(test)]

@@ -236,7 +236,7 @@ impl FrontendReconciler {
         let restored = self.ops.lock().restore();
         match restored {
             Err(error) => tracing::error!(
-                error = &error as &dyn std::error::Error,
+                error = hive::error_chain(&error),
                 "Cannot restore load-balancing maps, service ids will change"
             ),
             Ok(0) => {}

@@ -28,7 +28,7 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use cell::cell;
+pub use cell::{cell, in_memory};
 pub use driver::{FrontendOps, FrontendReconciler, InitWait, SharedOps, Timing};
 pub use error::ReconcileError;
 pub use families::Embedding;

@@ -91,7 +91,7 @@ fn bearers(
         Ok(borne) => Some(of_kind(borne)),
         Err(error) => {
             tracing::warn!(
-                error = &error as &dyn std::error::Error,
+                error = hive::error_chain(&error),
                 "Cannot restore service ids from maps"
             );
             None

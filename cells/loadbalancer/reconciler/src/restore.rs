@@ -385,11 +385,7 @@ pub(super) fn backends_of_table(maps: &LoadBalancerMaps, id: u16, ipv6: bool) ->
         Ok(())
     });
     if let Err(error) = result {
-        tracing::warn!(
-            id,
-            error = &error as &dyn std::error::Error,
-            "Cannot read Maglev table"
-        );
+        tracing::warn!(id, error = hive::error_chain(&error), "Cannot read Maglev table");
     }
     backends
 }

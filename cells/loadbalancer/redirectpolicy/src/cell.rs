@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use hive::{BoxError, Cell, Cfg, Jobs, Params};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use skep_base_settings::AddressFamilies;
 use skep_k8s_client::{Api, Client};
+use skep_k8s_reflectors::Reflector;
 use skep_k8s_reflectors::tables::LocalPod;
-use skep_k8s_reflectors::{ReflectError, Reflector};
 use skep_k8s_types::slim::CiliumLocalRedirectPolicy;
 use skep_loadbalancer_model::Writer;
 use statedb::{Db, RwTable, Table};
@@ -34,7 +34,8 @@ pub fn cell() -> Cell {
     .provide_private(table::policies)
     .provide_private(table::skips)
     .provide(supply_metrics)
-    .provide(readers)
+    .provide(statedb::read_only::<Policy>)
+    .provide(statedb::read_only::<SkipRedirects>)
     .provide(cookies)
     .provide(skipmap::handles)
     .provide(can_skip)
@@ -51,26 +52,8 @@ fn can_skip() -> CanSkip {
     CanSkip(skep_base_net::netns::cookie().is_ok())
 }
 
-fn readers(
-    policies: RwTable<Policy>,
-    skips: RwTable<SkipRedirects>,
-) -> (Table<Policy>, Table<SkipRedirects>) {
-    (policies.reader(), skips.reader())
-}
-
 fn cookies(db: Db, skips: RwTable<SkipRedirects>) -> NetnsCookies {
     NetnsCookies::new(db, skips)
-}
-
-/// Why policies can't be served.
-#[derive(Debug, thiserror::Error)]
-enum StartError {
-    #[error(transparent)]
-    Job(#[from] SpawnError),
-    #[error(transparent)]
-    Reflect(#[from] ReflectError),
-    #[error("cannot register a source of services")]
-    Table(#[from] statedb::Error),
 }
 
 #[derive(Params)]
@@ -90,7 +73,7 @@ struct StartParams {
     jobs: Jobs,
 }
 
-fn start(params: StartParams) -> Result<(), StartError> {
+fn start(params: StartParams) -> Result<(), BoxError> {
     let StartParams {
         config,
         families,
@@ -129,16 +112,14 @@ fn start(params: StartParams) -> Result<(), StartError> {
         let controller = controller.clone();
         Box::new(move |_: &_| controller.is_complete() && cookies.are_complete())
     };
-    jobs.spawn(Job::once("controller", move |cx: JobCtx| {
-        controller.clone().run(cx)
-    }))?;
-    let sync = Arc::new(Sync {
+    jobs.keep("controller", controller, Controller::run)?;
+    let sync = Sync {
         db,
         table: skips,
         maps,
         complete,
-    });
-    Ok(jobs.spawn(Job::once("skip-maps", move |cx: JobCtx| sync.clone().run(cx)))?)
+    };
+    Ok(jobs.keep("skip-maps", sync, Sync::run)?)
 }
 
 /// Policies into their table; a wrong one is as good as none.
@@ -163,7 +144,7 @@ fn reflect(
                 Err(error) => {
                     tracing::warn!(
                         policy = name,
-                        error = &error as &dyn std::error::Error,
+                        error = hive::error_chain(&error),
                         "Ignoring local redirect policy"
                     );
                     rejected.set(name, &error);

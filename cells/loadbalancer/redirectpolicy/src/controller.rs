@@ -113,12 +113,9 @@ pub(crate) struct State {
 }
 
 impl Controller {
-    pub(crate) async fn run(self: Arc<Self>, cx: JobCtx) {
+    pub(crate) async fn run(&self, cx: &JobCtx) {
         cx.health.ok("Waiting for policies, pods and services");
-        tokio::select! {
-            () = self.wait_for_inputs() => {}
-            () = cx.cancelled() => return,
-        }
+        self.wait_for_inputs().await;
         loop {
             let mut watches = WatchSet::new();
             let looked = self.look(&mut watches);
@@ -127,12 +124,8 @@ impl Controller {
                 _ = watches.wait(Duration::ZERO) => {}
                 () = self.rejected.changed.notified() => {}
                 () = self.cookies.changed.notified() => {}
-                () = cx.cancelled() => return,
             }
-            tokio::select! {
-                () = tokio::time::sleep(PAUSE) => {}
-                () = cx.cancelled() => return,
-            }
+            tokio::time::sleep(PAUSE).await;
         }
     }
 
@@ -364,7 +357,10 @@ impl Round<'_> {
             &policy.name,
             writer.upsert_service_and_frontends(self.txn, service, frontends),
         );
-        writer.set_backends(self.txn, &pseudo, Source::Kubernetes, 0, backends);
+        note(
+            &policy.name,
+            writer.set_backends(self.txn, &pseudo, Source::Kubernetes, 0, backends),
+        );
         if let Some(service) = policy.service() {
             redirected.extend(self.redirect_service(policy, service, &pseudo, has_pods));
         }
@@ -448,7 +444,10 @@ impl Round<'_> {
         for address in redirected {
             note(policy, writer.set_redirect_to(self.txn, &address, None));
         }
-        writer.set_backends(self.txn, &pseudo, Source::Kubernetes, 0, Vec::new());
+        note(
+            policy,
+            writer.set_backends(self.txn, &pseudo, Source::Kubernetes, 0, Vec::new()),
+        );
         note(
             policy,
             writer.delete_service_and_frontends(self.txn, &pseudo).map(drop),
@@ -480,6 +479,6 @@ impl Round<'_> {
 /// Says that an operation was refused. It is tried again with the next change.
 fn note(policy: &ServiceName, result: Result<(), WriterError>) {
     if let Err(error) = result {
-        tracing::error!(%policy, error = &error as &dyn std::error::Error, "Cannot apply redirect policy");
+        tracing::error!(%policy, error = hive::error_chain(&error), "Cannot apply redirect policy");
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Sync {
 }
 
 impl Sync {
-    pub(crate) async fn run(self: Arc<Self>, cx: JobCtx) {
+    pub(crate) async fn run(&self, cx: &JobCtx) {
         loop {
             let snapshot = self.db.read();
             let watch = self.table.table_watch(&snapshot);
@@ -58,7 +58,6 @@ impl Sync {
             tokio::select! {
                 () = watch.closed() => {}
                 () = tokio::time::sleep(retry.unwrap_or_default()), if retry.is_some() => {}
-                () = cx.cancelled() => return,
             }
         }
     }

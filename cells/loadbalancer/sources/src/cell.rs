@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
+use hive::{BoxError, Cell, Cfg, Jobs, Params};
 use parking_lot::Mutex;
 use skep_base_settings::{AddressFamilies, ForwardingConfig, KubeProxyReplacement, NodePorts};
 use skep_k8s_client::{Api, Client};
@@ -18,11 +18,11 @@ use skep_node_local::{LocalNodeStore, NodeAddress};
 use statedb::{Db, Table};
 
 use super::config::{FileConfig, KubernetesConfig};
-use super::document::{Format, UnknownFormat};
+use super::document::Format;
 use super::file::{FileSource, FileState};
 use super::k8s::ApiSource;
 use super::metrics::{SourceMetrics, supply_metrics};
-use super::node::{LocalAddresses, NodeWatcher, WatchError};
+use super::node::{LocalAddresses, NodeWatcher};
 use super::pods::HostPorts;
 use super::podsource::PodSource;
 use super::reflector::ServiceReflector;
@@ -59,7 +59,7 @@ fn watch_node(
     node: Option<LocalNodeStore>,
     config: Cfg<Config>,
     jobs: Jobs,
-) -> Result<(), WatchError> {
+) -> Result<(), BoxError> {
     NodeWatcher::new(writer, addresses, node)?.spawn(&jobs, config.topology)?;
     Ok(())
 }
@@ -78,18 +78,10 @@ fn file() -> Cell {
         .run(start_file)
 }
 
-/// Why a source can't start.
+/// The proxy name makes no selector.
 #[derive(Debug, thiserror::Error)]
-enum StartError {
-    #[error(transparent)]
-    Job(#[from] SpawnError),
-    #[error("cannot register a source of services")]
-    Table(#[from] statedb::Error),
-    #[error("k8s-service-proxy-name")]
-    Selector(#[from] SelectorError),
-    #[error(transparent)]
-    Format(#[from] UnknownFormat),
-}
+#[error("k8s-service-proxy-name")]
+struct ProxyName(#[source] SelectorError);
 
 /// What conversion depends on.
 #[derive(Params)]
@@ -125,7 +117,7 @@ struct ServiceParams {
     metrics: Arc<SourceMetrics>,
 }
 
-fn start_services(rules: RuleParams, params: ServiceParams, jobs: Jobs) -> Result<(), StartError> {
+fn start_services(rules: RuleParams, params: ServiceParams, jobs: Jobs) -> Result<(), BoxError> {
     let ServiceParams {
         config,
         writer,
@@ -137,9 +129,9 @@ fn start_services(rules: RuleParams, params: ServiceParams, jobs: Jobs) -> Resul
     let Some(client) = client.filter(|client| client.is_enabled()) else {
         return Ok(());
     };
-    let source = Arc::new(ApiSource {
-        services: Arc::new(Api::all(client.clone()).labels(config.services()?)),
-        slices: Arc::new(Api::all(client).labels(config.slices()?)),
+    let source = ApiSource {
+        services: Arc::new(Api::all(client.clone()).labels(config.services().map_err(ProxyName)?)),
+        slices: Arc::new(Api::all(client).labels(config.slices().map_err(ProxyName)?)),
         db,
         frontends: writer.frontends(),
         node,
@@ -150,11 +142,8 @@ fn start_services(rules: RuleParams, params: ServiceParams, jobs: Jobs) -> Resul
             ServiceReflector::new(writer, rules.rules(Source::Kubernetes)).measured(metrics),
         ),
         has_run: AtomicBool::new(false),
-    });
-    let job = Job::once("reflect-services-endpoints", move |cx: JobCtx| {
-        source.clone().run(cx)
-    });
-    Ok(jobs.spawn(job)?)
+    };
+    Ok(jobs.keep("reflect-services-endpoints", source, ApiSource::run)?)
 }
 
 fn start_pods(
@@ -164,20 +153,18 @@ fn start_pods(
     pods: Option<Table<LocalPod>>,
     db: Db,
     jobs: Jobs,
-) -> Result<(), StartError> {
+) -> Result<(), BoxError> {
     let (Some(pods), true) = (pods, client.is_some_and(|client| client.is_enabled())) else {
         return Ok(());
     };
-    let source = Arc::new(PodSource {
+    let source = PodSource {
         db,
         pods,
         done: writer.register_initializer("k8s-pods")?,
         frontends: writer.frontends(),
         ports: Mutex::new(HostPorts::new(writer, rules.rules(Source::Kubernetes))),
-    });
-    Ok(jobs.spawn(Job::once("reflect-pods", move |cx: JobCtx| {
-        source.clone().run(cx)
-    }))?)
+    };
+    Ok(jobs.keep("reflect-pods", source, PodSource::run)?)
 }
 
 fn start_file(
@@ -185,11 +172,11 @@ fn start_file(
     config: Cfg<FileConfig>,
     writer: Writer,
     jobs: Jobs,
-) -> Result<(), StartError> {
+) -> Result<(), BoxError> {
     if !config.is_enabled() {
         return Ok(());
     }
-    let source = Arc::new(FileSource {
+    let source = FileSource {
         path: config.state_file.clone(),
         format: Format::of(&config.state_file)?,
         settle: config.interval,
@@ -197,6 +184,6 @@ fn start_file(
         writer,
         rules: rules.rules(Source::Api),
         state: Mutex::new(FileState::default()),
-    });
-    Ok(jobs.spawn(Job::once("sync", move |cx: JobCtx| source.clone().follow(cx)))?)
+    };
+    Ok(jobs.keep("sync", source, FileSource::follow)?)
 }

@@ -3,8 +3,8 @@
 //! The file source: a file that holds all services, for nodes without Kubernetes.
 //!
 //! The file is read at start and whenever its directory changed and then was quiet for a while. Each reading replaces
-//! everything that came from the file, in one transaction. A file that is missing or can't be read changes nothing, nor
-//! does one that is still being written: what is there of it may be a document too, even nothing at all.
+//! everything that came from the file, in one transaction. A file that is missing or can't be read changes nothing.
+//! Writers replace it by a rename: what is there of a file that is being written may be a document too.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,20 +13,15 @@ use std::time::Duration;
 
 use hive::JobCtx;
 use hive::config::open_regular;
-use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{RecursiveMode, Watcher};
 use parking_lot::Mutex;
 use skep_loadbalancer_model::types::{L3n4Addr, ServiceName};
 use skep_loadbalancer_model::{SERVICES_BY_NAME, Writer, WriterError};
 use statedb::InitGuard;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use super::document::{Document, DocumentError, Format, Skipped, names};
 use crate::convert::Rules;
-
-/// Longest wait for a writer to close the file.
-const WRITING: Duration = Duration::from_secs(10);
 
 /// Why what a state file asks for is not in force.
 #[derive(Debug, thiserror::Error)]
@@ -102,66 +97,22 @@ pub(super) struct FileState {
     initialized: bool,
 }
 
-/// What the system reported about the directory.
-#[derive(Default)]
-struct Seen {
-    changed: Notify,
-    writing: Mutex<Writing>,
-}
-
-/// Whether a process has the file open for writing.
-#[derive(Clone, Copy, Default)]
-enum Writing {
-    #[default]
-    No,
-    /// It was made: by a writer, or as a link to another file, which is not going to be closed.
-    Begun,
-    Going,
-}
-
-impl Seen {
-    /// Takes note of an event of the directory; `is_ours`: it is about the file.
-    fn note(&self, kind: EventKind, is_ours: bool) {
-        let writing = match kind {
-            EventKind::Create(_) => Writing::Begun,
-            EventKind::Modify(ModifyKind::Data(_)) => Writing::Going,
-            // Another file has its name, it has none, or its writer is done with it.
-            EventKind::Modify(ModifyKind::Name(_))
-            | EventKind::Remove(_)
-            | EventKind::Access(AccessKind::Close(AccessMode::Write)) => Writing::No,
-            EventKind::Access(_) => return,
-            _ => return self.changed.notify_one(),
-        };
-        if is_ours {
-            *self.writing.lock() = writing;
-        }
-        self.changed.notify_one();
-    }
-}
-
 impl FileSource {
-    /// Follows the file until the job ends.
-    pub(super) async fn follow(self: Arc<Self>, cx: JobCtx) -> Result<(), FileError> {
-        let seen = Arc::new(Seen::default());
+    /// Follows the file.
+    pub(super) async fn follow(&self, cx: &JobCtx) -> Result<(), FileError> {
+        let changed = Arc::new(Notify::new());
         // Before the first reading, so that no change is missed.
-        let _watcher = self.watch(&seen)?;
-        // Empty: or not written yet.
-        if self.is_empty() && !self.settle(&seen, &cx).await {
-            return Ok(());
-        }
+        let _watcher = self.watch(&changed)?;
+        let settle = self.settle.max(Duration::from_millis(1));
         loop {
             match self.read() {
                 Ok(Some(services)) => cx.health.ok(self.summary(services)),
                 Ok(None) => cx.health.ok(format!("Waiting for {}", self.path.display())),
                 Err(error) => cx.health.degraded("Cannot use the state file", &error),
             }
-            tokio::select! {
-                () = seen.changed.notified() => {}
-                () = cx.cancelled() => return Ok(()),
-            }
-            if !self.settle(&seen, &cx).await {
-                return Ok(());
-            }
+            changed.notified().await;
+            // Restarted by each change: a writer may need several steps.
+            while tokio::time::timeout(settle, changed.notified()).await.is_ok() {}
         }
     }
 
@@ -174,43 +125,8 @@ impl FileSource {
         format!("{services} services from {}{ignored}", self.path.display())
     }
 
-    /// Waits until nothing has changed for a while and the file is not being written; `false`: the job ends.
-    async fn settle(&self, seen: &Seen, cx: &JobCtx) -> bool {
-        let end = Instant::now() + WRITING;
-        let settle = self.settle.max(Duration::from_millis(1));
-        loop {
-            // Restarted by each change: a writer may need several steps.
-            tokio::select! {
-                () = cx.cancelled() => return false,
-                () = seen.changed.notified() => continue,
-                () = tokio::time::sleep(settle) => {}
-            }
-            if !self.is_written(seen) || Instant::now() >= end {
-                return true;
-            }
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        std::fs::metadata(&self.path).is_ok_and(|file| file.len() == 0)
-    }
-
-    /// Whether the file is being written: by events, or, if they are late, by the time of the last change.
-    fn is_written(&self, seen: &Seen) -> bool {
-        let writing = *seen.writing.lock();
-        let is_new = || {
-            let time = std::fs::metadata(&self.path).and_then(|file| file.modified());
-            time.is_ok_and(|time| time.elapsed().is_ok_and(|age| age < self.settle))
-        };
-        match writing {
-            Writing::Going => true,
-            Writing::Begun => self.is_empty() || is_new(),
-            Writing::No => is_new(),
-        }
-    }
-
     /// Watches the directory: a file that is replaced by a rename is another file.
-    fn watch(&self, seen: &Arc<Seen>) -> Result<notify::RecommendedWatcher, FileError> {
+    fn watch(&self, changed: &Arc<Notify>) -> Result<notify::RecommendedWatcher, FileError> {
         let directory = match self.path.parent() {
             Some(parent) if parent != Path::new("") => parent,
             _ => Path::new("."),
@@ -219,11 +135,10 @@ impl FileSource {
             directory: directory.to_owned(),
             cause,
         };
-        let (seen, name) = (seen.clone(), self.path.file_name().map(ToOwned::to_owned));
+        let changed = changed.clone();
         let notify = move |event: notify::Result<notify::Event>| {
-            if let Ok(event) = event {
-                let is_ours = event.paths.iter().any(|path| path.file_name() == name.as_deref());
-                seen.note(event.kind, is_ours);
+            if event.is_ok_and(|event| !event.kind.is_access()) {
+                changed.notify_one();
             }
         };
         let mut watcher = notify::recommended_watcher(notify).map_err(error)?;
@@ -331,7 +246,8 @@ impl FileSource {
                     .iter()
                     .any(|frontend| frontend.address == *address)
             };
-            writer.release_frontends(txn, &converted.service.name, keeps);
+            let name = &converted.service.name;
+            note(name, writer.release_frontends(txn, name, keeps));
         }
         for converted in std::mem::take(&mut document.services) {
             let name = converted.service.name.clone();
@@ -342,10 +258,10 @@ impl FileSource {
         }
         let given: BTreeSet<ServiceName> = document.backends.keys().cloned().collect();
         for name in state.given.iter().filter(|name| !given.contains(*name)) {
-            writer.set_backends(txn, name, source, 0, Vec::new());
+            note(name, writer.set_backends(txn, name, source, 0, Vec::new()));
         }
         for (name, backends) in document.backends {
-            writer.set_backends(txn, &name, source, 0, backends);
+            note(&name, writer.set_backends(txn, &name, source, 0, backends));
         }
         (state.held, state.given) = (wanted, given);
         first_error

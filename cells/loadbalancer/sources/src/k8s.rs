@@ -107,8 +107,8 @@ struct State {
 }
 
 impl ApiSource {
-    /// Follows both sources until the job ends.
-    pub(super) async fn run(self: Arc<Self>, cx: JobCtx) {
+    /// Follows both sources.
+    pub(super) async fn run(&self, cx: &JobCtx) {
         let backoff = Backoff::default();
         // Rows of an earlier run are compared with a whole list.
         let in_pages = !self.has_run.swap(true, Ordering::Relaxed);
@@ -120,15 +120,12 @@ impl ApiSource {
         };
         if self.node.is_some() {
             // Services whose annotations name nodes would come and go at start otherwise.
-            tokio::select! {
-                Some(labels) = labels.next() => {
-                    let mut reflector = self.reflector.lock();
-                    // A job that runs again has services already.
-                    if reflector.set_node_labels(&labels) {
-                        reflector.reevaluate_node_placement();
-                    }
+            if let Some(labels) = labels.next().await {
+                let mut reflector = self.reflector.lock();
+                // A job that runs again has services already.
+                if reflector.set_node_labels(&labels) {
+                    reflector.reevaluate_node_placement();
                 }
-                () = cx.cancelled() => return,
             }
         }
         let labels = labels.map(Input::NodeLabels);
@@ -155,7 +152,6 @@ impl ApiSource {
                     state.report(&reflector, &cx.health);
                     continue;
                 }
-                () = cx.cancelled() => return,
             };
             let deadline = Instant::now() + self.wait;
             let mut batch = Batch::default();
@@ -269,9 +265,9 @@ impl State {
 
     fn report(&self, reflector: &ServiceReflector, health: &Health) {
         if let Some(error) = &self.services {
-            health.degraded("Cannot follow services", &**error);
+            health.degraded("Cannot watch services", &**error);
         } else if let Some(error) = &self.slices {
-            health.degraded("Cannot follow endpoint slices", &**error);
+            health.degraded("Cannot watch endpoint slices", &**error);
         } else if !reflector.invalid_objects().is_empty() {
             health.degraded("Failure processing services", reflector.invalid_objects());
         } else {

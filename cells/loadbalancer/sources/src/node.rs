@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use compact_str::CompactString;
-use hive::{Job, JobCtx, Jobs, SpawnError};
+use hive::{JobCtx, Jobs, SpawnError};
 use parking_lot::Mutex;
-use skep_loadbalancer_model::{AddressUse, Addresses, NodeAddresses, NodeFacts, Writer};
+use skep_loadbalancer_model::{AddressUse, Addresses, NodeAddresses, NodeFacts, Writer, WriterError};
 use skep_node_local::{LocalNodeStore, NodeAddress};
 use statedb::{InitGuard, Revision, Snapshot, Table};
 
@@ -70,15 +70,8 @@ pub(crate) struct NodeWatcher {
     complete: Option<InitGuard>,
 }
 
-/// Why the node cannot be watched.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WatchError {
-    /// Another source has the name.
-    #[error("cannot register the node's addresses as a source")]
-    Table(#[from] statedb::Error),
-    /// A job did not start.
-    #[error(transparent)]
-    Job(#[from] SpawnError),
+async fn follow((watcher, part): &(Arc<NodeWatcher>, Part), _: &JobCtx) -> Result<(), WriterError> {
+    watcher.follow_part(*part).await
 }
 
 impl NodeWatcher {
@@ -117,21 +110,12 @@ impl NodeWatcher {
             ("zone-watcher", Part::Zone, has_topology && watcher.node.is_some()),
         ];
         for (name, part, _) in parts.into_iter().filter(|(_, _, is_watched)| *is_watched) {
-            let watcher = watcher.clone();
-            jobs.spawn(Job::once(name, move |cx: JobCtx| {
-                let watcher = watcher.clone();
-                async move {
-                    tokio::select! {
-                        () = watcher.follow(part) => {}
-                        () = cx.cancelled() => {}
-                    }
-                }
-            }))?;
+            jobs.keep(name, (watcher.clone(), part), follow)?;
         }
         Ok(())
     }
 
-    async fn follow(&self, part: Part) {
+    async fn follow_part(&self, part: Part) -> Result<(), WriterError> {
         let is_first = part == Part::Addresses(AddressUse::NodePorts);
         let mut is_incomplete = is_first;
         if let (true, Some(addresses)) = (is_first, &self.addresses) {
@@ -142,9 +126,9 @@ impl NodeWatcher {
             let watch = match (part, &self.addresses, &self.node) {
                 (Part::Zone, _, Some(node)) => node.table().table_watch(&snapshot),
                 (Part::Addresses(_), Some(addresses), _) => addresses.table_watch(&snapshot),
-                _ => return,
+                _ => return Ok(()),
             };
-            self.note(part, &snapshot);
+            self.note(part, &snapshot)?;
             if std::mem::take(&mut is_incomplete) {
                 self.complete();
             }
@@ -166,7 +150,7 @@ impl NodeWatcher {
         let mut txn = self.writer.write();
         if let Err(error) = txn.initialized(guard) {
             tracing::error!(
-                error = &error as &dyn std::error::Error,
+                error = hive::error_chain(&error),
                 "Cannot mark node addresses as initialized"
             );
         }
@@ -179,10 +163,10 @@ impl NodeWatcher {
         rows.next()?.zone().map(Into::into)
     }
 
-    fn note(&self, part: Part, snapshot: &Snapshot) {
+    fn note(&self, part: Part, snapshot: &Snapshot) -> Result<(), WriterError> {
         if part == Part::Zone && self.writer.node(snapshot).zone == self.zone(snapshot) {
             // Something else of the node changed.
-            return;
+            return Ok(());
         }
         let mut txn = self.writer.write();
         match part {
@@ -192,11 +176,12 @@ impl NodeWatcher {
                     zone,
                     ..self.writer.node(&txn)
                 };
-                self.writer.set_node(&mut txn, facts);
+                self.writer.set_node(&mut txn, facts)?;
             }
-            Part::Addresses(of) => self.writer.reevaluate_addresses(&mut txn, of),
+            Part::Addresses(of) => self.writer.reevaluate_addresses(&mut txn, of)?,
         }
         txn.commit();
+        Ok(())
     }
 }
 
@@ -256,7 +241,9 @@ mod tests {
         add(30002);
         let before = expansions();
         let mut txn = writer.write();
-        writer.reevaluate_addresses(&mut txn, AddressUse::NodePorts);
+        writer
+            .reevaluate_addresses(&mut txn, AddressUse::NodePorts)
+            .unwrap();
         txn.commit();
 
         assert_eq!(before, [0, 1]);
@@ -285,7 +272,7 @@ mod tests {
         };
 
         tokio::select! {
-            () = watcher.follow(Part::Zone) => {}
+            result = watcher.follow_part(Part::Zone) => result.unwrap(),
             () = changes => {}
         }
     }
@@ -307,7 +294,7 @@ mod tests {
         let writer = Writer::on_node(db.clone(), tables, WriterSettings::default(), local);
         let watcher = NodeWatcher::new(writer.clone(), Some(addresses.reader()), None).unwrap();
         let frontends = writer.frontends().clone();
-        let follow = watcher.follow(Part::Addresses(AddressUse::NodePorts));
+        let follow = watcher.follow_part(Part::Addresses(AddressUse::NodePorts));
         tokio::pin!(follow);
 
         let early = tokio::time::timeout(INTERVAL, &mut follow).await;
@@ -324,7 +311,7 @@ mod tests {
         txn.initialized(&devices).unwrap();
         txn.commit();
         tokio::select! {
-            () = &mut follow => {}
+            result = &mut follow => result.unwrap(),
             _ = frontends.wait_initialized(&db) => {}
         }
 

@@ -98,7 +98,7 @@ impl HostPorts {
             if let Err(error) = self.upsert(&mut txn, &service) {
                 let name = service.service.name.clone();
                 if !known.contains_key(&name) {
-                    tracing::warn!(service = %name, error = &error as &dyn std::error::Error, "Cannot serve host port");
+                    tracing::warn!(service = %name, error = hive::error_chain(&error), "Cannot serve host port");
                 }
                 self.refusals.0.insert(name.clone(), error);
                 self.waiting.insert(name, service);
@@ -113,9 +113,11 @@ impl HostPorts {
     }
 
     fn remove(&mut self, txn: &mut WriteTxn, name: &ServiceName) {
-        self.writer
-            .set_backends(txn, name, self.rules.source, 0, Vec::new());
-        if let Err(error) = self.writer.delete_service_and_frontends(txn, name) {
+        let removed = self
+            .writer
+            .set_backends(txn, name, self.rules.source, 0, Vec::new())
+            .and_then(|()| self.writer.delete_service_and_frontends(txn, name));
+        if let Err(error) = removed {
             self.refusals.0.insert(name.clone(), error);
         }
     }
@@ -130,7 +132,6 @@ impl HostPorts {
         self.writer
             .upsert_service_and_frontends(txn, service, frontends)?;
         self.writer
-            .set_backends(txn, &name, self.rules.source, 0, backends);
-        Ok(())
+            .set_backends(txn, &name, self.rules.source, 0, backends)
     }
 }

@@ -3,7 +3,6 @@
 //! Job `reflect-pods`: follows the pods of this node for their host ports.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use hive::JobCtx;
 use parking_lot::Mutex;
@@ -25,13 +24,10 @@ pub(super) struct PodSource {
 }
 
 impl PodSource {
-    /// Follows the pods of this node until the job ends.
-    pub(super) async fn run(self: Arc<Self>, cx: JobCtx) {
+    /// Follows the pods of this node.
+    pub(super) async fn run(&self, cx: &JobCtx) {
         cx.health.ok("Waiting for pods to be initialized");
-        let mut snapshot = tokio::select! {
-            snapshot = self.pods.wait_initialized(&self.db) => snapshot,
-            () = cx.cancelled() => return,
-        };
+        let mut snapshot = self.pods.wait_initialized(&self.db).await;
         let mut changes = self.pods.follow(&self.db);
         let mut is_first = true;
         let mut waiter = AddressWaiter::new(self.db.clone(), self.frontends.clone());
@@ -63,7 +59,6 @@ impl PodSource {
             snapshot = tokio::select! {
                 snapshot = changes.wait(&self.db) => snapshot,
                 () = waiter.wait() => self.db.read(),
-                () = cx.cancelled() => return,
             };
         }
     }

@@ -258,11 +258,19 @@ impl ServiceReflector {
         drop(spent);
     }
 
-    fn release(&self, txn: &mut WriteTxn, all: &[Dropped]) {
+    fn release(&mut self, txn: &mut WriteTxn, all: &[Dropped]) {
         for dropped in all.iter().filter(|dropped| !dropped.addresses.is_empty()) {
             let claimant = (self.rules.source, dropped.claimant);
-            self.writer
+            let released = self
+                .writer
                 .release_claims(txn, &dropped.service, claimant, &dropped.addresses);
+            self.note(&dropped.service, released);
+        }
+    }
+
+    fn note(&mut self, service: &ServiceName, result: Result<(), WriterError>) {
+        if let Err(error) = result {
+            self.invalid.set(SERVICE, object_key(service), error.to_string());
         }
     }
 
@@ -329,7 +337,8 @@ impl ServiceReflector {
         for update in updates {
             // Before the service, whose frontends are written with them then.
             if !update.backends.is_empty() {
-                self.writer.upsert_backends(txn, &update.name, update.backends);
+                let upserted = self.writer.upsert_backends(txn, &update.name, update.backends);
+                self.note(&update.name, upserted);
             }
             if let Some(Wanted {
                 key,
@@ -354,8 +363,10 @@ impl ServiceReflector {
             let frontends = wanted(&self.rules, object).map(|converted| converted.frontends);
             let keep: HashSet<L3n4Addr> = frontends.iter().flatten().map(|params| params.address).collect();
             let name = service_name(key);
-            self.writer
+            let released = self
+                .writer
                 .release_frontends(txn, &name, |address| keep.contains(address));
+            self.note(&name, released);
         }
         loop {
             let before = refused.len();

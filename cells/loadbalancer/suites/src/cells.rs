@@ -13,7 +13,7 @@ use hive_script::hive_command::AfterStart;
 use hive_script::testing::{Assembly, Choices, Setup};
 use skep_base_health::testing::base_cells;
 use skep_base_settings::NodeName;
-use skep_base_settings::cilium_keys;
+use skep_base_settings::cilium::{AGENT, keys_without_effect};
 use skep_loadbalancer_model::Writer;
 use skep_loadbalancer_reconciler::InitWait;
 use skep_node_local::{LocalNode, NodeAddress};
@@ -72,7 +72,7 @@ pub fn assemble(setup: &Setup, hive: impl Fn(&Choices) -> Hive + Send + Sync + '
         .preset("shell-sock-path", "")
         .preset("kube-proxy-replacement", "true")
         .flags(setup)
-        .without_flags(cilium_keys())
+        .without_flags(keys_without_effect(AGENT))
         .ignore_arguments();
     if !maps::are_real(&setup.choices) {
         return assembly;

@@ -38,7 +38,7 @@ pub mod cells {
             .config::<DeviceConfig>()
             .provide(new_source)
             .provide_private(new_devices)
-            .provide(read_devices)
+            .provide(statedb::read_only::<Device>)
             .run(reflector::reflect_devices)
     }
 
@@ -47,7 +47,7 @@ pub mod cells {
         Cell::module("node-address", "Addresses of the node")
             .config::<AddressConfig>()
             .provide_private(new_addresses)
-            .provide(read_addresses)
+            .provide(statedb::read_only::<NodeAddress>)
             .run(reflector::reflect_addresses)
     }
 
@@ -57,7 +57,7 @@ pub mod cells {
         Cell::module("node-address", "Addresses of the node")
             .config::<AddressConfig>()
             .provide_private(new_addresses)
-            .provide(read_addresses)
+            .provide(statedb::read_only::<NodeAddress>)
     }
 
     /// Table `local-node` and its owner. Only name, boot and network namespace are filled in.
@@ -84,20 +84,12 @@ pub mod cells {
             .build(&db)
     }
 
-    fn read_devices(table: RwTable<Device>) -> Table<Device> {
-        table.reader()
-    }
-
     fn new_addresses(db: Db) -> Result<RwTable<NodeAddress>, Error> {
         RwTable::builder("node-addresses")
             .primary(NodeAddress::BY_ID)
             .index(NodeAddress::BY_DEVICE)
             .index(NodeAddress::BY_NODE_PORT)
             .build(&db)
-    }
-
-    fn read_addresses(table: RwTable<NodeAddress>) -> Table<NodeAddress> {
-        table.reader()
     }
 
     fn new_store(db: Db, name: NodeName) -> Result<LocalNodeStore, Error> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use hive::{Health, Job, JobCtx, Jobs, Params, SpawnError};
+use hive::{BoxError, Health, JobCtx, Jobs, Params};
 use ipnet::IpNet;
 use skep_k8s_client::Client;
 use statedb::{Db, InitGuard, RwTable, Table, Watch, WriteTxn};
@@ -25,15 +25,6 @@ const LARGEST_BATCH: usize = 1024;
 
 /// Wait before a failed source is opened again.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// Why a job cannot be registered: a programming error, unless the hive is stopping.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RegisterError {
-    #[error("table")]
-    Table(#[from] statedb::Error),
-    #[error(transparent)]
-    Job(#[from] SpawnError),
-}
 
 #[derive(Params)]
 pub(crate) struct DeviceParams {
@@ -88,12 +79,12 @@ impl Known {
 }
 
 /// Registers the job that keeps `devices`.
-pub(crate) fn reflect_devices(params: DeviceParams) -> Result<(), RegisterError> {
+pub(crate) fn reflect_devices(params: DeviceParams) -> Result<(), BoxError> {
     let mut txn = params.db.write(&[&params.table]);
     let initializer = params.table.register_initializer(&mut txn, "netlink")?;
     txn.commit();
     let filter = DeviceFilter::new(&params.config.devices, params.config.force_device_detection);
-    let work = Arc::new(Devices {
+    let devices = Devices {
         db: params.db,
         table: params.table,
         source: params.source,
@@ -101,12 +92,8 @@ pub(crate) fn reflect_devices(params: DeviceParams) -> Result<(), RegisterError>
         has_cluster: params.client.is_some_and(|client| client.is_enabled()),
         filter,
         initializer,
-    });
-    params.jobs.spawn(Job::once("devices", move |cx: JobCtx| {
-        let work = work.clone();
-        async move { work.run(cx).await }
-    }))?;
-    Ok(())
+    };
+    Ok(params.jobs.keep("devices", devices, Devices::run)?)
 }
 
 /// Names in `--devices` that no device has. Correct them, or create the devices.
@@ -126,19 +113,11 @@ struct Devices {
 }
 
 impl Devices {
-    async fn run(&self, cx: JobCtx) -> Result<(), statedb::Error> {
+    async fn run(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
         loop {
-            tokio::select! {
-                () = cx.token.cancelled() => return Ok(()),
-                failed = self.watch(&cx.health) => {
-                    let error = failed?;
-                    cx.health.degraded("Cannot watch devices", &error);
-                }
-            }
-            tokio::select! {
-                () = cx.token.cancelled() => return Ok(()),
-                () = tokio::time::sleep(RETRY) => {}
-            }
+            let error = self.watch(&cx.health).await?;
+            cx.health.degraded("Cannot watch devices", &error);
+            tokio::time::sleep(RETRY).await;
         }
     }
 
@@ -337,7 +316,7 @@ pub(crate) struct AddressParams {
 }
 
 /// Registers the job that keeps `node-addresses`.
-pub(crate) fn reflect_addresses(params: AddressParams) -> Result<(), RegisterError> {
+pub(crate) fn reflect_addresses(params: AddressParams) -> Result<(), BoxError> {
     let mut txn = params.db.write(&[&params.table]);
     let initializer = params.table.register_initializer(&mut txn, "devices")?;
     txn.commit();
@@ -350,13 +329,7 @@ pub(crate) fn reflect_addresses(params: AddressParams) -> Result<(), RegisterErr
         local: params.local,
         initializer,
     });
-    params
-        .jobs
-        .spawn(Job::once("node-address-update", move |cx: JobCtx| {
-            let work = work.clone();
-            async move { work.run(cx).await }
-        }))?;
-    Ok(())
+    Ok(params.jobs.keep("node-address-update", work, Addresses::run)?)
 }
 
 struct Addresses {
@@ -370,7 +343,7 @@ struct Addresses {
 }
 
 impl Addresses {
-    async fn run(&self, cx: JobCtx) -> Result<(), statedb::Error> {
+    async fn run(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
         loop {
             let snapshot = self.db.read();
             let (complete, complete_changed) = self.devices.initialized_watch(&snapshot);
@@ -396,7 +369,6 @@ impl Addresses {
             self.replace(wanted, complete)?;
             cx.health.ok(format!("{total} addresses"));
             tokio::select! {
-                () = cx.token.cancelled() => return Ok(()),
                 () = complete_changed.closed(), if !complete => {}
                 () = devices_changed.closed() => {}
                 () = closed(node_changed.as_ref()) => {}

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use hive::{Job, JobCtx, Jobs, Params};
+use hive::{BoxError, JobCtx, Jobs, Params};
 use skep_k8s_client::{Api, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
 use skep_k8s_types::selector::FieldSelector;
 use skep_k8s_types::slim::{Node, NodeAddressType};
@@ -14,7 +14,6 @@ use statedb::{Db, InitGuard, Table};
 
 use crate::address::{NodeAddress, WILDCARD_DEVICE};
 use crate::local::LocalNode;
-use crate::reflector::RegisterError;
 use crate::store::LocalNodeStore;
 use skep_base_settings::NodeName;
 
@@ -33,35 +32,18 @@ pub(crate) struct SyncParams {
 }
 
 /// Registers the job that keeps `local-node`.
-pub(crate) fn sync_local_node(params: SyncParams) -> Result<(), RegisterError> {
+pub(crate) fn sync_local_node(params: SyncParams) -> Result<(), BoxError> {
     let initializer = params.store.register_initializer("local-node-sync")?;
     let client = params.client.filter(|client| client.is_enabled());
-    let work = Arc::new(Sync {
+    let sync = Sync {
         db: params.db,
         store: params.store,
         name: params.name,
         addresses: params.addresses,
+        client,
         initializer,
-    });
-    params
-        .jobs
-        .spawn(Job::once("local-node-sync", move |cx: JobCtx| {
-            let (work, client) = (work.clone(), client.clone());
-            async move {
-                let token = cx.token.clone();
-                let sync = async {
-                    match client {
-                        Some(client) => work.watch_kubernetes(client, &cx).await,
-                        None => work.watch_addresses(&cx).await,
-                    }
-                };
-                tokio::select! {
-                    () = token.cancelled() => Ok(()),
-                    result = sync => result,
-                }
-            }
-        }))?;
-    Ok(())
+    };
+    Ok(params.jobs.keep("local-node-sync", sync, Sync::run)?)
 }
 
 struct Sync {
@@ -69,6 +51,7 @@ struct Sync {
     store: LocalNodeStore,
     name: NodeName,
     addresses: Option<Table<NodeAddress>>,
+    client: Option<Arc<dyn Client>>,
     initializer: InitGuard,
 }
 
@@ -78,6 +61,13 @@ struct Sync {
 struct Missing(NodeName);
 
 impl Sync {
+    async fn run(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
+        match &self.client {
+            Some(client) => self.watch_kubernetes(client.clone(), cx).await,
+            None => self.watch_addresses(cx).await,
+        }
+    }
+
     async fn watch_kubernetes(&self, client: Arc<dyn Client>, cx: &JobCtx) -> Result<(), statedb::Error> {
         let own = FieldSelector::equal("metadata.name", self.name.as_str());
         let mut events = watcher(Arc::new(Api::<Node>::all(client).fields(own)), Backoff::default());

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use hive::{Cell, Cfg, Jobs, Params};
+use hive::{BoxError, Cell, Cfg, Jobs, Params};
 use skep_base_settings::NodeName;
 use skep_base_settings::{AddressFamilies, TunnelConfig};
 use skep_ipcache::{Config, Source, Writer};
@@ -15,8 +15,7 @@ use skep_node_local::{AddressConfig, LocalNode, LocalNodeStore};
 use statedb::{Db, Table};
 
 use crate::apiserver::ApiServers;
-use crate::error::StartError;
-use crate::ids;
+use crate::ids::{self, NodeId};
 use crate::k8s::NodeObjects;
 use crate::manager::NodeManager;
 use crate::metrics::NodeMetrics;
@@ -35,7 +34,7 @@ pub fn cell() -> Cell {
             .library(), // other cells add nodes and read the table
         Cell::module("node-ids", "Ids of other nodes")
             .provide_private(ids::new_table)
-            .provide(ids::read_only)
+            .provide(statedb::read_only::<NodeId>)
             .provide(ids::owner)
             .run(ids::start)
             .library(),
@@ -63,7 +62,7 @@ pub(crate) struct StartParams {
     jobs: Jobs,
 }
 
-fn start(params: StartParams) -> Result<(), StartError> {
+fn start(params: StartParams) -> Result<(), BoxError> {
     let StartParams {
         db,
         manager,

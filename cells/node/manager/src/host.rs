@@ -3,9 +3,8 @@
 //! Addresses of this node's devices → the host; everything else → the world.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 
-use hive::{Cfg, Job, JobCtx, Jobs, Params};
+use hive::{BoxError, Cfg, JobCtx, Jobs, Params};
 use ipnet::IpNet;
 use skep_base_settings::NodeName;
 use skep_base_settings::{AddressFamilies, TunnelConfig};
@@ -15,7 +14,6 @@ use skep_node_local::{LocalNodeStore, NodeAddress};
 use statedb::{Db, ReadTxn, Table};
 
 use crate::claims::View;
-use crate::error::StartError;
 use crate::local::local_key;
 
 /// Kind of the resources that claim for devices.
@@ -34,7 +32,7 @@ pub(crate) struct HostParams {
 }
 
 /// Registers the job that claims the addresses of devices.
-pub(crate) fn start(params: HostParams) -> Result<(), StartError> {
+pub(crate) fn start(params: HostParams) -> Result<(), BoxError> {
     let guard = params.ipcache.register_source("node-addresses")?;
     let view = View {
         local: local_key(&params.local, &params.name),
@@ -43,7 +41,7 @@ pub(crate) fn start(params: HostParams) -> Result<(), StartError> {
         // They are not in the table.
         excluded: Vec::new(),
     };
-    let work = Arc::new(HostAddresses {
+    let work = HostAddresses {
         db: params.db,
         addresses: params.addresses,
         view,
@@ -52,12 +50,9 @@ pub(crate) fn start(params: HostParams) -> Result<(), StartError> {
             guard,
             kind: KIND,
         },
-    });
-    let job = Job::once("claim-node-addresses", move |cx: JobCtx| {
-        let work = work.clone();
-        async move { cx.until_cancelled(work.follow(&cx)).await.unwrap_or(Ok(())) }
-    });
-    Ok(params.jobs.spawn(job)?)
+    };
+    let jobs = params.jobs;
+    Ok(jobs.keep("claim-node-addresses", work, HostAddresses::follow)?)
 }
 
 struct HostAddresses {

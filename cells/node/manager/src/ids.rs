@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use statedb::reconciler::{Status, StatusField};
 use statedb::row::BoxError;
-use statedb::{Db, Index, Row, RwTable, Table};
+use statedb::{Db, Index, Row, RwTable};
 
 use crate::node::NodeKey;
 
@@ -74,8 +74,4 @@ pub(crate) fn new_table(db: Db) -> Result<RwTable<NodeId>, statedb::Error> {
         .index(NodeId::BY_ID)
         .index(NodeId::BY_NODE)
         .build(&db)
-}
-
-pub(crate) fn read_only(table: RwTable<NodeId>) -> Table<NodeId> {
-    table.reader()
 }

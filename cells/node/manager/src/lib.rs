@@ -25,7 +25,6 @@ mod apiserver;
 mod cell;
 mod claims;
 mod convert;
-mod error;
 mod host;
 mod ids;
 mod k8s;

@@ -2,9 +2,7 @@
 
 //! The local node → table `nodes`.
 
-use std::sync::Arc;
-
-use hive::{Job, JobCtx, Jobs, SpawnError};
+use hive::{JobCtx, Jobs, SpawnError};
 use skep_base_settings::NodeName;
 use skep_ipcache::{Source, SourceGuard};
 use skep_node_local::{LocalNode, LocalNodeStore};
@@ -22,24 +20,11 @@ pub(crate) fn spawn(
     guard: SourceGuard,
     jobs: &Jobs,
 ) -> Result<(), SpawnError> {
-    let guard = Arc::new(guard);
-    jobs.spawn(Job::once("local-node", move |cx: JobCtx| {
-        let (db, local, manager, guard) = (db.clone(), local.clone(), manager.clone(), guard.clone());
-        async move {
-            let token = cx.token.clone();
-            tokio::select! {
-                () = token.cancelled() => Ok(()),
-                result = follow(&db, &local, &manager, &guard, &cx) => result,
-            }
-        }
-    }))
+    jobs.keep("local-node", (db, local, manager, guard), follow)
 }
 
 async fn follow(
-    db: &Db,
-    local: &Table<LocalNode>,
-    manager: &NodeManager,
-    guard: &SourceGuard,
+    (db, local, manager, guard): &(Db, Table<LocalNode>, NodeManager, SourceGuard),
     cx: &JobCtx,
 ) -> Result<(), statedb::Error> {
     loop {

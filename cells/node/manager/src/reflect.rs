@@ -3,9 +3,8 @@
 //! Table `nodes` → the ipcache.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use hive::{Cfg, Job, JobCtx, Jobs, SpawnError};
+use hive::{Cfg, JobCtx, Jobs, SpawnError};
 use ipnet::IpNet;
 use skep_base_settings::NodeName;
 use skep_base_settings::{AddressFamilies, TunnelConfig};
@@ -32,17 +31,7 @@ pub(crate) struct NodeClaims {
 
 impl NodeClaims {
     pub(crate) fn spawn(self, jobs: &Jobs) -> Result<(), SpawnError> {
-        let work = Arc::new(self);
-        jobs.spawn(Job::once("claim-nodes", move |cx: JobCtx| {
-            let work = work.clone();
-            async move {
-                let token = cx.token.clone();
-                tokio::select! {
-                    () = token.cancelled() => Ok(()),
-                    result = work.run(&cx) => result,
-                }
-            }
-        }))
+        jobs.keep("claim-nodes", self, Self::run)
     }
 
     fn forget_earlier_run(&self) -> Result<(), statedb::Error> {

@@ -2,7 +2,7 @@
 
 //! Cell: deletes locks of identities whose holders hang. Requires: a client of the key-value store.
 
-use hive::{Cell, Job, JobCtx, Jobs, SpawnError};
+use hive::{Cell, JobCtx, Jobs, SpawnError};
 use skep_identity_kvstore::{IdentityKeys, LockSweep, SWEEP_INTERVAL};
 use skep_kvstore_client::Client;
 
@@ -21,17 +21,12 @@ fn start(client: Client, jobs: Jobs) -> Result<(), SpawnError> {
     if !client.is_enabled() {
         return Ok(());
     }
-    jobs.spawn(Job::once("sweep", move |cx: JobCtx| {
-        let client = client.clone();
-        async move {
-            cx.until_cancelled(run(client, &cx)).await;
-        }
-    }))
+    jobs.keep("sweep", client, run)
 }
 
-async fn run(client: Client, cx: &JobCtx) {
+async fn run(client: &Client, cx: &JobCtx) {
     client.wait_connected().await;
-    let mut sweep = LockSweep::new(client, IdentityKeys::default());
+    let mut sweep = LockSweep::new(client.clone(), IdentityKeys::default());
     loop {
         match sweep.round().await {
             Ok(deleted) => cx.health.ok(format!("{deleted} locks deleted in the last round")),

@@ -56,16 +56,16 @@ impl Observer<NumericIdentity, IdentityLabels> for Changes {
 }
 
 /// Keeps the table in step with the master keys. Does not return, unless the table cannot be written.
-pub(super) async fn watch(client: Client, source: Source, cx: &JobCtx) -> Result<(), statedb::Error> {
+pub(super) async fn watch((client, source): &(Client, Source), cx: &JobCtx) -> Result<(), statedb::Error> {
     let (sender, receiver) = unbounded_channel();
     let options = WatchStoreOptions::new("local");
     let mut store = WatchStore::new(IdentityDecoder::own(), Changes(sender), options);
     let status = store.status();
     let masters = IdentityKeys::default().masters();
     tokio::select! {
-        () = store.watch(&client, &masters) => Ok(()),
+        () = store.watch(client, &masters) => Ok(()),
         result = write(receiver, source.clone(), status, cx) => result,
-        result = stop_waiting(source) => result,
+        result = stop_waiting(source.clone()) => result,
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use statedb::WriteTxn;
 
-use super::{Writer, WriterError, log_error};
+use super::{Writer, WriterError};
 use crate::types::{Backend, BackendParams, L3n4Addr, ServiceName, Source};
 use crate::{BACKENDS_BY_KEY, BackendKey};
 
@@ -16,9 +16,14 @@ const WALK_FROM: usize = 16;
 impl Writer {
     /// Adds or changes backends of a service, which need not exist yet. What is the same already is left alone; health
     /// survives.
-    pub fn upsert_backends(&self, txn: &mut WriteTxn, service: &ServiceName, backends: Vec<BackendParams>) {
-        let changed = self.put_backends(txn, service, backends);
-        self.refresh(txn, service, &changed);
+    pub fn upsert_backends(
+        &self,
+        txn: &mut WriteTxn,
+        service: &ServiceName,
+        backends: Vec<BackendParams>,
+    ) -> Result<(), WriterError> {
+        let changed = self.put_backends(txn, service, backends)?;
+        self.refresh(txn, service, &changed)
     }
 
     /// Makes `backends` the only backends of the service from this source and cluster.
@@ -29,7 +34,7 @@ impl Writer {
         source: Source,
         cluster_id: u32,
         mut backends: Vec<BackendParams>,
-    ) {
+    ) -> Result<(), WriterError> {
         backends.sort_by_key(|params| params.address);
         let query = BACKENDS_BY_KEY.key(&BackendKey::of_service(service));
         let rows = self.0.tables.backends.prefix(txn, query);
@@ -41,9 +46,9 @@ impl Writer {
         let is_ours = |claim: &BackendParams| claim.source == source && claim.cluster_id == cluster_id;
         let gone = rows.filter(|row| row.claims().iter().any(is_ours) && !is_kept(&row.params.address));
         let gone: Vec<L3n4Addr> = gone.map(|row| row.params.address).collect();
-        let mut changed = self.drop_backends(txn, service, source, &gone, is_ours);
-        changed.extend(self.put_backends(txn, service, backends));
-        self.refresh(txn, service, &changed);
+        let mut changed = self.drop_backends(txn, service, source, &gone, is_ours)?;
+        changed.extend(self.put_backends(txn, service, backends)?);
+        self.refresh(txn, service, &changed)
     }
 
     /// Removes backends of a service that a source does not name any more.
@@ -53,10 +58,10 @@ impl Writer {
         service: &ServiceName,
         source: Source,
         gone: &[L3n4Addr],
-    ) {
+    ) -> Result<(), WriterError> {
         let is_ours = |claim: &BackendParams| claim.source == source;
-        let changed = self.drop_backends(txn, service, source, gone, is_ours);
-        self.refresh(txn, service, &changed);
+        let changed = self.drop_backends(txn, service, source, gone, is_ours)?;
+        self.refresh(txn, service, &changed)
     }
 
     /// Removes backends of a service that one object of a source does not name any more. What other objects say of them
@@ -67,23 +72,10 @@ impl Writer {
         service: &ServiceName,
         (source, claimant): (Source, u32),
         gone: &[L3n4Addr],
-    ) {
+    ) -> Result<(), WriterError> {
         let is_ours = |claim: &BackendParams| (claim.source, claim.claimant) == (source, claimant);
-        let changed = self.drop_backends(txn, service, source, gone, is_ours);
-        self.refresh(txn, service, &changed);
-    }
-
-    /// Removes all backends of a source, of all services.
-    pub fn release_source(&self, txn: &mut WriteTxn, source: Source) {
-        let rows = self.0.tables.backends.all(txn);
-        let rows = rows.filter(|row| row.claims().iter().any(|claim| claim.source == source));
-        let rows: Vec<(ServiceName, L3n4Addr)> = rows
-            .map(|row| (row.service.clone(), row.params.address))
-            .collect();
-        for of_service in rows.chunk_by(|a, b| a.0 == b.0) {
-            let addresses: Vec<L3n4Addr> = of_service.iter().map(|(_, address)| *address).collect();
-            self.release_backends(txn, &of_service[0].0, source, &addresses);
-        }
+        let changed = self.drop_backends(txn, service, source, gone, is_ours)?;
+        self.refresh(txn, service, &changed)
     }
 
     /// Sets what a health checker found. Returns whether it is new.
@@ -113,7 +105,7 @@ impl Writer {
             ..Backend::clone(&row)
         };
         self.0.tables.backends.insert(txn, changed)?;
-        self.refresh(txn, service, &[*address]);
+        self.refresh(txn, service, &[*address])?;
         Ok(true)
     }
 
@@ -124,7 +116,7 @@ impl Writer {
         txn: &mut WriteTxn,
         service: &ServiceName,
         mut backends: Vec<BackendParams>,
-    ) -> Vec<L3n4Addr> {
+    ) -> Result<Vec<L3n4Addr>, WriterError> {
         let table = &self.0.tables.backends;
         let place = |params: &BackendParams| (params.address, self.priority(params.source));
         let mut wanted: Vec<Backend> = Vec::new();
@@ -161,9 +153,9 @@ impl Writer {
         let mut changed = Vec::with_capacity(wanted.len());
         for row in wanted {
             changed.push(row.params.address);
-            log_error(table.insert(txn, row));
+            table.insert(txn, row)?;
         }
-        changed
+        Ok(changed)
     }
 
     /// Removes the claims of a source to backends that `is_gone` matches, and backends without a claim then.
@@ -174,7 +166,7 @@ impl Writer {
         source: Source,
         gone: &[L3n4Addr],
         is_gone: impl Fn(&BackendParams) -> bool,
-    ) -> Vec<L3n4Addr> {
+    ) -> Result<Vec<L3n4Addr>, WriterError> {
         let table = &self.0.tables.backends;
         let priority = self.priority(source);
         let mut changed = Vec::new();
@@ -186,21 +178,27 @@ impl Writer {
             let left = row.claims().iter().filter(|claim| !is_gone(claim));
             let left: Vec<BackendParams> = left.cloned().collect();
             if left.is_empty() {
-                log_error(table.delete(txn, &row));
+                table.delete(txn, &row)?;
             } else if let Some(row) = row.with_claims(left) {
-                log_error(table.insert(txn, row));
+                table.insert(txn, row)?;
             } else {
                 continue;
             }
             changed.push(*address);
         }
-        changed
+        Ok(changed)
     }
 
-    fn refresh(&self, txn: &mut WriteTxn, service: &ServiceName, changed: &[L3n4Addr]) {
-        if !changed.is_empty() {
-            log_error(self.refresh_frontends(txn, service));
+    fn refresh(
+        &self,
+        txn: &mut WriteTxn,
+        service: &ServiceName,
+        changed: &[L3n4Addr],
+    ) -> Result<(), WriterError> {
+        if changed.is_empty() {
+            return Ok(());
         }
+        self.refresh_frontends(txn, service)
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use statedb::reconciler::Status;
 use statedb::{Obj, WriteTxn};
 
-use super::{Writer, WriterError, log_error};
+use super::{Writer, WriterError};
 use crate::FRONTENDS_BY_ADDRESS;
 use crate::node::{AddressUse, Addresses};
 use crate::types::{Frontend, FrontendKind, L3n4Addr, Scope};
@@ -49,7 +49,7 @@ impl Writer {
 
     /// Makes those frontends pending for which the addresses of the node, as they are now, mean something else than
     /// when they were written.
-    pub fn reevaluate_addresses(&self, txn: &mut WriteTxn, of: AddressUse) {
+    pub fn reevaluate_addresses(&self, txn: &mut WriteTxn, of: AddressUse) -> Result<(), WriterError> {
         let addresses = self.node(txn).addresses;
         for frontend in self.all_frontends(txn) {
             let is_concerned = match of {
@@ -57,9 +57,10 @@ impl Writer {
                 AddressUse::Wildcards => may_have_wildcard(&frontend),
             };
             if is_concerned && let Some(changed) = self.evaluated(txn, &addresses, &frontend) {
-                log_error(self.put_again(txn, changed));
+                self.put_again(txn, changed)?;
             }
         }
+        Ok(())
     }
 
     pub(super) fn all_frontends(&self, txn: &WriteTxn) -> Vec<Obj<Frontend>> {

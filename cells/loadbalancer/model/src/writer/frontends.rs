@@ -7,7 +7,7 @@ use std::sync::Arc;
 use statedb::{Obj, WriteTxn};
 
 use super::refresh::Selections;
-use super::{Writer, WriterError, log_error};
+use super::{Writer, WriterError};
 use crate::types::{
     Frontend, FrontendKind, FrontendParams, L3n4Addr, ProxyRedirect, Service, ServiceName, ServiceRow,
 };
@@ -91,41 +91,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds or changes one frontend of a service that exists.
-    ///
-    /// # Errors
-    /// [`WriterError::ServiceNotFound`], [`WriterError::Owned`].
-    pub fn upsert_frontend(
-        &self,
-        txn: &mut WriteTxn,
-        service: &ServiceName,
-        params: FrontendParams,
-    ) -> Result<(), WriterError> {
-        let row = self.service(txn, service)?;
-        let old = self
-            .0
-            .tables
-            .frontends
-            .get(txn, FRONTENDS_BY_ADDRESS.key(&params.address))
-            .cloned();
-        let frontend = match old {
-            Some(old) if old.service.name != *service => {
-                return Err(WriterError::Owned {
-                    address: params.address,
-                    owner: old.service.name.clone(),
-                });
-            }
-            Some(old) if old.params == params => return Ok(()),
-            Some(old) => Frontend {
-                params,
-                service: row,
-                ..Frontend::clone(&old)
-            },
-            None => Frontend::new(params, row),
-        };
-        self.put_selected(txn, frontend, &mut Selections::default())
-    }
-
     /// Removes a service and its frontends; its backends stay until their source removes them. Returns whether there
     /// was one.
     ///
@@ -154,12 +119,13 @@ impl Writer {
         txn: &mut WriteTxn,
         name: &ServiceName,
         keeps: impl Fn(&L3n4Addr) -> bool,
-    ) {
+    ) -> Result<(), WriterError> {
         for frontend in self.own_frontends(txn, name) {
             if !keeps(&frontend.params.address) {
-                log_error(self.delete_frontend(txn, &frontend));
+                self.delete_frontend(txn, &frontend)?;
             }
         }
+        Ok(())
     }
 
     /// Lets a frontend use the backends of another service, or its own again. If the other service does not exist,
@@ -189,31 +155,27 @@ impl Writer {
         self.put_selected(txn, changed, &mut Selections::default())
     }
 
-    /// Sends traffic of a service to proxies; `None` ends it. Returns whether there is such a service.
+    /// Sends traffic of a service to proxies; `None` ends it.
+    ///
+    /// # Errors
+    /// [`WriterError::ServiceNotFound`], [`WriterError::Table`].
     pub fn set_proxy_redirects(
         &self,
         txn: &mut WriteTxn,
         name: &ServiceName,
         redirects: Option<Arc<[ProxyRedirect]>>,
-    ) -> bool {
-        let Ok(old) = self.service(txn, name) else {
-            return false;
-        };
+    ) -> Result<(), WriterError> {
+        let old = self.service(txn, name)?;
         if old.proxy_redirects == redirects {
-            return true;
+            return Ok(());
         }
         let service = Service {
             proxy_redirects: redirects,
             ..Service::clone(&old)
         };
-        match self.0.tables.services.insert_get(txn, service) {
-            Ok(row) => {
-                let frontends = self.own_frontends(txn, name);
-                log_error(self.renew_frontends(txn, &row, frontends));
-            }
-            Err(error) => log_error::<(), _>(Err(error)),
-        }
-        true
+        let row = self.0.tables.services.insert_get(txn, service)?;
+        let frontends = self.own_frontends(txn, name);
+        self.renew_frontends(txn, &row, frontends)
     }
 
     fn put_service(&self, txn: &mut WriteTxn, mut service: Service) -> Result<Upserted, WriterError> {

@@ -5,7 +5,7 @@
 use compact_str::CompactString;
 use statedb::{Obj, WriteTxn};
 
-use super::{Writer, WriterError, log_error};
+use super::{Writer, WriterError};
 use crate::node::{AddressUse, NodeFacts};
 use crate::types::{BackendRow, BackendSet, Frontend, FrontendKind, L4Proto, ServiceName, TrafficPolicy};
 use crate::{FRONTENDS_BY_SERVICE, SERVICES_BY_NAME};
@@ -136,10 +136,10 @@ impl Writer {
 
     /// Sets what is known of this node. Frontends that depend on it become pending: those of services that prefer zones
     /// or nodes, node ports, wildcard entries.
-    pub fn set_node(&self, txn: &mut WriteTxn, facts: NodeFacts) {
+    pub fn set_node(&self, txn: &mut WriteTxn, facts: NodeFacts) -> Result<(), WriterError> {
         let old = self.node(txn);
         let (is_renamed, is_moved) = (old.name != facts.name, old.zone != facts.zone);
-        log_error(self.0.tables.node.insert(txn, facts));
+        self.0.tables.node.insert(txn, facts)?;
         if is_renamed || is_moved {
             let mut frontends = self.all_frontends(txn);
             frontends.retain(|frontend| is_renamed || frontend.service.prefers_zone());
@@ -151,12 +151,12 @@ impl Writer {
                     if let Some(selected) = self.select(txn, frontend, &mut selections) {
                         selected.put_into(&mut changed);
                     }
-                    log_error(self.put_again(txn, changed));
+                    self.put_again(txn, changed)?;
                 }
             }
         }
-        self.reevaluate_addresses(txn, AddressUse::NodePorts);
-        self.reevaluate_addresses(txn, AddressUse::Wildcards);
+        self.reevaluate_addresses(txn, AddressUse::NodePorts)?;
+        self.reevaluate_addresses(txn, AddressUse::Wildcards)
     }
 }
 

@@ -102,7 +102,7 @@ fn with_affinity(affinity: &str) -> Service {
 
 fn set_node(writer: &Writer, facts: NodeFacts) {
     let mut txn = writer.write();
-    writer.set_node(&mut txn, facts);
+    writer.set_node(&mut txn, facts).unwrap();
     txn.commit();
 }
 
@@ -133,7 +133,7 @@ fn facts_of_the_node_are_kept_only_with_their_transaction() {
     set_node(&writer, facts("a"));
 
     let mut aborted = writer.write();
-    writer.set_node(&mut aborted, facts("b"));
+    writer.set_node(&mut aborted, facts("b")).unwrap();
     let within = writer.node(&aborted).zone;
     let outside = writer.node(&writer.db().read()).zone;
     aborted.abort();
@@ -160,7 +160,7 @@ fn with_cluster_ip(writer: &Writer, service: Service, backends: Vec<BackendParam
     writer
         .upsert_service_and_frontends(&mut txn, service, frontends)
         .unwrap();
-    writer.upsert_backends(&mut txn, &name(), backends);
+    writer.upsert_backends(&mut txn, &name(), backends).unwrap();
     txn.commit();
 }
 
@@ -197,7 +197,7 @@ fn address_moves_in_one_transaction_once_released() {
     let other = Service::new(ServiceName::new("shop", "other"), Source::Kubernetes);
 
     let mut txn = writer.write();
-    writer.release_frontends(&mut txn, &name(), |_| false);
+    writer.release_frontends(&mut txn, &name(), |_| false).unwrap();
     writer
         .upsert_service_and_frontends(&mut txn, other, vec![params(VIP, FrontendKind::ClusterIp)])
         .unwrap();
@@ -256,11 +256,13 @@ fn replaces_the_set_of_frontends() {
 fn backends_may_come_first_and_stay_without_service() {
     let writer = writer(WriterSettings::default());
     let mut txn = writer.write();
-    writer.upsert_backends(
-        &mut txn,
-        &name(),
-        vec![backend("10.0.0.1:80/TCP"), backend("[fd00::1]:80/TCP")],
-    );
+    writer
+        .upsert_backends(
+            &mut txn,
+            &name(),
+            vec![backend("10.0.0.1:80/TCP"), backend("[fd00::1]:80/TCP")],
+        )
+        .unwrap();
     txn.commit();
 
     with_cluster_ip(&writer, service(), vec![]);
@@ -331,7 +333,7 @@ fn virtual_ips_that_the_node_has_or_has_no_more_are_pending() {
         settle(&writer);
         let mut txn = writer.write();
         let addresses: Vec<(&str, bool)> = addresses.iter().map(|text| (*text, false)).collect();
-        writer.set_node(&mut txn, at_addresses(&addresses));
+        writer.set_node(&mut txn, at_addresses(&addresses)).unwrap();
         txn.commit();
         pending(&writer)
     };
@@ -364,7 +366,9 @@ fn best_source_wins_until_it_goes() {
 
     let with_both = state(&writer);
     let mut txn = writer.write();
-    writer.release_backends(&mut txn, &name(), Source::Kubernetes, &[addr("10.0.0.1:80/TCP")]);
+    writer
+        .release_backends(&mut txn, &name(), Source::Kubernetes, &[addr("10.0.0.1:80/TCP")])
+        .unwrap();
     txn.commit();
 
     assert_eq!(
@@ -388,13 +392,15 @@ fn set_backends_removes_those_of_the_same_source_and_cluster_only() {
     );
 
     let mut txn = writer.write();
-    writer.set_backends(
-        &mut txn,
-        &name(),
-        Source::Kubernetes,
-        0,
-        vec![backend("10.0.0.2:80/TCP")],
-    );
+    writer
+        .set_backends(
+            &mut txn,
+            &name(),
+            Source::Kubernetes,
+            0,
+            vec![backend("10.0.0.2:80/TCP")],
+        )
+        .unwrap();
     txn.commit();
 
     assert_eq!(backends_of(&writer, VIP), ["10.0.0.2:80/TCP", "10.0.0.9:80/TCP"]);
@@ -431,16 +437,18 @@ fn port_names_families_and_policies_decide() {
     writer
         .upsert_service_and_frontends(&mut txn, service, vec![http, external])
         .unwrap();
-    writer.upsert_backends(
-        &mut txn,
-        &name(),
-        vec![
-            named("10.0.0.1:80/TCP", &["http"], "here"),
-            named("10.0.0.2:80/TCP", &["dns"], "here"),
-            named("10.0.0.3:80/TCP", &[], "there"),
-            named("10.0.0.4:80/UDP", &["http"], "here"),
-        ],
-    );
+    writer
+        .upsert_backends(
+            &mut txn,
+            &name(),
+            vec![
+                named("10.0.0.1:80/TCP", &["http"], "here"),
+                named("10.0.0.2:80/TCP", &["dns"], "here"),
+                named("10.0.0.3:80/TCP", &[], "there"),
+                named("10.0.0.4:80/UDP", &["http"], "here"),
+            ],
+        )
+        .unwrap();
     txn.commit();
 
     assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP", "10.0.0.3:80/TCP"]);
@@ -482,7 +490,7 @@ fn zones_follow_hints_and_the_node() {
     let mut seen = vec![backends_of(&writer, VIP).len()];
     for zone in [Some("a"), Some("b"), Some("c"), None] {
         let mut txn = writer.write();
-        writer.set_node(&mut txn, node(zone));
+        writer.set_node(&mut txn, node(zone)).unwrap();
         txn.commit();
         seen.push(backends_of(&writer, VIP).len());
     }
@@ -519,7 +527,9 @@ fn same_node_is_preferred_while_it_has_one() {
 
     let with_local = backends_of(&writer, VIP);
     let mut txn = writer.write();
-    writer.release_backends(&mut txn, &name(), Source::Kubernetes, &[addr("10.0.0.1:80/TCP")]);
+    writer
+        .release_backends(&mut txn, &name(), Source::Kubernetes, &[addr("10.0.0.1:80/TCP")])
+        .unwrap();
     txn.commit();
 
     assert_eq!(
@@ -571,7 +581,9 @@ fn redirected_frontend_uses_the_other_service_while_it_exists() {
     writer
         .upsert_service(&mut txn, Service::new(target.clone(), Source::Kubernetes))
         .unwrap();
-    writer.upsert_backends(&mut txn, &target, vec![backend("10.0.0.7:80/TCP")]);
+    writer
+        .upsert_backends(&mut txn, &target, vec![backend("10.0.0.7:80/TCP")])
+        .unwrap();
     txn.commit();
     let redirected = backends_of(&writer, VIP);
     redirect(None);
@@ -617,7 +629,9 @@ fn frontends_without_an_id_keep_their_order() {
 
     for backend_address in ["10.0.0.5:53/UDP", "10.0.0.5:80/TCP", "[fd00::5]:80/TCP"] {
         let mut txn = writer.write();
-        writer.upsert_backends(&mut txn, &name(), vec![backend(backend_address)]);
+        writer
+            .upsert_backends(&mut txn, &name(), vec![backend(backend_address)])
+            .unwrap();
         txn.commit();
         assert_eq!(by_sequence(&writer), order, "after {backend_address}");
     }
@@ -630,7 +644,9 @@ fn frontends_without_an_id_keep_their_order() {
     txn.commit();
     settle(&writer);
     let mut txn = writer.write();
-    writer.upsert_backends(&mut txn, &name(), vec![backend("10.0.0.6:53/UDP")]);
+    writer
+        .upsert_backends(&mut txn, &name(), vec![backend("10.0.0.6:53/UDP")])
+        .unwrap();
     txn.commit();
     assert_eq!(pending(&writer), ["0.0.0.0:30053/UDP", "10.50.0.9:53/UDP"]);
 }
@@ -639,7 +655,9 @@ fn frontends_without_an_id_keep_their_order() {
 fn virtual_ip_on_a_node_port_is_skipped() {
     let writer = writer(WriterSettings::default());
     let mut txn = writer.write();
-    writer.set_node(&mut txn, at_addresses(&[("10.1.0.1", true)]));
+    writer
+        .set_node(&mut txn, at_addresses(&[("10.1.0.1", true)]))
+        .unwrap();
     let wanted = ["10.1.0.1:30000/TCP", "10.1.0.1:80/TCP", "172.16.0.1:30000/TCP"]
         .map(|address| params(address, FrontendKind::LoadBalancer));
     writer
@@ -701,7 +719,9 @@ fn changes_of_many_backends_give_the_same_as_one_by_one() {
     with_cluster_ip(&single, service(), vec![]);
     for params in all.iter().rev() {
         let mut txn = single.write();
-        single.upsert_backends(&mut txn, &name(), vec![params.clone()]);
+        single
+            .upsert_backends(&mut txn, &name(), vec![params.clone()])
+            .unwrap();
         txn.commit();
     }
     for writer in [&bulk, &single] {
@@ -714,8 +734,10 @@ fn changes_of_many_backends_give_the_same_as_one_by_one() {
             })
             .collect();
         let mut txn = writer.write();
-        writer.upsert_backends(&mut txn, &name(), changed);
-        writer.release_backends(&mut txn, &name(), Source::Kubernetes, &[addr("10.0.0.5:80/TCP")]);
+        writer.upsert_backends(&mut txn, &name(), changed).unwrap();
+        writer
+            .release_backends(&mut txn, &name(), Source::Kubernetes, &[addr("10.0.0.5:80/TCP")])
+            .unwrap();
         txn.commit();
     }
 

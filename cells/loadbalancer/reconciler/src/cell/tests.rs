@@ -74,7 +74,9 @@ fn add(writer: &Writer, n: u8, backends: &[&str]) {
     writer
         .upsert_service_and_frontends(&mut txn, service, vec![params])
         .unwrap();
-    writer.set_backends(&mut txn, &name, Source::Kubernetes, 0, backends);
+    writer
+        .set_backends(&mut txn, &name, Source::Kubernetes, 0, backends)
+        .unwrap();
     txn.commit();
 }
 

@@ -67,7 +67,7 @@ impl Ops {
         match self.maps.write_id_marks(marks) {
             Ok(()) => self.marks = marks,
             Err(error) => tracing::warn!(
-                error = &error as &dyn std::error::Error,
+                error = hive::error_chain(&error),
                 "Cannot write the last allocated ids"
             ),
         }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hive::{Job, JobCtx, Jobs, Params};
+use hive::{BoxError, JobCtx, Jobs, Params};
 use skep_base_settings::NodeName;
 use skep_bpf_maps::node::NODE_IDS;
 use skep_datapath_maps::Maps;
@@ -17,7 +17,6 @@ use statedb::{Change, Db, InitGuard, RwTable, Snapshot, WriteTxn};
 
 use super::NodeId;
 use super::reconciler::{MapOps, NodeIdMap};
-use crate::error::StartError;
 use crate::local::local_key;
 use crate::manager::NodeManager;
 use crate::node::{Node, NodeKey};
@@ -37,7 +36,7 @@ pub(crate) struct IdParams {
 }
 
 /// Registers the jobs that allocate ids and write them.
-pub(crate) fn start(params: IdParams) -> Result<(), StartError> {
+pub(crate) fn start(params: IdParams) -> Result<(), BoxError> {
     let mut txn = params.db.write(&[&params.table]);
     let guard = params.table.register_initializer(&mut txn, "allocate-node-ids")?;
     txn.commit();
@@ -51,7 +50,7 @@ pub(crate) fn start(params: IdParams) -> Result<(), StartError> {
         Config::default(),
     )
     .spawn(&params.jobs)?;
-    let allocation = Arc::new(Allocation {
+    let allocation = Allocation {
         db: params.db,
         table: params.table,
         manager: params.manager,
@@ -59,18 +58,9 @@ pub(crate) fn start(params: IdParams) -> Result<(), StartError> {
         guard,
         local: params.local,
         name: params.name,
-    });
-    let job = Job::once("allocate-node-ids", move |cx: JobCtx| {
-        let allocation = allocation.clone();
-        async move {
-            let token = cx.token.clone();
-            tokio::select! {
-                () = token.cancelled() => Ok(()),
-                result = allocation.run(&cx) => result,
-            }
-        }
-    });
-    Ok(params.jobs.spawn(job)?)
+    };
+    let jobs = params.jobs;
+    Ok(jobs.keep("allocate-node-ids", allocation, Allocation::run)?)
 }
 
 /// Nodes have no id, as all are in use.

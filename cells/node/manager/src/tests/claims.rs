@@ -2,6 +2,8 @@
 
 //! What nodes are in the ipcache.
 
+use skep_identity_cache::SecurityIdentity;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -244,9 +246,7 @@ async fn claims_of_a_node_have_its_source_and_name() {
     bench.end().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn node_that_runs_the_api_server_has_its_identity() {
-    const SLICE: &str = r#"
+const SLICE: &str = r#"
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 addressType: IPv4
@@ -257,6 +257,9 @@ metadata:
 endpoints:
 - addresses: ["172.30.1.2", "198.51.100.1"]
 "#;
+
+#[tokio::test(start_paused = true)]
+async fn node_that_runs_the_api_server_has_its_identity() {
     let bench = Bench::start().await;
     bench.upsert(node("", "n2", Source::KvStore, &["172.30.1.2"]));
     bench.upsert(node("", "n3", Source::KvStore, &["172.30.1.3"]));
@@ -286,5 +289,30 @@ endpoints:
     bench
         .expect_ipcache(&["172.30.1.2/32 identity=6", "172.30.1.3/32 identity=6"])
         .await;
+    bench.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn api_server_outside_of_the_cluster_has_an_identity_of_this_node() {
+    let bench = Bench::start_hive(hive().with(skep_identity_cache::cell()), Settings::new()).await;
+    bench.upsert(node("", "n2", Source::KvStore, &["172.30.1.2"]));
+
+    bench.kubernetes.add(SLICE).unwrap();
+
+    bench
+        .expect_ipcache(&["172.30.1.2/32 identity=7", "198.51.100.1/32 identity=16777217"])
+        .await;
+    let identities: Table<SecurityIdentity> = bench.hive.get().unwrap();
+    let snapshot = bench.db.read();
+    let row = identities.get(&snapshot, SecurityIdentity::BY_ID.key(&16_777_217));
+    assert_eq!(
+        row.unwrap().label_texts(),
+        [
+            "cidr:198.51.100.1/32",
+            "reserved:kube-apiserver",
+            "reserved:world-ipv4"
+        ]
+    );
+    drop(snapshot);
     bench.end().await;
 }

@@ -74,7 +74,7 @@ fn serve(writer: &Writer, service: Service, backends: Vec<BackendParams>) {
     writer
         .upsert_service_and_frontends(&mut txn, service, frontends)
         .unwrap();
-    writer.upsert_backends(&mut txn, &name(), backends);
+    writer.upsert_backends(&mut txn, &name(), backends).unwrap();
     txn.commit();
 }
 

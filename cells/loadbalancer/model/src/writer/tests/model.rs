@@ -227,12 +227,14 @@ impl Model {
                     self.backends
                         .insert((*at, params.address, spot.source), (params.clone(), health));
                 }
-                writer.upsert_backends(&mut txn, &name(*at), all);
+                writer.upsert_backends(&mut txn, &name(*at), all).unwrap();
             }
             Step::Release(at, source, number) => {
                 for proto in ["TCP", "UDP"] {
                     let address = addr(&format!("10.0.0.{number}:80/{proto}"));
-                    writer.release_backends(&mut txn, &name(*at), SOURCES[*source], &[address]);
+                    writer
+                        .release_backends(&mut txn, &name(*at), SOURCES[*source], &[address])
+                        .unwrap();
                     self.backends.remove(&(*at, address, *source));
                 }
             }
@@ -253,7 +255,7 @@ impl Model {
                     zone: zone(*number).map(Into::into),
                     ..NodeFacts::default()
                 };
-                writer.set_node(&mut txn, self.node.clone());
+                writer.set_node(&mut txn, self.node.clone()).unwrap();
             }
             Step::Redirect(at, number, is_on) => {
                 let other = 1 - *at;
@@ -284,10 +286,12 @@ impl Model {
     fn at_once(&self) -> Writer {
         let writer = new_writer();
         let mut txn = writer.write();
-        writer.set_node(&mut txn, self.node.clone());
+        writer.set_node(&mut txn, self.node.clone()).unwrap();
         // The best source comes last, so that each health is noted in its own row.
         for ((at, address, _), (params, health)) in &self.backends {
-            writer.upsert_backends(&mut txn, &name(*at), vec![params.clone()]);
+            writer
+                .upsert_backends(&mut txn, &name(*at), vec![params.clone()])
+                .unwrap();
             if let Some(is_healthy) = health {
                 writer
                     .set_backend_health(&mut txn, &name(*at), address, *is_healthy)

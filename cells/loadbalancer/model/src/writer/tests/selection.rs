@@ -95,7 +95,7 @@ fn redirected_frontends_do_not_look_at_zones() {
         .unwrap();
     let all = [("10.0.0.1:80/TCP", "a"), ("10.0.0.2:80/TCP", "b")];
     let all = all.map(|(address, zone)| hinted(address, zone, BackendState::Active));
-    writer.upsert_backends(&mut txn, &target, all.into());
+    writer.upsert_backends(&mut txn, &target, all.into()).unwrap();
     writer
         .set_redirect_to(&mut txn, &addr(VIP), Some(&target))
         .unwrap();
@@ -164,7 +164,9 @@ fn sources_of_equal_rank_do_not_take_each_others_backends() {
     with_cluster_ip(&writer, service(), vec![backend("10.0.0.1:80/TCP")]);
 
     let mut txn = writer.write();
-    writer.release_backends(&mut txn, &name(), Source::ClusterMesh, &[addr("10.0.0.1:80/TCP")]);
+    writer
+        .release_backends(&mut txn, &name(), Source::ClusterMesh, &[addr("10.0.0.1:80/TCP")])
+        .unwrap();
     txn.commit();
 
     assert_eq!(backends_of(&writer, VIP), ["10.0.0.1:80/TCP"]);
@@ -176,7 +178,9 @@ fn clusters_do_not_take_each_others_backends() {
     with_cluster_ip(&writer, service(), vec![mesh("10.0.0.9:80/TCP")]);
 
     let mut txn = writer.write();
-    writer.set_backends(&mut txn, &name(), Source::ClusterMesh, 4, vec![]);
+    writer
+        .set_backends(&mut txn, &name(), Source::ClusterMesh, 4, vec![])
+        .unwrap();
     txn.commit();
 
     assert_eq!(backends_of(&writer, VIP), ["10.0.0.9:80/TCP"]);
@@ -210,11 +214,13 @@ fn frontends_of_a_service_share_the_set_of_their_backends() {
     let writer = writer(WriterSettings::default());
     let wanted = [VIP, "172.16.0.1:80/TCP", "172.16.0.1:80/UDP"];
     let mut txn = writer.write();
-    writer.upsert_backends(
-        &mut txn,
-        &name(),
-        vec![backend("10.0.0.1:80/TCP"), backend("10.0.0.2:80/TCP")],
-    );
+    writer
+        .upsert_backends(
+            &mut txn,
+            &name(),
+            vec![backend("10.0.0.1:80/TCP"), backend("10.0.0.2:80/TCP")],
+        )
+        .unwrap();
     let frontends = wanted.map(|address| params(address, FrontendKind::ClusterIp));
     writer
         .upsert_service_and_frontends(&mut txn, service(), frontends.into())
@@ -287,7 +293,7 @@ fn a_new_zone_of_the_node_is_told_to_services_that_ask_for_zones() {
         zone: Some("b".into()),
         ..writer.node(&txn)
     };
-    writer.set_node(&mut txn, facts);
+    writer.set_node(&mut txn, facts).unwrap();
     txn.commit();
 
     assert_eq!(super::pending(&writer), [VIP]);
@@ -299,7 +305,9 @@ fn a_redirect_takes_effect_when_the_other_service_comes() {
     let target = ServiceName::new("shop", "target");
     with_cluster_ip(&writer, service(), vec![backend("10.0.0.1:80/TCP")]);
     let mut txn = writer.write();
-    writer.upsert_backends(&mut txn, &target, vec![backend("10.0.0.7:80/TCP")]);
+    writer
+        .upsert_backends(&mut txn, &target, vec![backend("10.0.0.7:80/TCP")])
+        .unwrap();
     writer
         .set_redirect_to(&mut txn, &addr(VIP), Some(&target))
         .unwrap();
@@ -333,7 +341,7 @@ fn redirects_to_proxies_survive_changes_of_the_service() {
     let set = || {
         super::settle(&writer);
         let mut txn = writer.write();
-        assert!(writer.set_proxy_redirects(&mut txn, &name(), redirect()));
+        writer.set_proxy_redirects(&mut txn, &name(), redirect()).unwrap();
         txn.commit();
         super::pending(&writer)
     };
@@ -379,7 +387,9 @@ fn frontends_have_backends_of_the_other_family_if_there_are_no_others_or_the_ser
             .upsert_service_and_frontends(&mut txn, service, frontends.to_vec())
             .unwrap();
         let backends = backends.iter().map(|address| backend(address));
-        writer.upsert_backends(&mut txn, &name(), backends.collect());
+        writer
+            .upsert_backends(&mut txn, &name(), backends.collect())
+            .unwrap();
         txn.commit();
         [vip4, vip6].map(|vip| backends_of(&writer, vip).join(" "))
     };
