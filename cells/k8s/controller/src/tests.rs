@@ -283,7 +283,7 @@ async fn a_controller_begins_when_all_is_ready_and_takes_in_sources_and_results(
                 not_before: Instant::now(),
             };
             Controller::new(log, WorkqueueRecorder::default())
-                .source(stream::iter([0..KEYS]), |_, keys| keys.collect())
+                .source(stream::once(async { 0..KEYS }), |_, keys| keys.collect())
                 .wait_for(async move { ready.notified().await })
         }))
     });
