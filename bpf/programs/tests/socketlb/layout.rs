@@ -60,7 +60,9 @@ fn maps_of_the_object_are_the_registered_families() {
     let mut missing: BTreeSet<&str> = families().iter().map(|family| family.name).collect();
     for map in object.maps() {
         let name = map.name().to_string_lossy().into_owned();
-        let family = skep_bpf_maps::find(&name).unwrap_or_else(|| panic!("{name} is not registered"));
+        let mut families = families().into_iter();
+        let family = families.find(|family| family.name == name);
+        let family = family.unwrap_or_else(|| panic!("{name} is not registered"));
         let spec = family.spec(&MapSizes::default());
         let raw = map.as_libbpf_object().as_ptr();
         // SAFETY: `raw` is the map that `object` keeps.

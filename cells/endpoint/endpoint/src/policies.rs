@@ -30,7 +30,10 @@ pub(crate) async fn take_over(
             })
             .collect();
         drop(snapshot);
-        endpoints.set_policies(rows)?;
+        let gone = endpoints.set_policies(rows)?;
+        if !gone.is_empty() {
+            endpoints.policies().release(gone).await?;
+        }
         changed.closed().await;
     }
 }

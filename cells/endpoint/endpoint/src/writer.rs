@@ -194,18 +194,23 @@ impl Endpoints {
         Ok(is_live)
     }
 
-    /// Takes over what is realized of the policies of endpoints: those that programs must know of are due.
+    /// Takes over what is realized of the policies of endpoints: those that programs must know of are due. Returns those of
+    /// which there is none, because it was deleted while its policy was requested.
     pub(crate) fn set_policies(
         &self,
         policies: impl IntoIterator<Item = Obj<EndpointPolicy>>,
-    ) -> Result<(), statedb::Error> {
+    ) -> Result<Vec<u16>, statedb::Error> {
         let mut txn = self.db.write(&[&self.table]);
-        let mut is_changed = false;
+        let (mut is_changed, mut gone) = (false, Vec::new());
         for policy in policies {
             let endpoint = self.table.get(&txn, Endpoint::BY_ID.key(&policy.endpoint));
             let mut row = match endpoint {
                 Some(row) if row.is_live() && row.identity == Some(policy.identity) => (**row).clone(),
-                _ => continue,
+                None => {
+                    gone.push(policy.endpoint);
+                    continue;
+                }
+                Some(_) => continue,
             };
             let before = row.policy;
             match policy.current() {
@@ -230,7 +235,7 @@ impl Endpoints {
         if is_changed {
             txn.commit();
         }
-        Ok(())
+        Ok(gone)
     }
 
     /// Begins the deletion of an endpoint; false if there is none. Its id, interface and addresses are in use until

@@ -12,7 +12,7 @@ use skep_bpf_maps::policy::{POLICIES, PolicyEntry, PolicyKey};
 use skep_bpf_sys::MapError;
 use skep_datapath_maps::{
     InstanceMaps, Maps, OuterMap,
-    transaction::{Deletions, Owner, Phase, Stage as _, Transaction, Updates, WriteError},
+    transaction::{Deletions, Owner, Stage as _, Transaction, Updates, WriteError},
 };
 use statedb::{
     Db, Obj,
@@ -138,7 +138,6 @@ impl PolicyOps {
         txn.run(&mut stages.outer_deletions, outer);
         txn.run(&mut stages.early_deletions, policies);
         txn.run(&mut stages.updates, policies);
-        txn.enter(Phase::Change);
         txn.run(&mut stages.deletions, policies);
         txn.run(&mut stages.outer, outer);
         stages.clear();

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use skep_identity::NumericIdentity;
 use statedb::{
-    Db, Index, Obj, ReadTxn, Revision, Row, RwTable, Table,
+    Db, Index, Obj, ReadTxn, Revision, Row, RwTable, Table, WriteTxn,
     reconciler::{ReconcilerHandle, Status, StatusField, StatusKind},
     row::BoxError,
 };
@@ -119,7 +119,14 @@ impl PolicyMaps {
         &self,
         endpoints: impl IntoIterator<Item = (u16, NumericIdentity)>,
     ) -> Result<(), statedb::Error> {
-        let mut txn = self.db.write(&[&self.table]);
+        self.request_in(self.db.write(&[&self.table]), endpoints)
+    }
+
+    fn request_in(
+        &self,
+        mut txn: WriteTxn,
+        endpoints: impl IntoIterator<Item = (u16, NumericIdentity)>,
+    ) -> Result<(), statedb::Error> {
         let mut is_changed = false;
         for (endpoint, identity) in endpoints {
             let desired = self.source.desired(endpoint, identity);
@@ -151,9 +158,10 @@ impl PolicyMaps {
 
     /// Requests again what has been requested: desired policies may have changed.
     pub(crate) fn update(&self) -> Result<(), statedb::Error> {
-        let snapshot = self.db.read();
-        let rows = self.table.all(&snapshot);
-        self.request(rows.map(|row| (row.endpoint, row.identity)))
+        let txn = self.db.write(&[&self.table]);
+        let rows = self.table.all(&txn).map(|row| (row.endpoint, row.identity));
+        let rows: Vec<_> = rows.collect();
+        self.request_in(txn, rows)
     }
 
     /// Removes the policies of endpoints, to which no program is attached any more. Waits until that was tried.

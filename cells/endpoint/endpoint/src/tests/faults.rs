@@ -52,6 +52,41 @@ async fn a_full_map_is_named_and_hurts_the_new_endpoint_alone() {
     assert_eq!(world.is_delivered("10.0.1.8"), Some(second));
 }
 
+#[tokio::test]
+async fn one_endpoint_of_a_round_fails_alone() {
+    let world = World::new();
+    (world.plug(7), world.plug(9));
+    let agent = world.start();
+
+    let ids = [7, 8, 9].map(|number| agent.create(number));
+
+    for id in [ids[0], ids[2]] {
+        agent.endpoints.wait_ready(id).await.unwrap();
+    }
+    let error = agent.endpoints.wait_ready(ids[1]).await.unwrap_err().to_string();
+    assert!(error.ends_with("no interface lxc8"), "{error}");
+    assert_eq!(world.delivered().len(), 4);
+}
+
+#[tokio::test]
+async fn an_endpoint_whose_policy_is_not_realized_is_not_ready() {
+    let world = World::new();
+    world.plug(7);
+    let agent = world.start();
+    world.budget.set(0);
+
+    let id = agent.create(7);
+    let error = agent.endpoints.wait_ready(id).await.unwrap_err().to_string();
+
+    assert!(error.contains(&format!("cilium_policy_v2_{id:05}")), "{error}");
+    assert!(world.hooks.attached().is_empty());
+    world.budget.set(usize::MAX);
+    while agent.get(id).unwrap().state() != EndpointState::Ready {
+        tokio::task::yield_now().await;
+    }
+    world.assert_nothing_dangles();
+}
+
 /// Most writes of one endpoint's way up or down, with a route of its own and without.
 const WRITES: usize = 12;
 

@@ -2,8 +2,14 @@
 
 //! Endpoints come and go.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
 use skep_bpf_maps::{endpoint::endpoint_flags, text::Text as _};
 use skep_identity::NumericIdentity;
+use skep_policy_maps::{AllowAll, Desired, MapStates};
 
 use super::world::{World, spec};
 use crate::{CreateError, EndpointSpec, EndpointState, Identifier, WaitError};
@@ -37,6 +43,53 @@ async fn a_new_endpoint_is_in_file_maps_and_hooks() {
     );
     assert!(world.maps.policies.instances().unwrap().contains(&row.id));
     world.assert_nothing_dangles();
+}
+
+/// Allows everything until it is told to allow nothing.
+#[derive(Debug, Default)]
+struct Switch(AllowAll, AtomicBool);
+
+impl MapStates for Switch {
+    fn desired(&self, endpoint: u16, identity: NumericIdentity) -> Option<Desired> {
+        let nothing = Desired {
+            state: Arc::default(),
+            revision: 2,
+        };
+        match self.1.load(Ordering::SeqCst) {
+            true => Some(nothing),
+            false => self.0.desired(endpoint, identity),
+        }
+    }
+
+    fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.0.changes()
+    }
+}
+
+#[tokio::test]
+async fn programs_look_a_policy_up_when_it_is_in_its_map() {
+    let switch = Arc::new(Switch::default());
+    let world = World {
+        source: switch.clone(),
+        ..World::new()
+    };
+    world.plug(7);
+    let agent = world.start();
+    let id = agent.ready(7).await.id;
+
+    switch.1.store(true, Ordering::SeqCst);
+    agent.policies.request([(id, NumericIdentity::INIT)]).unwrap();
+    agent.settle().await;
+
+    let row = agent.endpoints.wait_ready(id).await.unwrap();
+    assert_eq!(
+        row.policy.map(|policy| (policy.revision, policy.open)),
+        Some((2, 0))
+    );
+    let facts = world.maps.facts.lookup(&107).unwrap().unwrap();
+    assert_eq!(facts.flags, endpoint_flags::VERIFY_SOURCE);
+    let map = world.maps.policies.open(id).unwrap();
+    assert!(map.entries().unwrap().is_empty());
 }
 
 #[tokio::test]

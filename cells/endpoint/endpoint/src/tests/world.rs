@@ -28,7 +28,7 @@ use skep_bpf_sys::{
 use skep_datapath_hooks::{EndpointHooks, HookError, testing::FakeHooks};
 use skep_datapath_maps::Maps;
 use skep_identity::NumericIdentity;
-use skep_policy_maps::{AllowAll, PolicyMaps};
+use skep_policy_maps::{AllowAll, MapStates, PolicyMaps};
 use statedb::{
     Db, Obj, RwTable,
     reconciler::{Config, NoHealth, Reconciler, Status},
@@ -222,6 +222,7 @@ pub(super) struct World {
     pub(super) folder: TempDir,
     pub(super) maps: Arc<EndpointMaps>,
     pub(super) all_maps: Arc<Maps>,
+    pub(super) source: Arc<dyn MapStates>,
     pub(super) hooks: Arc<FakeHooks>,
     pub(super) interfaces: Arc<FakeInterfaces>,
     pub(super) routes: Arc<FakeRoutes>,
@@ -268,6 +269,7 @@ impl World {
             folder: tempfile::tempdir().unwrap(),
             maps: Arc::new(EndpointMaps::new(&maps)),
             all_maps: maps,
+            source: Arc::new(AllowAll::default()),
             hooks,
             interfaces: Arc::default(),
             routes: Arc::default(),
@@ -315,7 +317,7 @@ impl World {
             retry_max: Duration::from_millis(20),
             ..config
         };
-        let source = Arc::new(AllowAll::default());
+        let source = self.source.clone();
         let (policies, of_policies) = PolicyMaps::new(db.clone(), &self.all_maps, source, timing).unwrap();
         let endpoints = Endpoints::new(db.clone(), table.clone(), self.files(), policies.clone());
         let guard = Arc::new(endpoints.await_restore().unwrap());
