@@ -39,16 +39,57 @@ mod endpoints;
 
 use endpoints::EndpointProgram;
 
-/// Programs of interfaces of the node, and where they are attached. Those that translate what leaves come first, so that
-/// nothing is sent to a backend without a way back.
-const NODE_PROGRAMS: [(&str, Hook); 7] = [
-    ("cil_to_overlay", Hook::Egress),
-    ("cil_from_overlay", Hook::Ingress),
-    ("cil_to_netdev", Hook::Egress),
-    ("cil_from_netdev", Hook::Ingress),
-    ("cil_to_host", Hook::Ingress),
-    ("cil_from_host", Hook::Egress),
-    (XDP_PROGRAM, Hook::Xdp),
+/// Interfaces that a program of the node is attached to.
+#[derive(Clone, Copy)]
+enum Place {
+    Devices,
+    Tunnel,
+    /// `cilium_host`.
+    Host,
+    /// `cilium_host` and `cilium_net`.
+    Pair,
+}
+
+struct NodeProgram {
+    name: &'static str,
+    hook: Hook,
+    place: Place,
+    is_wanted: fn(&PacketSettings) -> bool,
+}
+
+const fn program(
+    name: &'static str,
+    hook: Hook,
+    place: Place,
+    is_wanted: fn(&PacketSettings) -> bool,
+) -> NodeProgram {
+    NodeProgram {
+        name,
+        hook,
+        place,
+        is_wanted,
+    }
+}
+
+/// Programs of the node in the order of attachment. Those that translate egress come first, so that nothing is sent to a
+/// backend without a way back.
+const NODE_PROGRAMS: [NodeProgram; 7] = [
+    program("cil_to_overlay", Hook::Egress, Place::Tunnel, |settings| {
+        settings.tunnel.is_tunnelled()
+    }),
+    program("cil_from_overlay", Hook::Ingress, Place::Tunnel, |settings| {
+        settings.tunnel.is_tunnelled()
+    }),
+    program(
+        "cil_to_netdev",
+        Hook::Egress,
+        Place::Devices,
+        PacketSettings::has_egress,
+    ),
+    program("cil_from_netdev", Hook::Ingress, Place::Devices, |_| true),
+    program("cil_to_host", Hook::Ingress, Place::Pair, |_| true),
+    program("cil_from_host", Hook::Egress, Place::Host, |_| true),
+    program(XDP_PROGRAM, Hook::Xdp, Place::Devices, PacketSettings::has_xdp),
 ];
 
 /// Why the programs are not what is configured.
@@ -341,24 +382,22 @@ impl PacketDatapath {
 
     /// Programs of the node's interfaces, in the order they are attached.
     fn wanted(&self, devices: &[NativeDevice]) -> Vec<(String, &'static str, Hook)> {
-        let mut wanted = Vec::new();
-        for (program, hook) in NODE_PROGRAMS {
-            let interfaces: Vec<&str> = match program {
-                "cil_to_host" => vec![HOST, NET],
-                "cil_from_host" => vec![HOST],
-                "cil_to_overlay" | "cil_from_overlay" if self.settings.tunnel.is_tunnelled() => vec![VXLAN],
-                "cil_to_overlay" | "cil_from_overlay" => Vec::new(),
-                "cil_to_netdev" if !self.settings.has_egress() => Vec::new(),
-                XDP_PROGRAM if !self.settings.has_xdp() => Vec::new(),
-                _ => devices.iter().map(|device| device.name.as_str()).collect(),
-            };
-            wanted.extend(
+        let programs = NODE_PROGRAMS
+            .iter()
+            .filter(|program| (program.is_wanted)(&self.settings));
+        programs
+            .flat_map(|program| {
+                let interfaces = match program.place {
+                    Place::Devices => devices.iter().map(|device| device.name.as_str()).collect(),
+                    Place::Tunnel => vec![VXLAN],
+                    Place::Host => vec![HOST],
+                    Place::Pair => vec![HOST, NET],
+                };
                 interfaces
                     .into_iter()
-                    .map(|interface| (interface.to_owned(), program, hook)),
-            );
-        }
-        wanted
+                    .map(|interface| (interface.to_owned(), program.name, program.hook))
+            })
+            .collect()
     }
 
     fn attach_one(
@@ -420,12 +459,15 @@ impl PacketDatapath {
                 .map(|known| (known.interface.clone(), known.program))
                 .collect()
         } else {
-            attach::found(&NODE_PROGRAMS)?
+            attach::found(&NODE_PROGRAMS.map(|program| (program.name, program.hook)))?
         };
         interfaces.extend(without_links.iter().map(|(interface, _)| interface.clone()));
         for interface in interfaces {
             let directory = Owner::Device(interface.clone()).links(&root);
-            for (program, hook) in NODE_PROGRAMS {
+            for NodeProgram {
+                name: program, hook, ..
+            } in NODE_PROGRAMS
+            {
                 if is_wanted(&interface.replace('.', "-"), program) {
                     continue;
                 }
