@@ -10,7 +10,7 @@ use crate::series::Series;
 /// A series and its value: an element of `GET /v1/metrics/` of Cilium's operator, and of `metrics --format=json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MetricValue {
-    /// Its labels.
+    /// Labels.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
     /// The full name.

@@ -8,7 +8,7 @@ use hive::Program;
 /// Which script.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Which shell.
+    /// Shell.
     pub shell: clap_complete::Shell,
 }
 

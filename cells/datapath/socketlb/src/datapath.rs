@@ -473,7 +473,7 @@ pub(crate) fn watch(
                 return Ok(());
             }
             if let Some(written) = written {
-                cx.health.ok("Waiting for the replaced maps to be filled");
+                cx.health.ok("Waiting for replaced maps to be populated");
                 if tokio::time::timeout(WRITTEN_TIMEOUT, written.written())
                     .await
                     .is_err()

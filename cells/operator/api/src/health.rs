@@ -56,7 +56,7 @@ pub(crate) async fn answer(probes: &[Arc<dyn HealthProbe>]) -> (StatusCode, Stri
             Err(_) => format!("no answer within {}s", PATIENCE.as_secs_f64()),
         };
         let text = format!("{}: {failed}", probe.name());
-        tracing::warn!(reason = %text, "Not healthy");
+        tracing::warn!(reason = %text, "Unhealthy");
         return (StatusCode::INTERNAL_SERVER_ERROR, text);
     }
     (StatusCode::OK, "ok".to_owned())

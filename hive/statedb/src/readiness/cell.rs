@@ -61,7 +61,7 @@ fn wait_in_background(
                     drop(guard.lock().take());
                 }
                 Err(late) => {
-                    cx.health.degraded("Tables are not initialized in time", &late);
+                    cx.health.degraded("Timed out waiting for tables", &late);
                     shutdown.fail("tables are not initialized in time", late);
                 }
             }
