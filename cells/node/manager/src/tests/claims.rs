@@ -294,8 +294,12 @@ async fn node_that_runs_the_api_server_has_its_identity() {
 
 #[tokio::test(start_paused = true)]
 async fn api_server_outside_of_the_cluster_has_an_identity_of_this_node() {
-    let bench = Bench::start_hive(hive().with(skep_identity_cache::cell()), Settings::new()).await;
+    let hive = hive()
+        .with(skep_identity_cache::cell())
+        .root::<Table<SecurityIdentity>>();
+    let bench = Bench::start_hive(hive, Settings::new()).await;
     bench.upsert(node("", "n2", Source::KvStore, &["172.30.1.2"]));
+    bench.expect_ipcache(&["172.30.1.2/32 identity=6"]).await;
 
     bench.kubernetes.add(SLICE).unwrap();
 
