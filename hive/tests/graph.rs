@@ -428,7 +428,8 @@ fn parameters_and_results_can_be_structs_tuples_and_traits() {
         module: ModulePath,
     }
     static SEEN: Mutex<String> = Mutex::new(String::new());
-    fn both() -> Result<((Arc<Store>, Member<&'static str>), Arc<Cache>), std::io::Error> {
+    type StoreAndName = (Arc<Store>, Member<&'static str>);
+    fn both() -> Result<(StoreAndName, Arc<Cache>), std::io::Error> {
         Ok(((store(), Member("listed")), Arc::new(Cache)))
     }
     fn named(store: Arc<Store>) -> Arc<dyn Named> {

@@ -2,8 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ipnet::IpNet;
-
 use super::{ID, Item, NAME, TAG, ids, item, items, put};
 use crate::{Db, Error, Index, RwTable, WatchSet};
 
