@@ -2,7 +2,10 @@
 
 //! Desired policies in maps in memory, which may fail.
 
-#![expect(clippy::disallowed_methods, reason = "the reconciler of a test is no job of a hive")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the reconciler of a test is no job of a hive"
+)]
 
 use std::{
     collections::{BTreeMap, BTreeSet},
