@@ -7,7 +7,7 @@
 #              clippy, tests and doc tests of the crates that the changes since a commit affect
 # make nightly what a landing does not wait for: each feature of each crate by itself, messages of the compiler, benches
 # make bench   measurements, as tables and as JSON under target/bench
-# make dist    programs to ship, in target/dist; `skep` linked statically
+# make dist    programs to ship, in target/dist; `skep` and `skep-cni` linked statically
 # make kernel-test KERNEL=image [MODULES=folder] [TESTS="host bpf …"]
 #              tests on another kernel, in a virtual machine; see tests/hack/kernel-tests.sh
 # make deps    install missing system packages (Debian and Ubuntu)
@@ -90,8 +90,9 @@ crates:
 dist: deps
 	# By package: features that only tests want, such as script suites, are not in what ships.
 	$(CARGO) build --profile dist -p skep-agent -p skep-operator -p skep-clustermesh-apiserver -p skep-lab --bin skep-agent --bin skep-operator --bin skep-clustermesh-apiserver --bin skep-lab
-	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile dist --target $(HOST_TARGET) -p skep --bin skep
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile dist --target $(HOST_TARGET) -p skep -p skep-cni --bin skep --bin skep-cni
 	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep $${CARGO_TARGET_DIR:-target}/dist/skep
+	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep-cni $${CARGO_TARGET_DIR:-target}/dist/skep-cni
 
 bench:
 	@./tests/hack/deps.sh --bench

@@ -75,6 +75,7 @@ async fn config(State(params): State<ConfigurationParams>) -> Json<DaemonConfigu
         chained_routes: params.mtu.chained_routes,
         path_probing: params.mtu.probing.name().to_owned(),
         daemon_configuration_map: params.all.0.get().cloned().unwrap_or_default(),
+        ..DaemonConfigurationStatus::default()
     };
     Json(DaemonConfiguration {
         status,

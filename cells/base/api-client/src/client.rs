@@ -8,7 +8,8 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 use skep_base_api_types::{
-    DaemonConfiguration, Endpoint, EndpointBatchDeleteRequest, EndpointChangeRequest, StatusResponse,
+    DaemonConfiguration, Endpoint, EndpointBatchDeleteRequest, EndpointChangeRequest, EndpointHealth,
+    IpamResponse, StatusResponse,
 };
 
 use crate::{ClientError, http};
@@ -118,6 +119,28 @@ impl Client {
     /// Creates an endpoint; its id, if the request has none, is allocated by the agent.
     pub fn put_endpoint(&self, request: &EndpointChangeRequest) -> Result<Endpoint, ClientError> {
         self.put(&format!("endpoint/cilium-local:{}", request.id), request)
+    }
+
+    /// Health of an endpoint, by any identifier that the agent knows.
+    pub fn endpoint_health(&self, id: &str) -> Result<EndpointHealth, ClientError> {
+        self.get(&format!("endpoint/{id}/healthz"), &[])
+    }
+
+    /// Allocates an address of each family that the node has, until an endpoint names their UUIDs or they expire. The
+    /// owner is `<namespace>/<pod>`.
+    pub fn allocate(&self, owner: &str) -> Result<IpamResponse, ClientError> {
+        let owner = owner.replace('/', "%2F");
+        self.post(&format!("ipam?owner={owner}"), &[("expiration", "true")])
+    }
+
+    /// Releases an address that was allocated for no endpoint.
+    pub fn release(&self, address: &str, pool: &str) -> Result<(), ClientError> {
+        let query = if pool.is_empty() {
+            String::new()
+        } else {
+            format!("?pool={pool}")
+        };
+        self.delete(&format!("ipam/{address}{query}")).map(drop)
     }
 
     /// Deletes the endpoints of a container. An agent without any answers 404.

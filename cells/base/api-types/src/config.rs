@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::is_default;
+use crate::{NodeAddressing, is_default};
 
 /// Configuration of the agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -44,6 +44,30 @@ pub struct DaemonConfigurationStatus {
     /// CNI plugin leaves that alone.
     #[serde(rename = "packetizationLayerPMTUDMode", skip_serializing_if = "is_default")]
     pub path_probing: String,
+    /// IPAM mode.
+    #[serde(rename = "ipam-mode", skip_serializing_if = "String::is_empty")]
+    pub ipam_mode: String,
+    /// Addresses of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub addressing: Option<NodeAddressing>,
+    /// Largest GSO packets, if configured.
+    #[serde(rename = "GSOMaxSize", skip_serializing_if = "is_default")]
+    pub gso_max_size: u32,
+    /// Largest GRO packets, if configured.
+    #[serde(rename = "GROMaxSize", skip_serializing_if = "is_default")]
+    pub gro_max_size: u32,
+    /// As `GSOMaxSize`, of IPv4.
+    #[serde(rename = "GSOIPv4MaxSize", skip_serializing_if = "is_default")]
+    pub gso_ipv4_max_size: u32,
+    /// As `GROMaxSize`, of IPv4.
+    #[serde(rename = "GROIPv4MaxSize", skip_serializing_if = "is_default")]
+    pub gro_ipv4_max_size: u32,
+    /// Ports that pods do not use as source ports.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ip_local_reserved_ports: String,
+    /// Only the node uses BBR congestion control.
+    #[serde(rename = "enableBBRHostNamespaceOnly", skip_serializing_if = "is_default")]
+    pub bbr_host_only: bool,
     /// Every setting by the name of its flag, secrets masked.
     #[serde(deserialize_with = "crate::or_default")]
     pub daemon_configuration_map: BTreeMap<String, String>,

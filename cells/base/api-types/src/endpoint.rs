@@ -53,13 +53,12 @@ pub struct EndpointChangeRequest {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub k8s_uid: String,
     /// Labels, `source:key=value` each.
-    #[serde(deserialize_with = "crate::or_default")]
+    #[serde(deserialize_with = "crate::or_default", skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
     /// State requested by the caller; ignored.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub state: String,
     /// Datapath options by name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, bool>))]
     #[serde(deserialize_with = "crate::or_default")]
     pub datapath_configuration: BTreeMap<String, bool>,
@@ -211,14 +210,26 @@ pub struct EndpointNetworking {
 /// Addresses of an endpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(default)]
+#[serde(rename_all = "kebab-case", default)]
 pub struct EndpointAddressing {
     /// IPv4 address.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub ipv4: String,
+    /// UUID of its allocation.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ipv4_expiration_uuid: String,
+    /// Pool of the IPv4 address.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ipv4_pool_name: String,
     /// IPv6 address.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub ipv6: String,
+    /// UUID of its allocation.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ipv6_expiration_uuid: String,
+    /// Pool of the IPv6 address.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ipv6_pool_name: String,
 }
 
 /// `GET /v1/endpoint/{id}/healthz`: `OK`, `Pending`, `Warning` or `Failure` each.

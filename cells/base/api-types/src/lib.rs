@@ -14,6 +14,7 @@ mod clustermesh;
 mod config;
 mod endpoint;
 mod identity;
+mod ipam;
 mod map;
 mod node;
 mod policy;
@@ -32,6 +33,7 @@ pub use endpoint::{
     LabelConfiguration, LabelConfigurationSpec, LabelConfigurationStatus,
 };
 pub use identity::{Identity, IdentityEndpoints};
+pub use ipam::{IpamAddressResponse, IpamResponse};
 pub use map::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
 pub use node::{ClusterNode, ClusterNodeStatus, NodeAddressing, NodeAddressingAddress, NodeAddressingFamily};
 pub use policy::{FrontendMapping, LrpBackend, LrpSpec};

@@ -8,10 +8,11 @@ use netlink_packet_route::{
     RouteNetlinkMessage,
     link::{
         InfoBridge, InfoData, InfoKind, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+        Prop,
     },
 };
 
-use crate::{CREATE, EXCLUSIVE, NetError, Netlink};
+use crate::{CREATE, EXCLUSIVE, NetError, Netlink, netlink::APPEND};
 
 /// An interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -133,6 +134,12 @@ impl LinkSpec {
         self.attribute(LinkAttribute::NetNsFd(namespace.as_raw_fd()))
     }
 
+    /// More names.
+    #[must_use]
+    pub fn alternative_name(self, name: &str) -> Self {
+        self.attribute(LinkAttribute::PropList(vec![Prop::AltIfName(name.to_owned())]))
+    }
+
     #[must_use]
     pub fn up(self) -> Self {
         self.flag(LinkFlags::Up, true)
@@ -205,6 +212,18 @@ impl Netlink {
         let mut message = change.0;
         message.header.index = link.index;
         self.change(RouteNetlinkMessage::SetLink(message), 0, what)
+    }
+
+    /// Adds what [`LinkSpec::alternative_name`] has.
+    pub fn add_names(&self, link: &Link, names: LinkSpec) -> Result<(), NetError> {
+        let what = format_args!("add names to interface {}", link.name);
+        let mut message = names.0;
+        message.header.index = link.index;
+        self.change(
+            RouteNetlinkMessage::NewLinkProp(message),
+            CREATE | EXCLUSIVE | APPEND,
+            what,
+        )
     }
 
     /// Deletes a link, and its peer. Returns false if it is gone already.

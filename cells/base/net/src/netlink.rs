@@ -5,8 +5,8 @@
 use std::{cell::Cell, fmt::Display, io};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CAPPED, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_EXCL, NLM_F_REPLACE,
-    NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage, NetlinkPayload, NlasIterator,
+    NLM_F_ACK, NLM_F_APPEND, NLM_F_CAPPED, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_EXCL,
+    NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage, NetlinkPayload, NlasIterator,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
@@ -19,6 +19,7 @@ pub const CREATE: u16 = NLM_F_CREATE;
 pub const EXCLUSIVE: u16 = NLM_F_EXCL;
 /// `NLM_F_REPLACE`
 pub const REPLACE: u16 = NLM_F_REPLACE;
+pub(crate) const APPEND: u16 = NLM_F_APPEND;
 /// Larger than any message or part of a list.
 const BUFFER: usize = 64 * 1024;
 /// Length of `struct nlmsghdr`.

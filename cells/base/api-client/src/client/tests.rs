@@ -15,7 +15,7 @@ fn answering(pieces: &'static [&'static str]) -> (Client, JoinHandle<String>, Te
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("agent.sock");
     let listener = UnixListener::bind(&path).unwrap();
-    let thread = std::thread::spawn(move || {
+    let agent = move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut request = vec![0; 4096];
         let length = stream.read(&mut request).unwrap();
@@ -24,7 +24,8 @@ fn answering(pieces: &'static [&'static str]) -> (Client, JoinHandle<String>, Te
             std::thread::yield_now();
         }
         String::from_utf8_lossy(&request[..length]).into_owned()
-    });
+    };
+    let thread = std::thread::Builder::new().spawn(agent).unwrap();
     let client = Client::new(&format!("unix://{}", path.display())).unwrap();
     (client, thread, folder)
 }

@@ -38,6 +38,7 @@ pub(super) fn endpoint(row: &Endpoint) -> Model {
                 addressing: vec![EndpointAddressing {
                     ipv4: address(spec.ipv4.map(IpAddr::from)),
                     ipv6: address(spec.ipv6.map(IpAddr::from)),
+                    ..EndpointAddressing::default()
                 }],
                 container_interface_name: spec.container_interface.clone(),
                 host_mac: spec.host_mac.to_string(),
