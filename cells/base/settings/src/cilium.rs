@@ -82,6 +82,11 @@ const OF_PROGRAMS: &[&str] = &["config", "config-dir"];
 #[must_use]
 pub fn differences(program: u8, declared: &[String]) -> Vec<String> {
     let has = |key: &str| OF_PROGRAMS.contains(&key) || declared.iter().any(|name| name == key);
+    let is_listed = |programs: u8, name: &str| keys(programs).any(|(key, _)| key == name);
+    let unlisted = declared
+        .iter()
+        .filter(|name| is_listed(u8::MAX, name) && !is_listed(program, name))
+        .map(|name| format!("{name}: declared, listed for other programs alone"));
     keys(program)
         .filter_map(|(key, state)| match state {
             State::Supported | State::Partial { .. } if !has(key) => {
@@ -92,6 +97,7 @@ pub fn differences(program: u8, declared: &[String]) -> Vec<String> {
             }
             _ => None,
         })
+        .chain(unlisted)
         .collect()
 }
 

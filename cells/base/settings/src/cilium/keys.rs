@@ -78,7 +78,8 @@ pub(super) const GROUPS: &[Group] = &[
         "bpf-lb-source-range-all-types", "bpf-lb-source-range-map-max", "bpf-map-dynamic-size-ratio",
         "bpf-map-event-buffers", "bpf-nat-global-max", "bpf-neigh-global-max", "bpf-node-map-max",
         "bpf-policy-map-max", "bpf-policy-stats-map-max", "bpf-root", "bpf-sock-rev-map-max",
-        "cni-chaining-mode", "cni-external-routing", "conntrack-gc-interval", "conntrack-gc-max-interval",
+        "cni-chaining-mode", "cni-chaining-target", "cni-exclusive", "cni-external-routing", "cni-log-file",
+        "conntrack-gc-interval", "conntrack-gc-max-interval",
         "devices", "direct-routing-device", "direct-routing-skip-unreachable",
         "disable-external-ip-mitigation", "enable-auto-protect-node-port-range", "enable-bpf-masquerade",
         "enable-dynamic-config", "enable-endpoint-routes", "enable-extended-ip-protocols",
@@ -92,8 +93,8 @@ pub(super) const GROUPS: &[Group] = &[
         "exclude-local-address", "fixed-zone-mapping", "force-device-detection",
         "ip-masq-agent-config-path", "ipv4-native-routing-cidr", "ipv4-service-loopback-address",
         "ipv6-native-routing-cidr", "ipv6-service-loopback-address", "kube-proxy-replacement",
-        "kube-proxy-replacement-healthz-bind-address", "kvstore-connectivity-timeout",
-        "kvstore-periodic-sync", "lb-init-wait-timeout", "lb-pressure-metrics-interval",
+        "kube-proxy-replacement-healthz-bind-address",
+        "lb-init-wait-timeout", "lb-pressure-metrics-interval",
         "lb-reflector-wait-time", "lb-retry-backoff-max", "lb-retry-backoff-min",
         "lb-sock-terminate-all-protos", "lb-state-file", "lb-state-file-interval", "local-router-ipv4",
         "local-router-ipv6", "lrp-address-matcher-cidrs", "monitor-aggregation",
@@ -102,7 +103,7 @@ pub(super) const GROUPS: &[Group] = &[
         "node-port-bind-protection", "node-port-range", "nodeport-addresses",
         "packetization-layer-pmtud-mode", "policy-accounting", "route-metric", "socket-path", "state-dir",
         "trace-payloadlen", "trace-payloadlen-overlay", "trace-sock", "tunnel-port", "tunnel-protocol",
-        "tunnel-source-port-range", "underlay-protocol", "vlan-bpf-bypass",
+        "tunnel-source-port-range", "underlay-protocol", "vlan-bpf-bypass", "write-cni-conf-when-ready",
     ]),
     supported(AGENT | OPERATOR | APISERVER, &[
         "cluster-id", "cluster-name", "clustermesh-cache-ttl", "clustermesh-config", "config",
@@ -128,7 +129,7 @@ pub(super) const GROUPS: &[Group] = &[
     ]),
     supported(AGENT, &[
         "enable-well-known-identities", "fixed-identity-mapping", "identity-allocation-sync-interval",
-        "identity-allocation-timeout", "identity-management-mode",
+        "identity-allocation-mode", "identity-allocation-timeout", "identity-management-mode",
     ]),
     supported(OPERATOR, &[
         "agent-not-ready-taint-key", "auto-create-cilium-pod-ip-pools", "ces-controller-mode",
@@ -164,7 +165,9 @@ pub(super) const GROUPS: &[Group] = &[
     partial(AGENT, &["debug-verbose"], "", "`datapath` enables debug messages of the programs at interfaces; the other groups have no effect"),
     partial(AGENT, &["service-no-backend-response"], "", "applies to packets; socket calls fail as `enable-no-service-endpoints-routable` says"),
     partial(AGENT, &["bpf-lb-algorithm"], "", "sockets choose at random (TCP) or by socket cookie (UDP), as in Cilium; `maglev` applies to packets"),
-    partial(AGENT, &["identity-allocation-mode"], "", "identities are read from there; the agent allocates none"),
+    partial(AGENT | OPERATOR | APISERVER, &["kvstore-connectivity-timeout"], "", "deprecated, without effect"),
+    partial(AGENT | OPERATOR | APISERVER, &["kvstore-periodic-sync"], "", "deprecated, without effect"),
+    partial(AGENT, &["read-cni-conf"], "", "the file is copied; `mtu` and `ipam` in it have no effect"),
     partial(AGENT, &["cgroup-root"], "", "default: the cgroup v2 tree that the system mounted"),
     partial(AGENT, &["procfs"], "", "`/proc`, with a warning, if nothing is mounted there"),
     partial(AGENT, &["config-sources"], "", "default: ConfigMap `cilium-config` in `k8s-namespace` instead of `kube-system`"),
@@ -388,7 +391,8 @@ pub(super) const GROUPS: &[Group] = &[
     no_effect(APISERVER, "no pprof endpoint", &["pprof-block-profile-rate", "pprof-mutex-profile-fraction"]),
     no_effect(OPERATOR, "no ztunnel", &["ztunnel-ca-type"]),
     no_effect(AGENT, "not a setting of the programs", &[
-        "clean-cilium-bpf-state", "clean-cilium-state", "etcd-config", "k8s-api-server", "version-check",
+        "clean-cilium-bpf-state", "clean-cilium-state", "cni-uninstall", "custom-cni-conf", "etcd-config",
+        "k8s-api-server", "version-check",
     ]),
     no_effect(OPERATOR, "only agents encrypt", &["enable-ipsec", "enable-wireguard"]),
     no_effect(AGENT, "removed in Cilium", &["ces-slice-mode"]),
@@ -398,10 +402,6 @@ pub(super) const GROUPS: &[Group] = &[
         "status-collector-probe-check-timeout", "status-collector-stackdump-path",
         "status-collector-warning-threshold",
     ]),
-    no_effect(AGENT, "the CNI configuration is managed outside of the agent", &[
-        "cni-chaining-target", "cni-exclusive", "cni-log-file", "cni-uninstall", "custom-cni-conf",
-        "read-cni-conf", "write-cni-conf-when-ready",
-    ]),
     no_effect(AGENT, "the agent allocates no addresses", &[
         "bypass-ip-availability-upon-restore", "install-uplink-routes-for-delegated-ipam",
         "ipam-cilium-node-update-rate", "ipam-max-allocate", "ipam-min-allocate",
@@ -409,6 +409,7 @@ pub(super) const GROUPS: &[Group] = &[
         "ipv4-service-range", "ipv6-cluster-alloc-cidr", "ipv6-node", "ipv6-pod-cidr", "ipv6-range",
         "ipv6-service-range", "k8s-require-ipv4-pod-cidr", "k8s-require-ipv6-pod-cidr",
     ]),
-    no_effect(AGENT, "the agent allocates no identities", &[
+    no_effect(AGENT, "no grace periods of identities", &[
         "identity-change-grace-period", "identity-max-jitter", "identity-restore-grace-period",
-    ]),];
+    ]),
+];
