@@ -94,6 +94,7 @@ fn datapath() -> Cell {
         skep_endpoint::cell(),
         skep_endpoint::api::cell(),
         skep_endpoint::cookies::cell(),
+        skep_endpoint_cniconf::cell(),
         unsupported::cell(),
         pods::cell(),
     ])

@@ -72,7 +72,18 @@ fn summary(status: &StatusResponse) -> String {
         replacement.map(|part| part.mode.clone()).unwrap_or_default(),
         bracketed(&replacement.map(devices).unwrap_or_default()),
     ]);
-    table.row(["Cilium:", status.cilium.state.as_str(), &status.cilium.msg]);
+    if let Some(part) = &status.cni_chaining {
+        table.row(["CNI Chaining:", &part.mode]);
+    }
+    if let Some(part) = &status.cni_file {
+        let text = match part.msg.as_str() {
+            "" => part.state.as_str(),
+            message => message,
+        };
+        table.row(["CNI Config file:", text]);
+    }
+    let (state, message) = (status.cilium.state.as_str(), &status.cilium.msg);
+    table.row(["Cilium:", &format!("{state}   {message}")]);
     match &status.node_monitor {
         None => table.row(["NodeMonitor:", "Disabled"]),
         Some(rings) => {
@@ -364,6 +375,8 @@ mod tests {
             "cilium": {"state": "Ok", "msg": "0.1.0"},
             "kvstore": {"state": "Disabled"},
             "kubernetes": {"state": "Ok", "msg": "1.33 (v1.33.1)", "k8s-api-versions": ["core/v1::Pods"]},
+            "cni-file": {"state": "Ok", "msg": "successfully wrote it"},
+            "cni-chaining": {"mode": "none"},
             "kube-proxy-replacement": {"mode": "True", "deviceList": [{"name": "eth0", "ip": ["", "10.0.0.3"]}],
                 "directRoutingDevice": "eth0",
                 "features": {"socketLB": {"enabled": true}, "nodePort": {"enabled": true, "algorithm": "Maglev",
@@ -383,7 +396,9 @@ mod tests {
             "Kubernetes:             Ok         1.33 (v1.33.1)",
             "Kubernetes APIs:        [\"core/v1::Pods\"]",
             "KubeProxyReplacement:   True   [eth0   10.0.0.3 (Direct Routing)]",
-            "Cilium:                 Ok     0.1.0",
+            "CNI Chaining:           none",
+            "CNI Config file:        successfully wrote it",
+            "Cilium:                 Ok   0.1.0",
             "NodeMonitor:            Disabled",
             "Modules Health:         Stopped(0) Degraded(1) OK(1)",
             "Degraded modules:",

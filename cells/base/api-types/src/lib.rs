@@ -39,7 +39,7 @@ pub use node::{ClusterNode, ClusterNodeStatus, NodeAddressing, NodeAddressingAdd
 pub use policy::{FrontendMapping, LrpBackend, LrpSpec};
 pub use service::{BackendAddress, FrontendAddress, Service, ServiceSpec, ServiceSpecFlags, ServiceStatus};
 pub use status::{
-    BpfMapProperties, BpfMapStatus, ClockSource, DeviceAddresses, GatewayFeature, K8sStatus,
+    BpfMapProperties, BpfMapStatus, ClockSource, CniChaining, DeviceAddresses, GatewayFeature, K8sStatus,
     KubeProxyReplacement, KubeProxyReplacementFeatures, Masquerading, MasqueradingProtocols, ModuleStatus,
     MonitorStatus, Nat46X64Feature, NodePortFeature, Routing, State, Status, StatusResponse, Switch,
 };

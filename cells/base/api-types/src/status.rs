@@ -25,6 +25,12 @@ pub struct StatusResponse {
     /// The API server of Kubernetes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<K8sStatus>,
+    /// The CNI configuration of the node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cni_file: Option<Status>,
+    /// Chaining to other CNI plugins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cni_chaining: Option<CniChaining>,
     /// Service handling in place of kube-proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kube_proxy_replacement: Option<KubeProxyReplacement>,
@@ -101,6 +107,15 @@ pub struct Status {
     /// Reason, or a version.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub msg: String,
+}
+
+/// Chaining to other CNI plugins.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct CniChaining {
+    /// `none`, or the mode of `cni-chaining-mode`.
+    pub mode: String,
 }
 
 /// Event ring buffers.

@@ -31,6 +31,11 @@ pub trait StatusProbe: Send + Sync {
     /// `Disabled`. Must not wait: a job probes beforehand what takes time.
     async fn probe(&self, response: &mut StatusResponse) -> Option<Status>;
 
+    /// The overall message when this part makes the agent unhealthy; `msg` is that of the part.
+    fn failure(&self, msg: &str) -> String {
+        format!("{} service is not ready: {msg}", capitalised(self.name()))
+    }
+
     /// How long a probe has been waiting for its answer. The part is stale when that takes too long: what it reports was
     /// true before.
     fn pending(&self) -> Option<Duration> {
@@ -89,7 +94,7 @@ impl Probes {
             failure = failure.or_else(|| {
                 part.map(|part| Status {
                     state: part.state,
-                    msg: format!("{} service is not ready: {}", capitalised(probe.name()), part.msg),
+                    msg: probe.failure(&part.msg),
                 })
             });
         }

@@ -52,10 +52,11 @@ pub struct AttachConfig {
     #[config(default = false)]
     pub enable_unreachable_routes: bool,
     /// With enable-endpoint-routes: another CNI plugin makes the routes.
-    #[config(default = false, hidden)]
+    #[config(default = false)]
     pub cni_external_routing: bool,
-    /// CNI plugin that others are chained to. `aws-cni` implies cni-external-routing; other values have no effect.
-    #[config(default = "none", hidden)]
+    /// CNI chaining mode: `none`, `portmap`, `flannel`, `generic-veth`, or `aws-cni`, which implies
+    /// cni-external-routing.
+    #[config(default = "none")]
     pub cni_chaining_mode: String,
 }
 
@@ -67,7 +68,7 @@ impl AttachConfig {
 
     /// Routes to endpoints are made by another CNI plugin.
     pub fn has_external_routing(&self) -> bool {
-        self.cni_external_routing || self.cni_chaining_mode == "aws-cni"
+        self.cni_external_routing || self.cni_chaining_mode.eq_ignore_ascii_case("aws-cni")
     }
 
     /// Priority of the filters.
