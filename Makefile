@@ -7,7 +7,7 @@
 #              clippy, tests and doc tests of the crates that the changes since a commit affect
 # make nightly what a landing does not wait for: each feature of each crate by itself, messages of the compiler, benches
 # make bench   measurements, as tables and as JSON under target/bench
-# make dist    programs to ship, in target/dist; `skep` and `skep-cni` linked statically
+# make dist    programs to ship, in target/dist; `skep`, `skep-cni` and `skep-init` linked statically
 # make kernel-test KERNEL=image [MODULES=folder] [TESTS="host bpf …"]
 #              tests on another kernel, in a virtual machine; see tests/hack/kernel-tests.sh
 # make deps    install missing system packages (Debian and Ubuntu)
@@ -90,9 +90,10 @@ crates:
 dist: deps
 	# By package: features that only tests want, such as script suites, are not in what ships.
 	$(CARGO) build --profile dist -p skep-agent -p skep-operator -p skep-clustermesh-apiserver -p skep-lab --bin skep-agent --bin skep-operator --bin skep-clustermesh-apiserver --bin skep-lab
-	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile dist --target $(HOST_TARGET) -p skep -p skep-cni --bin skep --bin skep-cni
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile dist --target $(HOST_TARGET) -p skep -p skep-cni -p skep-init --bin skep --bin skep-cni --bin skep-init
 	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep $${CARGO_TARGET_DIR:-target}/dist/skep
 	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep-cni $${CARGO_TARGET_DIR:-target}/dist/skep-cni
+	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep-init $${CARGO_TARGET_DIR:-target}/dist/skep-init
 
 bench:
 	@./tests/hack/deps.sh --bench

@@ -43,6 +43,7 @@ ONLY = {
 
 # Package: what must not be linked into it, at any depth.
 LINKS_NO = {
+    "skep-init": ["tokio", "hyper", "libbpf-sys", "skep-hive"],
     "skep-cni": ["tokio", "hyper", "libbpf-sys", "skep-hive"],
     "skep": ["skep-bpf-programs", "libbpf-rs", "libbpf-sys", "kube", "skep-listen"],
     "run-scripts": ["skep-bpf-programs", "libbpf-rs", "libbpf-sys"],

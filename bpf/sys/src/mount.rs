@@ -86,12 +86,7 @@ pub enum MountError {
 ///
 /// [`MountError`], naming the path.
 pub fn bpffs(root: &Path) -> Result<PathBuf, MountError> {
-    let kind = Kind {
-        what: "bpf-root",
-        name: "bpf",
-        magic: BPF_FS_MAGIC,
-    };
-    match kind.provide(root) {
+    match BPF.provide(root) {
         Err(MountError::WrongType { found, .. }) if root == Path::new(BPF_ROOT) => {
             tracing::warn!(
                 root = BPF_ROOT,
@@ -99,10 +94,15 @@ pub fn bpffs(root: &Path) -> Result<PathBuf, MountError> {
                 fallback = BPF_ROOT_FALLBACK,
                 "No BPF file system at the root, using the fallback"
             );
-            kind.provide(Path::new(BPF_ROOT_FALLBACK))
+            BPF.provide(Path::new(BPF_ROOT_FALLBACK))
         }
         other => other,
     }
+}
+
+/// Whether the path is in a BPF file system.
+pub fn is_bpffs(path: &Path) -> bool {
+    BPF.is(path)
 }
 
 /// Finds or mounts the root of the cgroup v2 tree.
@@ -115,19 +115,36 @@ pub fn bpffs(root: &Path) -> Result<PathBuf, MountError> {
 ///
 /// [`MountError`], naming the path.
 pub fn cgroup2(root: Option<&Path>) -> Result<PathBuf, MountError> {
-    let kind = Kind {
-        what: "cgroup-root",
-        name: "cgroup2",
-        magic: CGROUP2_MAGIC,
-    };
-    if let Some(root) = root {
-        return kind.provide(root);
-    }
-    match CGROUP_ROOTS.into_iter().map(Path::new).find(|path| kind.is(path)) {
-        Some(path) => Ok(path.to_owned()),
-        None => kind.provide(Path::new(CGROUP_ROOT_FALLBACK)),
+    match (root, find_cgroup2()) {
+        (Some(root), _) => CGROUP.provide(root),
+        (None, Some(root)) => Ok(root),
+        (None, None) => CGROUP.provide(Path::new(CGROUP_ROOT_FALLBACK)),
     }
 }
+
+/// Where the system mounted cgroup v2.
+pub fn find_cgroup2() -> Option<PathBuf> {
+    CGROUP_ROOTS
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|path| is_cgroup2(path))
+}
+
+/// Whether the path is in a cgroup v2 file system.
+pub fn is_cgroup2(path: &Path) -> bool {
+    CGROUP.is(path)
+}
+
+const BPF: Kind = Kind {
+    what: "bpf-root",
+    name: "bpf",
+    magic: BPF_FS_MAGIC,
+};
+const CGROUP: Kind = Kind {
+    what: "cgroup-root",
+    name: "cgroup2",
+    magic: CGROUP2_MAGIC,
+};
 
 /// A file system to look for.
 struct Kind {
