@@ -7,7 +7,7 @@
 //! `null`: Go writes lists, maps and structs without a value in this way, and the year 1 for a time that never was.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 mod address;
 mod clustermesh;
@@ -33,7 +33,7 @@ pub use endpoint::{
     LabelConfiguration, LabelConfigurationSpec, LabelConfigurationStatus,
 };
 pub use identity::{Identity, IdentityEndpoints};
-pub use ipam::{IpamAddressResponse, IpamResponse};
+pub use ipam::{IpamAddressResponse, IpamResponse, IpamStatus};
 pub use map::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
 pub use node::{ClusterNode, ClusterNodeStatus, NodeAddressing, NodeAddressingAddress, NodeAddressingFamily};
 pub use policy::{FrontendMapping, LrpBackend, LrpSpec};
@@ -46,6 +46,14 @@ pub use status::{
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+/// Writes an empty list as Go does.
+fn null_if_empty<T: Serialize, S: Serializer>(list: &[T], to: S) -> Result<S::Ok, S::Error> {
+    match list {
+        [] => to.serialize_none(),
+        list => list.serialize(to),
+    }
 }
 
 /// Reads `null` as the default.

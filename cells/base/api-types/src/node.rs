@@ -2,9 +2,9 @@
 
 //! `GET /v1/cluster/nodes`.
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-use crate::is_default;
+use crate::{is_default, null_if_empty};
 
 /// Nodes of all clusters, or the changes since the last request of a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,14 +23,6 @@ pub struct ClusterNodeStatus {
     /// Name of this node.
     #[serde(rename = "self", skip_serializing_if = "is_default")]
     pub own: String,
-}
-
-/// Writes an empty list as Go does.
-fn null_if_empty<S: Serializer>(nodes: &[ClusterNode], to: S) -> Result<S::Ok, S::Error> {
-    match nodes {
-        [] => to.serialize_none(),
-        nodes => nodes.serialize(to),
-    }
 }
 
 /// A node.

@@ -34,6 +34,9 @@ pub struct StatusResponse {
     /// Service handling in place of kube-proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kube_proxy_replacement: Option<KubeProxyReplacement>,
+    /// Allocated addresses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipam: Option<crate::IpamStatus>,
     /// Routing modes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub routing: Option<Routing>,

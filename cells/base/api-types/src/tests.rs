@@ -54,7 +54,7 @@ fn each_nulled(document: &Value, path: &str, seen: &mut Vec<(String, Value)>) {
 }
 
 #[track_caller]
-fn reads_null_as_empty<T: Default + serde::Serialize + serde::de::DeserializeOwned>(full: &T) {
+fn reads_null_as_empty<T: Default + Serialize + serde::de::DeserializeOwned>(full: &T) {
     let mut nulled = Vec::new();
     each_nulled(&to_value(full).unwrap(), "", &mut nulled);
     assert!(!nulled.is_empty());
