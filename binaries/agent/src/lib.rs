@@ -2,6 +2,7 @@
 
 //! The node agent: a list of cells.
 
+pub mod build_config;
 mod cells;
 #[cfg(test)]
 mod cilium;

@@ -12,6 +12,16 @@ use skep_base_settings::cilium::AGENT;
 static ALLOCATOR: skep_base_alloc::Allocator = skep_base_alloc::Allocator;
 
 fn main() -> ExitCode {
+    hive::with_arguments(|mut args, env| {
+        if args.first().is_some_and(|arg| arg == "build-config") {
+            args.remove(0);
+            return skep_agent::build_config::program().run_with(args, env);
+        }
+        agent().run_with(args, env)
+    })
+}
+
+fn agent() -> Program {
     let configuration = Arc::new(Configuration::default());
     let shown = configuration.clone();
     Program::new("skep-agent", skep_agent::cells(configuration))
@@ -25,5 +35,4 @@ fn main() -> ExitCode {
             skep_agent::start_logging(plan);
             shown.fill(plan);
         })
-        .main()
 }

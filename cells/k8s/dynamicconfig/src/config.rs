@@ -5,7 +5,7 @@
 use std::fmt;
 
 use hive::config::Faults;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Where the configuration of the agent is in the cluster.
 #[derive(Debug, Clone, hive::Config)]
@@ -43,7 +43,7 @@ pub enum SourcesError {
 }
 
 /// What kind of object a source is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceKind {
     ConfigMap,
@@ -72,7 +72,7 @@ impl fmt::Display for Source {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// What kind of object it is.
     pub kind: SourceKind,
@@ -83,8 +83,38 @@ pub struct Source {
     pub name: String,
 }
 
+impl Source {
+    /// Reads `config-map:[namespace/]name`, `cilium-node-config:[namespace[/name]]` or `node:[name]`.
+    pub(crate) fn parse(text: &str, default_namespace: &str) -> Option<Self> {
+        let (kind, object) = text.split_once(':')?;
+        let parts = object.split_once('/');
+        let (kind, namespace, name) = match kind {
+            "config-map" => {
+                let (namespace, name) = parts.unwrap_or((default_namespace, object));
+                (SourceKind::ConfigMap, namespace, name)
+            }
+            "cilium-node-config" => {
+                let (namespace, name) = parts.unwrap_or((object, ""));
+                (SourceKind::CiliumNodeConfig, namespace, name)
+            }
+            "node" => (SourceKind::Node, "", object),
+            _ => return None,
+        };
+        let namespace = match namespace {
+            "" if kind != SourceKind::Node => default_namespace,
+            namespace => namespace,
+        };
+        let is_complete = kind != SourceKind::ConfigMap || !name.is_empty();
+        (is_complete && !name.contains('/')).then(|| Self {
+            kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+}
+
 /// Which keys sources other than the first may set.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Overrides {
     /// Only these, if there are any.

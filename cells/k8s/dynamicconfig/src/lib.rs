@@ -5,8 +5,9 @@
 //! - [`cell()`]: ConfigMaps, CiliumNodeConfigs and annotations of the node as table `cilium-configs`;
 //! - [`ConfigEntry`]: a row: a key, where it is from, its priority and value; [`effective`] is the row that counts.
 //!
-//! The agent itself runs with what it read at its start.
+//! The agent itself runs with what it read at its start: [`build`] writes it before that.
 
+pub mod build;
 mod cell;
 mod config;
 mod object;

@@ -121,7 +121,7 @@ pub(crate) fn node_document(node: &Node) -> Result<Document, SelectorError> {
 }
 
 /// Whether a ConfigMap may have a key.
-fn is_key(key: &str) -> bool {
+pub(crate) fn is_key(key: &str) -> bool {
     let is_char = |char: char| char.is_ascii_alphanumeric() || matches!(char, '-' | '_' | '.');
     !key.is_empty() && key.len() <= 253 && key != "." && !key.starts_with("..") && key.chars().all(is_char)
 }

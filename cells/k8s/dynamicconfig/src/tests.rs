@@ -15,7 +15,7 @@ use statedb::{Db, Table};
 use super::*;
 use crate::object::{ConfigMap, NodeConfig};
 
-fn client() -> Arc<FaultyClient> {
+pub(crate) fn client() -> Arc<FaultyClient> {
     let tracker = Tracker::new(Rows::new(&Db::new()).unwrap(), 1000, false);
     let mode = Mode::Real(skep_k8s_memory::Settings::default());
     let server = ApiServer::new(tracker, Registry::builtin(), mode);
@@ -36,7 +36,7 @@ async fn start(client: &Arc<FaultyClient>, flags: &[&str]) -> Running {
     hive::testing::start_with(hive, Settings::new().args(flags.iter().copied())).await
 }
 
-async fn create(client: &FaultyClient, name: &str, data: Value) {
+pub(crate) async fn create(client: &FaultyClient, name: &str, data: Value) {
     let object = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": name, "namespace": "kube-system" }, "data": data,
