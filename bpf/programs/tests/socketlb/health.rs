@@ -9,12 +9,12 @@ use std::{
 };
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, getsockname, socket};
+use skep_base_net::netns::socket_cookie;
 use skep_bpf_maps::{
     lb::{Backend4, Backend6},
     testing::Frontend,
 };
 use skep_bpf_programs::{NodeOptions, PacketOptions};
-use skep_base_net::netns::socket_cookie;
 
 use crate::world::*;
 

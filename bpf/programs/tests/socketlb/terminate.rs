@@ -8,9 +8,9 @@ use std::{
     os::fd::AsFd as _,
 };
 
+use skep_base_net::netns;
 use skep_bpf_maps::testing::Frontend;
 use skep_bpf_programs::{DeadBackend, IterTerminator, LoadError, NodeOptions};
-use skep_base_net::netns;
 
 use crate::world::*;
 

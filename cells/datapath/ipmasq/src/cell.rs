@@ -222,7 +222,9 @@ mod tests {
         fs::write(&path, "nonMasqueradeCIDRs: [10.0.0.0/8, nonsense]").unwrap();
         world
             .until("rejected", |text, ipv4, ipv6| {
-                text.contains("`nonsense`") && text.contains("keeping the previous ones") && (ipv4, ipv6) == (2, 2)
+                text.contains("`nonsense`")
+                    && text.contains("keeping the previous ones")
+                    && (ipv4, ipv6) == (2, 2)
             })
             .await;
 

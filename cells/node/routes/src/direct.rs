@@ -385,7 +385,7 @@ impl Reports {
                 true
             }
             Err(error) => {
-                let message = "Pods of some nodes are not reached, trying again";
+                let message = "Cannot route to pods of some nodes, retrying";
                 self.health.degraded(message, &error);
                 false
             }

@@ -81,7 +81,7 @@ async fn follow(params: &RouteParams, health: &Health) {
 }
 
 fn report(health: &Health, error: &NetError) {
-    health.degraded("Pods of some nodes are not reached, trying again", error);
+    health.degraded("Cannot route to pods of some nodes, retrying", error);
 }
 
 /// Networks of the pods of nodes, and how many bytes the tunnel to them takes.

@@ -114,7 +114,8 @@ async fn each_cluster_replaces_its_own_backends_and_leaves_local_ones() {
     let local = BackendParams::new("10.1.0.1:80/TCP".parse().expect("valid"), Source::Kubernetes);
     world
         .writer
-        .upsert_backends(&mut txn, &ServiceName::new("shop", "cart"), vec![local]).unwrap();
+        .upsert_backends(&mut txn, &ServiceName::new("shop", "cart"), vec![local])
+        .unwrap();
     txn.commit();
     alder
         .put_service(&alder.service("cart", &["10.4.1.15", "10.4.1.16"]))
