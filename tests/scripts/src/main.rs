@@ -11,6 +11,7 @@ use skep_base_metrics as _;
 use skep_clustermesh_coredns as _;
 use skep_clustermesh_export as _;
 use skep_clustermesh_suites as _;
+use skep_endpoint_ipam as _;
 use skep_k8s_dynamicconfig as _;
 use skep_k8s_memory as _;
 use skep_loadbalancer_suites as _;

@@ -9,8 +9,8 @@ use hive::{Cell, Cfg, Jobs, Params, SpawnError};
 use skep_base_settings::AddressFamilies;
 
 use crate::{
-    Config, Family, Ipam, IpamMetrics, Mode, PoolSelector, allocator::Allocator, pools::Pools,
-    single::SingleAddresses,
+    AddressMetrics, Config, Family, Ipam, IpamMetrics, Mode, PoolSelector, allocator::Allocator,
+    metrics::Recorder, pools::Pools, single::SingleAddresses,
 };
 
 #[must_use]
@@ -18,6 +18,7 @@ pub fn cell() -> Cell {
     Cell::module("ipam", "Allocates addresses of pods and of the node")
         .config::<Config>()
         .provide(skep_base_metrics::provided::<IpamMetrics>)
+        .provide(skep_base_metrics::provided::<AddressMetrics>)
         .provide(ipam)
         .run(start)
         .library() // endpoints have their addresses of it
@@ -29,6 +30,7 @@ struct IpamParams {
     families: Cfg<AddressFamilies>,
     selector: Option<Arc<dyn PoolSelector>>,
     metrics: Arc<IpamMetrics>,
+    addresses: Arc<AddressMetrics>,
 }
 
 fn ipam(params: IpamParams) -> Ipam {
@@ -37,7 +39,12 @@ fn ipam(params: IpamParams) -> Ipam {
         families,
         selector,
         metrics,
+        addresses,
     } = params;
+    let metrics = Recorder {
+        ipam: metrics,
+        addresses,
+    };
     let ipam = Ipam::new(
         (*families).clone(),
         &config.ipam_default_ip_pool,

@@ -13,7 +13,7 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use crate::{Family, IpamError, PoolSelector, allocator::Allocator, metrics::IpamMetrics};
+use crate::{Family, IpamError, PoolSelector, allocator::Allocator, metrics::Recorder};
 
 /// How long an address stays allocated for an endpoint that is not created.
 pub const EXPIRATION: Duration = Duration::from_secs(600);
@@ -73,7 +73,7 @@ struct Shared {
     families: AddressFamilies,
     default_pool: String,
     selector: Option<Arc<dyn PoolSelector>>,
-    metrics: Arc<IpamMetrics>,
+    metrics: Recorder,
     is_ready: watch::Sender<bool>,
     is_restored: watch::Sender<bool>,
     /// Number of changes of what is allocated, or asked for.
@@ -96,7 +96,7 @@ impl Ipam {
         families: AddressFamilies,
         default_pool: &str,
         selector: Option<Arc<dyn PoolSelector>>,
-        metrics: Arc<IpamMetrics>,
+        metrics: Recorder,
     ) -> Self {
         Self(Arc::new(Shared {
             state: Mutex::default(),
@@ -172,6 +172,11 @@ impl Ipam {
     }
 
     fn changed(&self) {
+        for family in Family::enabled(&self.0.families) {
+            let state = self.0.state.lock();
+            let owned = state.owners.keys().filter(|(_, ip)| Family::of(*ip) == family);
+            self.0.metrics.addresses(family, owned.count());
+        }
         self.0.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Addresses of pods, and of the node itself: who has which, and out of which networks they are allocated.
+//! IPAM: allocates the addresses of pods and of the node itself.
 //!
-//! [`Ipam`] is the one owner. Modes (`--ipam`) differ in what it allocates from:
+//! [`Ipam`] is the one owner of addresses. The mode (`--ipam`) says what it allocates from:
 //!
 //! | mode | networks |
 //! |---|---|
@@ -20,6 +20,8 @@ mod allocator;
 #[cfg(feature = "api")]
 pub mod api;
 mod cell;
+#[cfg(feature = "testing")]
+mod command;
 mod config;
 mod error;
 mod family;
@@ -30,8 +32,9 @@ mod pools;
 mod range;
 mod selector;
 mod single;
-#[cfg(feature = "kubernetes")]
 pub mod sources;
+#[cfg(feature = "testing")]
+mod suite;
 mod users;
 
 pub use cell::cell;
@@ -40,7 +43,7 @@ pub use error::{IpamError, SelectionCause};
 pub use family::Family;
 pub use infrastructure::{InfrastructureAddress, NodeOwner};
 pub use ipam::{Allocation, Allocations, EXPIRATION, Ipam, OwnedAddress};
-pub use metrics::IpamMetrics;
+pub use metrics::{AddressMetrics, IpamMetrics};
 pub use range::{Ends, Range};
 pub use selector::PoolSelector;
 pub use users::AddressUsers;

@@ -2,6 +2,8 @@
 
 //! Metrics, with Cilium's names.
 
+use std::sync::Arc;
+
 use skep_base_metrics::{CounterVec, GaugeVec, Metrics};
 
 use crate::{Family, allocator::Allocator};
@@ -18,14 +20,36 @@ pub struct IpamMetrics {
     capacity: GaugeVec,
 }
 
-impl IpamMetrics {
+/// Addresses in use.
+#[derive(Debug, Metrics)]
+#[metrics(prefix = "ip")]
+pub struct AddressMetrics {
+    /// Number of allocated addresses.
+    #[metric(labels = ["family"])]
+    addresses: GaugeVec,
+}
+
+/// All metrics of [`Ipam`](crate::Ipam).
+#[derive(Debug, Default)]
+pub(crate) struct Recorder {
+    pub(crate) ipam: Arc<IpamMetrics>,
+    pub(crate) addresses: Arc<AddressMetrics>,
+}
+
+impl Recorder {
+    pub(crate) fn addresses(&self, family: Family, count: usize) {
+        let gauge = self.addresses.addresses.with([family.as_str()]);
+        gauge.set(count as f64);
+    }
+
     pub(crate) fn count(&self, action: &str, family: Family, allocator: &Allocator) {
-        self.events_total.with([action, family.as_str()]).inc();
+        self.ipam.events_total.with([action, family.as_str()]).inc();
         let cidr = match allocator.has_pools() {
             true => String::new(),
             false => allocator.network(""),
         };
-        self.capacity
+        self.ipam
+            .capacity
             .with([family.as_str(), cidr.as_str()])
             .set(allocator.capacity());
     }

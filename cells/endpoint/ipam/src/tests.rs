@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-use std::{net::IpAddr, sync::Arc};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 use skep_base_settings::AddressFamilies;
 
-use super::{allocator::Allocator, *};
+use super::{allocator::Allocator, metrics::Recorder, *};
 
 pub(crate) fn both() -> AddressFamilies {
     AddressFamilies {
@@ -15,7 +15,7 @@ pub(crate) fn both() -> AddressFamilies {
 }
 
 fn new(families: AddressFamilies) -> Ipam {
-    Ipam::new(families, "default", None, Arc::new(IpamMetrics::default()))
+    Ipam::new(families, "default", None, Recorder::default())
 }
 
 /// Allocates from one network of each family.

@@ -79,7 +79,7 @@ fn apply(ipam: &Ipam, networks: &[IpNet], health: &Health) {
     }
 }
 
-/// Where pod CIDRs come from.
+/// Source of pod CIDRs.
 pub(super) enum Networks {
     Node(Table<LocalNode>),
     CiliumNode(Table<OwnNode>),

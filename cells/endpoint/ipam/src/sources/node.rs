@@ -291,18 +291,15 @@ pub(super) fn changes(
     name: &NodeName,
 ) -> impl Stream<Item = Option<Arc<IpamNode>>> + Send + 'static {
     let name = name.as_str().to_owned();
-    stream::unfold((db, table, name, None), |(db, table, name, watch)| async move {
+    let state = (db, table, name, None::<statedb::Watch>);
+    stream::unfold(state, |(db, table, name, watch)| async move {
         match watch {
             None => _ = table.wait_initialized(&db).await,
-            Some(watch) => changed(watch).await,
+            Some(watch) => watch.closed().await,
         }
         let snapshot = db.read();
         let (row, watch) = table.get_watch(&snapshot, OwnNode::BY_NAME.key(&name));
         let node = row.map(|row| row.0.clone());
         Some((node, (db, table, name, Some(watch))))
     })
-}
-
-async fn changed(watch: statedb::Watch) {
-    watch.closed().await;
 }
