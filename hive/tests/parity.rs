@@ -12,7 +12,7 @@ const TABLES: &str = "hive/statedb";
 const SCRIPTS: &str = "hive/script";
 const SHELL: &str = "hive/shell";
 const REFLECTORS: &str = "cells/k8s/reflectors";
-const API_SERVER: &str = "cells/k8s/apiserver";
+const API_SERVER: &str = "cells/k8s/apiserver/tests";
 
 #[rustfmt::skip]
 const PARITY: &[(u8, &str, &str, &[&str])] = &[
@@ -84,8 +84,7 @@ const PARITY: &[(u8, &str, &str, &[&str])] = &[
     (45, "a re-list is one transaction, and touches own rows only", REFLECTORS,
         &["after_gone_a_list_finds_deletions_in_one_transaction", "only_own_rows_are_deleted_by_a_list"]),
     (46, "the embedded API server: conflicts, watches, selectors, status", API_SERVER,
-        &["updates_keep_what_was_allocated_and_check_versions", "watches_from_a_version",
-          "watches_see_objects_enter_and_leave_selectors", "status_and_spec_are_written_apart"]),
+        &["conflicts", "changes", "selectors", "status"]),
 ];
 
 /// The text of all sources below a folder.

@@ -74,13 +74,13 @@ fn flags_of_the_configuration_of_coredns_are_those_of_cilium() {
 
 #[test]
 fn the_list_of_keys_is_that_of_the_declared_settings() {
-    let lists: [(fn() -> Vec<Cell>, &[&str]); 3] = [
-        (clustermesh::cells, REQUIRED),
-        (kvstoremesh::cells, REQUIRED),
-        (coredns::cells, &[]),
+    let lists = [
+        (clustermesh::cells(), REQUIRED),
+        (kvstoremesh::cells(), REQUIRED),
+        (coredns::cells(), &[]),
     ];
     let settings = lists.into_iter().flat_map(|(cells, required)| {
-        let plan = Hive::new(cells()).plan(Settings::new().args(required.iter().copied()));
+        let plan = Hive::new(cells).plan(Settings::new().args(required.iter().copied()));
         plan.unwrap_or_else(|report| panic!("{report}")).settings()
     });
     let declared: Vec<_> = settings

@@ -249,7 +249,7 @@ impl TestLab {
         let service = dual_stack_service("shop", &spec);
         match self.session.create(service).await {
             Ok(stored) => {
-                self.created.lock().unwrap().push((*stored).clone());
+                self.created.lock().expect("no holder panics").push((*stored).clone());
                 stored
             }
             Err(err) => panic!("creating service shop: {err}"),
@@ -265,7 +265,7 @@ impl TestLab {
             if let Err(err) = self.session.create(object.clone()).await {
                 panic!("creating {object}: {err}");
             }
-            self.created.lock().unwrap().push(object);
+            self.created.lock().expect("no holder panics").push(object);
         }
     }
 
@@ -274,7 +274,7 @@ impl TestLab {
     /// # Panics
     /// When they are still there after 30 s.
     pub async fn clear(&self) {
-        let objects = std::mem::take(&mut *self.created.lock().unwrap());
+        let objects = std::mem::take(&mut *self.created.lock().expect("no holder panics"));
         for object in &objects {
             // Some are gone: checks delete, too.
             let _ = self.session.delete(object).await;

@@ -173,7 +173,7 @@ async fn help_lists_commands() {
         "{text}"
     );
     assert!(
-        text.contains("\n\n\tFlags:\n\t  -w, --ignore-whitespace   Take"),
+        text.contains("\n\n\tFlags:\n\t  -w, --ignore-whitespace   Treat"),
         "{text}"
     );
 

@@ -55,7 +55,8 @@ async fn a_full_map_is_named_and_hurts_the_new_endpoint_alone() {
 #[tokio::test]
 async fn one_endpoint_of_a_round_fails_alone() {
     let world = World::new();
-    (world.plug(7), world.plug(9));
+    world.plug(7);
+    world.plug(9);
     let agent = world.start();
 
     let ids = [7, 8, 9].map(|number| agent.create(number));
