@@ -249,7 +249,10 @@ impl TestLab {
         let service = dual_stack_service("shop", &spec);
         match self.session.create(service).await {
             Ok(stored) => {
-                self.created.lock().expect("no holder panics").push((*stored).clone());
+                self.created
+                    .lock()
+                    .expect("no holder panics")
+                    .push((*stored).clone());
                 stored
             }
             Err(err) => panic!("creating service shop: {err}"),
