@@ -2,6 +2,8 @@
 
 //! Services, as processes of nodes and pods see them.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use serde_json::json;
 use skep_e2e::TestLab;
 use skep_k8s_client::Subresource;
