@@ -30,9 +30,9 @@ pub struct BuildConfig {
     pub dest: PathBuf,
     /// Name of the node. Default: k8s-node-name.
     pub node_name: String,
-    /// Sources in the order of precedence, the weakest one first: config-map:[NAMESPACE/]NAME,
-    /// cilium-node-config:[NAMESPACE[/NAME]] or node:[NAME]. Default: ConfigMap cilium-config, then the CiliumNodeConfigs
-    /// of the namespace.
+    /// Sources in the order of precedence, the weakest one first: config-map:NAMESPACE/NAME,
+    /// cilium-node-config:NAMESPACE/NAME or node:NAME; the namespace, and the names of the last two, may be omitted.
+    /// Default: ConfigMap cilium-config, then the CiliumNodeConfigs of the namespace.
     pub source: Vec<String>,
     /// Keys that only these may override. Default: all.
     pub allow_config_keys: Vec<String>,
