@@ -332,7 +332,7 @@ impl World<'_> {
             faults: Vec::new(),
         }));
         let stop = Arc::new(AtomicBool::new(false));
-        // Without an agent the socket exists, and nobody listens.
+        // Without an agent the socket exists without a listener.
         let thread = (step["agent"] != false).then(|| {
             let (talk, bindings, stop) = (talk.clone(), self.bindings.clone(), stop.clone());
             std::thread::spawn(move || agent(&listener, &talk, &bindings, &stop))

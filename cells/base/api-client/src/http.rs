@@ -196,7 +196,7 @@ impl Answer {
         loop {
             let parsed = httparse::parse_chunk_size(&self.connection.buffer);
             match parsed.map_err(|_| io::Error::from(io::ErrorKind::InvalidData))? {
-                // Trailers, which nobody sends, are left unread.
+                // Trailers are left unread: the agent sends none.
                 httparse::Status::Complete((_, 0)) => {
                     self.body = Body::End;
                     return Ok(());

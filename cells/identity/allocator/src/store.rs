@@ -11,7 +11,7 @@ use crate::error::AllocateError;
 #[async_trait]
 pub trait IdentityStore: Send + Sync + 'static {
     /// Returns the id of some labels, a new one if they have none, and uses it: until [`release`](Self::release) the identity is
-    /// written again if somebody deletes it. Waits until existing identities are known. The future may be dropped.
+    /// written again if it is deleted. Waits until existing identities are known. The future may be dropped.
     async fn allocate(&self, labels: &Arc<Labels>) -> Result<NumericIdentity, AllocateError>;
 
     /// Uses an id that another store has allocated: it is written soon.

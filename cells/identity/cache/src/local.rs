@@ -34,7 +34,7 @@ pub enum LocalError {
 }
 
 /// Allocates identities of the scopes [`Local`](Scope::Local) and [`RemoteNode`](Scope::RemoteNode), and writes them to table
-/// `identities`. Labels have one id as long as somebody holds it, and for half a minute more. Ids count up: one that is free
+/// `identities`. Labels have one id while it is held, and for half a minute more. Ids count up: one that is free
 /// again is the last to be allocated. Cheap to clone.
 #[derive(Clone, hive::Value)]
 pub struct LocalIdentities(Arc<Inner>);

@@ -20,7 +20,7 @@ use crate::resolve::Resolved;
 pub struct IpcacheEntry {
     pub prefix: Prefix,
     pub claims: Claims,
-    /// The identity of claimed labels that have no reserved one. It is in use as long as somebody has this row.
+    /// The identity of claimed labels that have no reserved one. It is in use while this row exists.
     pub local: Option<LocalIdentity>,
     pub status: Status,
 }

@@ -149,5 +149,5 @@ fn prefixes_get_the_ids_that_their_entries_had_before_a_restart() {
     guard.done(&mut txn).unwrap();
     txn.commit();
     node.upsert("10.9.0.0/16", labels("cnp", "cidr:10.9.0.0/16;"));
-    assert_ne!(node.id("10.9.0.0/16"), Some(0x0100_0001), "nobody had claimed it");
+    assert_ne!(node.id("10.9.0.0/16"), Some(0x0100_0001), "it was not claimed");
 }

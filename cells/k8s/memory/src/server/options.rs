@@ -111,7 +111,7 @@ pub struct DeleteOptions {
     /// Delete only this version of the object.
     pub resource_version: Option<String>,
     /// What happens to what the object owns; `None` = what its finalizers say, else in the background. Somebody has to
-    /// do it: see [`garbage_collector_cell`](crate::garbage_collector_cell).
+    /// do it: see `skep_k8s_apiserver::garbage_collector_cell`.
     pub propagation: Option<Propagation>,
     /// Do everything but delete.
     pub dry_run: bool,
