@@ -4,7 +4,7 @@
 //!
 //! A ConfigMap written for Cilium mounts unchanged. [`CiliumConfig`] declares what a program accepts and does not support;
 //! module `unsupported-config` reports those that request a feature. [`keys_without_effect`] are accepted in files and named
-//! in one line of the log. Every other unknown key is an error, since it is most likely misspelt. [`reference`] renders the
+//! in one line of the log. Every other unknown key is an error, since it is most likely misspelt. [`reference()`] renders the
 //! list.
 
 mod keys;
