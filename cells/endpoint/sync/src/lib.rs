@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! What this node publishes about itself and its endpoints.
+
+pub mod node;
