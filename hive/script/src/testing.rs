@@ -58,7 +58,9 @@ pub use self::runner::run;
 use self::runner::run_in;
 #[doc(hidden)]
 pub use self::suite::Registered;
-pub use self::suite::{Assemble, Assembling, Choice, Choices, Prepare, Setup, Suite, find_suite, suites};
+pub use self::suite::{
+    Assemble, Assembling, Choice, Choices, Prepare, Setup, Suite, ThreadStart, Threads, find_suite, suites,
+};
 pub use self::world::Options;
 use self::world::World;
 use crate::{Retry, default_conditions};
@@ -137,6 +139,7 @@ fn world_of(hive: impl Fn() -> Hive + Send + Sync + 'static) -> World {
     let hive = Arc::new(hive);
     World {
         time: LIMIT,
+        threads: None,
         retry: Retry::default(),
         assemble: Arc::new(move |setup| {
             let hive = hive.clone();

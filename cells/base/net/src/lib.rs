@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Links, addresses, routes and network namespaces of Linux, without an async runtime.
+//! Links, addresses, routes, neighbours and network namespaces of Linux, without an async runtime.
 //!
 //! [`Netlink`] is a connection to the kernel, in the network namespace of the thread that opened it:
 //!
 //! - links: [`Link`], [`LinkSpec`];
 //! - addresses: [`Address`];
 //! - routes: [`Route`], [`RouteFilter`]; to single addresses: [`host_route`];
+//! - neighbours: [`Neighbour`];
 //! - everything else by messages of [`packet`]: [`Netlink::change`], [`Netlink::list`].
 //!
 //! [`netns`] has namespaces, [`sysctl`] their settings. Requests wait for the kernel's acknowledgement; async code calls them
@@ -16,6 +17,7 @@ mod address;
 mod error;
 pub mod host_route;
 mod link;
+mod neighbour;
 mod netlink;
 pub mod netns;
 mod route;
@@ -24,6 +26,7 @@ pub mod sysctl;
 pub use address::Address;
 pub use error::NetError;
 pub use link::{Link, LinkSpec};
+pub use neighbour::Neighbour;
 pub use netlink::{CREATE, EXCLUSIVE, Netlink, REPLACE};
 pub use netlink_packet_route as packet;
-pub use route::{Route, RouteFilter};
+pub use route::{Hop, Route, RouteFilter};

@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use netlink_packet_route::{
     RouteNetlinkMessage,
     link::{
-        InfoBridge, InfoData, InfoKind, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
-        Prop,
+        InfoBridge, InfoData, InfoKind, InfoVeth, InfoVlan, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo,
+        LinkMessage, Prop,
     },
 };
 
@@ -92,6 +92,22 @@ impl LinkSpec {
         Self::new()
             .name(name)
             .info(InfoKind::Vxlan, InfoData::Vxlan(data))
+    }
+
+    /// The interface of a VLAN that the interface of index `parent` carries.
+    pub fn vlan(name: &str, parent: u32, id: u16) -> Self {
+        let data = InfoData::Vlan(vec![InfoVlan::Id(id)]);
+        Self::new()
+            .name(name)
+            .attribute(LinkAttribute::Link(parent))
+            .info(InfoKind::Vlan, data)
+    }
+
+    pub fn dummy(name: &str) -> Self {
+        let kind = LinkInfo::Kind(InfoKind::Dummy);
+        Self::new()
+            .name(name)
+            .attribute(LinkAttribute::LinkInfo(vec![kind]))
     }
 
     fn info(self, kind: InfoKind, data: InfoData) -> Self {

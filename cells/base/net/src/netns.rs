@@ -12,7 +12,7 @@ use std::{
 
 use rustix::{
     net::{AddressFamily, SocketType},
-    thread::{LinkNameSpaceType, move_into_link_name_space},
+    thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe},
 };
 
 /// Why a network namespace could not be used.
@@ -33,6 +33,10 @@ pub enum NetnsError {
         #[source]
         source: io::Error,
     },
+
+    /// No namespace can be made. Needs CAP_SYS_ADMIN.
+    #[error("cannot create a network namespace (needs CAP_SYS_ADMIN)")]
+    Create(#[source] io::Error),
 
     /// The thread that enters the namespace cannot be started.
     #[error("cannot start a thread for network namespace {}", path.display())]
@@ -101,6 +105,87 @@ fn socket_option(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<u64>
     }
 }
 
+/// The namespace of the calling thread.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// A network namespace. It exists at least as long as this value.
+#[derive(Debug)]
+pub struct Namespace {
+    file: File,
+    path: PathBuf,
+}
+
+impl Namespace {
+    /// Creates a namespace.
+    pub fn new() -> Result<Self, NetnsError> {
+        let thread = std::thread::Builder::new()
+            .name("netns".to_owned())
+            .spawn(|| {
+                // SAFETY: this thread, which does nothing else, gets a network namespace of its own; nothing else is unshared.
+                unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
+                    .map_err(|error| NetnsError::Create(error.into()))?;
+                Self::current()
+            })
+            .map_err(NetnsError::Create)?;
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// The namespace of the calling thread.
+    pub fn current() -> Result<Self, NetnsError> {
+        Self::open(Path::new(OWN))
+    }
+
+    pub fn open(path: &Path) -> Result<Self, NetnsError> {
+        match File::open(path) {
+            Ok(file) => Ok(Self {
+                file,
+                path: path.to_owned(),
+            }),
+            Err(source) => Err(NetnsError::Open {
+                path: path.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// Moves the calling thread here.
+    pub fn enter(&self) -> Result<(), NetnsError> {
+        move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|error| {
+            NetnsError::Enter {
+                path: self.path.clone(),
+                source: error.into(),
+            }
+        })
+    }
+
+    /// Runs `work` on a thread of its own inside the namespace and waits for it. A panic of `work` is passed on.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new()
+                .name("netns".to_owned())
+                .spawn_scoped(scope, || {
+                    self.enter()?;
+                    Ok(work())
+                })
+                .map_err(|source| NetnsError::Thread {
+                    path: self.path.clone(),
+                    source,
+                })?;
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
 /// Runs `work` on a thread of its own inside the network namespace at `path` and waits for it.
 ///
 /// # Errors
@@ -111,31 +196,7 @@ fn socket_option(socket: BorrowedFd<'_>, option: libc::c_int) -> io::Result<u64>
 ///
 /// If `work` does.
 pub fn inside<T: Send>(path: &Path, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
-    let named = |path: &Path| path.to_owned();
-    let file = File::open(path).map_err(|source| NetnsError::Open {
-        path: named(path),
-        source,
-    })?;
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new()
-            .name("netns".to_owned())
-            .spawn_scoped(scope, move || {
-                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(
-                    |error| NetnsError::Enter {
-                        path: named(path),
-                        source: error.into(),
-                    },
-                )?;
-                Ok(work())
-            })
-            .map_err(|source| NetnsError::Thread {
-                path: named(path),
-                source,
-            })?;
-        thread
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    Namespace::open(path)?.inside(work)
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use ipnet::IpNet;
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
     route::{
-        RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
-        RouteType, RouteVia,
+        RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteNextHop,
+        RouteProtocol, RouteScope, RouteType, RouteVia,
     },
 };
 
@@ -22,6 +22,8 @@ pub struct Route {
     /// Index of the interface; none of a route with several next hops.
     pub device: Option<u32>,
     pub gateway: Option<IpAddr>,
+    /// Next hops of a route with several of them.
+    pub hops: Vec<Hop>,
     /// Preferred source.
     pub source: Option<IpAddr>,
     pub mtu: Option<u32>,
@@ -32,6 +34,33 @@ pub struct Route {
     pub kind: RouteType,
 }
 
+/// A next hop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hop {
+    /// Index of the interface. The kernel looks up that of the gateway if there is none.
+    pub device: Option<u32>,
+    pub gateway: Option<IpAddr>,
+}
+
+/// The next hop of a route to an address of either family.
+fn next_hop(is_ipv4: bool, gateway: IpAddr) -> RouteAttribute {
+    match gateway {
+        IpAddr::V4(gateway) if !is_ipv4 => RouteAttribute::Via(RouteVia::Inet(gateway)),
+        IpAddr::V6(gateway) if is_ipv4 => RouteAttribute::Via(RouteVia::Inet6(gateway)),
+        gateway => RouteAttribute::Gateway(gateway.into()),
+    }
+}
+
+/// The address of a next hop.
+fn gateway(attribute: &RouteAttribute) -> Option<IpAddr> {
+    match attribute {
+        RouteAttribute::Gateway(address) => ip(address),
+        RouteAttribute::Via(RouteVia::Inet(address)) => Some((*address).into()),
+        RouteAttribute::Via(RouteVia::Inet6(address)) => Some((*address).into()),
+        _ => None,
+    }
+}
+
 impl Route {
     /// A unicast route of the main table.
     pub fn to(destination: IpNet) -> Self {
@@ -39,6 +68,7 @@ impl Route {
             destination,
             device: None,
             gateway: None,
+            hops: Vec::new(),
             source: None,
             mtu: None,
             metric: None,
@@ -77,9 +107,8 @@ impl Route {
         if self.destination.prefix_len() > 0 {
             attributes.push(RouteAttribute::Destination(self.destination.network().into()));
         }
-        let gateway = self
-            .gateway
-            .map(|gateway| RouteAttribute::Gateway(gateway.into()));
+        let is_ipv4 = self.destination.addr().is_ipv4();
+        let gateway = self.gateway.map(|gateway| next_hop(is_ipv4, gateway));
         let source = self
             .source
             .map(|source| RouteAttribute::PrefSource(source.into()));
@@ -88,6 +117,17 @@ impl Route {
             .map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));
         attributes.extend(self.device.map(RouteAttribute::Oif));
         attributes.extend([gateway, source, mtu].into_iter().flatten());
+        if !self.hops.is_empty() {
+            let hops = self.hops.iter().map(|hop| {
+                let mut message = RouteNextHop::default();
+                message.interface_index = hop.device.unwrap_or_default();
+                message
+                    .attributes
+                    .extend(hop.gateway.map(|gateway| next_hop(is_ipv4, gateway)));
+                message
+            });
+            attributes.push(RouteAttribute::MultiPath(hops.collect()));
+        }
         attributes.extend(self.metric.map(RouteAttribute::Priority));
         message
     }
@@ -111,9 +151,16 @@ impl Route {
             match attribute {
                 RouteAttribute::Destination(address) => destination = ip(address)?,
                 RouteAttribute::Oif(index) => route.device = Some(*index),
-                RouteAttribute::Gateway(address) => route.gateway = ip(address),
-                RouteAttribute::Via(RouteVia::Inet(address)) => route.gateway = Some((*address).into()),
-                RouteAttribute::Via(RouteVia::Inet6(address)) => route.gateway = Some((*address).into()),
+                RouteAttribute::Gateway(_) | RouteAttribute::Via(_) => route.gateway = gateway(attribute),
+                RouteAttribute::MultiPath(hops) => {
+                    route.hops = hops
+                        .iter()
+                        .map(|hop| Hop {
+                            device: Some(hop.interface_index),
+                            gateway: hop.attributes.iter().find_map(gateway),
+                        })
+                        .collect();
+                }
                 RouteAttribute::PrefSource(address) => route.source = ip(address),
                 RouteAttribute::Priority(metric) => route.metric = Some(*metric),
                 RouteAttribute::Table(table) => route.table = *table,
@@ -183,12 +230,28 @@ impl Netlink {
 
     /// Looks up how packets to an address are routed. Without a route this is an error of the kernel.
     pub fn route_to(&self, address: IpAddr) -> Result<Option<Route>, NetError> {
+        self.look_up(address, RouteFlags::empty(), None)
+    }
+
+    /// Looks up the route by which packets to an address leave through an interface, as it is in the table.
+    pub fn route_through(&self, address: IpAddr, device: u32) -> Result<Option<Route>, NetError> {
+        self.look_up(address, RouteFlags::FibMatch, Some(device))
+    }
+
+    fn look_up(
+        &self,
+        address: IpAddr,
+        flags: RouteFlags,
+        device: Option<u32>,
+    ) -> Result<Option<Route>, NetError> {
         let mut request = RouteMessage::default();
         request.header.address_family = family(address);
         request.header.destination_prefix_length = IpNet::from(address).prefix_len();
         request
             .attributes
             .push(RouteAttribute::Destination(address.into()));
+        request.header.flags = flags;
+        request.attributes.extend(device.map(RouteAttribute::Oif));
         let what = format_args!("look up the route to {address}");
         let answer = self.get(RouteNetlinkMessage::GetRoute(request), what)?;
         Ok(answer.as_ref().and_then(route))

@@ -6,10 +6,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use futures::StreamExt;
+use hive::error_chain;
+use tokio::runtime::Runtime;
 
 use super::run::run_script;
+use super::suite::Threads;
 use super::world::{Options, World};
-use super::{FileReport, Suite, Summary, Verdict};
+use super::{AssemblyError, FileReport, Suite, Summary, Verdict};
 
 /// Runs `files` as scripts of `suite` and passes the reports to `show`, in the order of the files. A panic fails the
 /// script that caused it.
@@ -47,13 +50,51 @@ pub(super) async fn run_in(
 /// Runs a script in a task of its own.
 async fn run_alone(world: World, path: PathBuf, options: Options) -> FileReport {
     let started = Instant::now();
-    let script = path.clone();
-    let task = tokio::spawn(async move { run_script(&script, &world, &options).await });
-    task.await.unwrap_or_else(|error| FileReport {
-        path,
-        verdict: Verdict::Failed(format!("PANIC: {error}").into()),
+    let failed = |failure: String| FileReport {
+        path: path.clone(),
+        verdict: Verdict::Failed(failure.into()),
         log: String::new(),
         took: started.elapsed(),
         updated: false,
-    })
+    };
+    let threads = match world.threads.map(ScriptThreads::new).transpose() {
+        Ok(threads) => threads,
+        Err(error) => return failed(error_chain(&error)),
+    };
+    let script = path.clone();
+    let work = async move { run_script(&script, &world, &options).await };
+    let task = match &threads {
+        Some(ScriptThreads(Some(runtime))) => runtime.spawn(work),
+        _ => tokio::spawn(work),
+    };
+    task.await
+        .unwrap_or_else(|error| failed(format!("PANIC: {error}")))
+}
+
+/// A runtime for one script.
+struct ScriptThreads(Option<Runtime>);
+
+impl ScriptThreads {
+    fn new(threads: Threads) -> Result<Self, AssemblyError> {
+        let start = threads()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .on_thread_start(move || start())
+            .enable_all()
+            .build()
+            .map_err(|error| AssemblyError::Prepare {
+                what: "threads",
+                cause: error.into(),
+            })?;
+        Ok(Self(Some(runtime)))
+    }
+}
+
+/// What a script left behind must not keep the process.
+impl Drop for ScriptThreads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -44,8 +45,15 @@ pub struct Suite {
     choices: &'static [Choice],
     samples: &'static [&'static str],
     prepare: Option<Prepare>,
+    threads: Option<Threads>,
     assemble: Assemble,
 }
+
+/// Prepares the threads of one script: returns what each of them starts with.
+pub type Threads = fn() -> Result<ThreadStart, AssemblyError>;
+
+/// What a thread starts with.
+pub type ThreadStart = Arc<dyn Fn() + Send + Sync>;
 
 /// Prepares a process for the scripts of a suite.
 pub type Prepare = fn(&Choices) -> Result<(), AssemblyError>;
@@ -76,6 +84,7 @@ impl Suite {
             choices: &[],
             samples: &[""],
             prepare: None,
+            threads: None,
             assemble,
         }
     }
@@ -117,6 +126,13 @@ impl Suite {
         self
     }
 
+    /// Gives each script threads of its own, such as threads in a namespace. Without it scripts share those of the runner.
+    #[must_use]
+    pub const fn threads(mut self, threads: Threads) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
     /// Name on the command line.
     pub fn name(&self) -> &'static str {
         self.name
@@ -149,6 +165,10 @@ impl Suite {
 
     pub(super) fn assemble(&self) -> Assemble {
         self.assemble
+    }
+
+    pub(super) fn own_threads(&self) -> Option<Threads> {
+        self.threads
     }
 
     pub(super) fn prepare_process(&self, choices: &Choices) -> Result<(), AssemblyError> {

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::suite::Threads;
 use super::{Assembling, Choices, Setup, Suite};
 use crate::Retry;
 
@@ -46,6 +47,8 @@ pub(super) struct World {
     pub(super) time: Duration,
     /// How `*` repeats.
     pub(super) retry: Retry,
+    /// Threads of each script; those of the runner if there is none.
+    pub(super) threads: Option<Threads>,
     /// Makes the hive of a script.
     pub(super) assemble: Arc<dyn Fn(Setup) -> Assembling + Send + Sync>,
 }
@@ -55,6 +58,7 @@ impl From<&'static Suite> for World {
         Self {
             time: suite.time(),
             retry: suite.retry(),
+            threads: suite.own_threads(),
             assemble: Arc::new(suite.assemble()),
         }
     }
