@@ -13,6 +13,7 @@ mod address;
 mod clustermesh;
 mod config;
 mod endpoint;
+mod health;
 mod identity;
 mod ipam;
 mod map;
@@ -28,9 +29,15 @@ pub use clustermesh::{
 };
 pub use config::{DaemonConfiguration, DaemonConfigurationSpec, DaemonConfigurationStatus};
 pub use endpoint::{
-    Endpoint, EndpointAddressing, EndpointBatchDeleteRequest, EndpointChangeRequest, EndpointHealth,
-    EndpointIdentifiers, EndpointNetworking, EndpointPolicy, EndpointPolicyStatus, EndpointStatus,
-    LabelConfiguration, LabelConfigurationSpec, LabelConfigurationStatus,
+    Endpoint, EndpointAddressing, EndpointBatchDeleteRequest, EndpointChangeRequest,
+    EndpointConfigurationSpec, EndpointConfigurationStatus, EndpointHealth, EndpointIdentifiers,
+    EndpointNetworking, EndpointPolicy, EndpointPolicyStatus, EndpointStatus, EndpointStatusChange, L4Policy,
+    LabelConfiguration, LabelConfigurationSpec, LabelConfigurationStatus, NamedPort, PolicyRule,
+    ProxyStatistics,
+};
+pub use health::{
+    ConnectivityStatus, HealthResponse, HealthStatusResponse, HostStatus, LoadResponse, NodeHealthStatus,
+    PathStatus, SelfStatus,
 };
 pub use identity::{Identity, IdentityEndpoints};
 pub use ipam::{IpamAddressResponse, IpamResponse, IpamStatus};
@@ -39,9 +46,12 @@ pub use node::{ClusterNode, ClusterNodeStatus, NodeAddressing, NodeAddressingAdd
 pub use policy::{FrontendMapping, LrpBackend, LrpSpec};
 pub use service::{BackendAddress, FrontendAddress, Service, ServiceSpec, ServiceSpecFlags, ServiceStatus};
 pub use status::{
-    BpfMapProperties, BpfMapStatus, ClockSource, CniChaining, DeviceAddresses, GatewayFeature, K8sStatus,
+    BandwidthManager, BigTcp, BpfMapProperties, BpfMapStatus, ClockSource, ClusterStatus, CniChaining,
+    ControllerConfiguration, ControllerRuns, ControllerStatus, DeviceAddresses, EncryptionStatus,
+    GatewayFeature, HostFirewall, HubbleObserver, HubbleStatus, IdentityRange, K8sStatus,
     KubeProxyReplacement, KubeProxyReplacementFeatures, Masquerading, MasqueradingProtocols, ModuleStatus,
-    MonitorStatus, Nat46X64Feature, NodePortFeature, Routing, State, Status, StatusResponse, Switch,
+    MonitorStatus, Nat46X64Feature, NodePortFeature, ProxyRedirect, ProxyStatus, Routing, Srv6, State,
+    Status, StatusResponse, Switch, WireguardInterface, WireguardStatus,
 };
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize, Serializer};
 
-use crate::is_default;
+use crate::{ClusterNode, is_default, null_if_empty, or_never};
 
 /// Status of the agent. Missing components are absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -61,6 +62,49 @@ pub struct StatusResponse {
     /// Health of every module.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modules_health: Option<Vec<ModuleStatus>>,
+    /// Certificates of mutual authentication.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth_certificate_provider: Option<Status>,
+    /// Rate limits of pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bandwidth_manager: Option<BandwidthManager>,
+    /// Health of the nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterStatus>,
+    /// Configured device type of endpoints.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub configured_datapath_mode: String,
+    /// Background jobs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "crate::or_default")]
+    pub controllers: Vec<ControllerStatus>,
+    /// Encryption between nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<EncryptionStatus>,
+    /// Policies of the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_firewall: Option<HostFirewall>,
+    /// Flow observer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hubble: Option<HubbleStatus>,
+    /// Metrics of flows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hubble_metrics: Option<Status>,
+    /// Ids of cluster identities.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity_range: Option<IdentityRange>,
+    /// IPv4 packets larger than 64 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv4_big_tcp: Option<BigTcp>,
+    /// IPv6 packets larger than 64 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv6_big_tcp: Option<BigTcp>,
+    /// Proxies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<ProxyStatus>,
+    /// Segment routing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub srv6: Option<Srv6>,
     /// Components with a stale probe, with the time of its start.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[serde(deserialize_with = "crate::or_default")]
@@ -127,14 +171,19 @@ pub struct CniChaining {
 #[serde(default)]
 pub struct MonitorStatus {
     /// CPUs with a ring.
+    #[serde(skip_serializing_if = "is_default")]
     pub cpus: u64,
     /// Pages of a ring.
+    #[serde(skip_serializing_if = "is_default")]
     pub npages: u64,
     /// Bytes of a page.
+    #[serde(skip_serializing_if = "is_default")]
     pub pagesize: u64,
     /// Events lost because a ring was full.
+    #[serde(skip_serializing_if = "is_default")]
     pub lost: u64,
     /// Unknown records.
+    #[serde(skip_serializing_if = "is_default")]
     pub unknown: u64,
 }
 
@@ -197,11 +246,18 @@ pub struct Masquerading {
     /// `BPF`, or `Disabled`.
     pub mode: String,
     /// Enabled for any address family.
+    #[serde(skip_serializing_if = "is_default")]
     pub enabled: bool,
     /// Address families.
     #[serde(rename = "enabledProtocols")]
     #[serde(deserialize_with = "crate::or_default")]
     pub enabled_protocols: MasqueradingProtocols,
+    /// Networks of the ip-masq-agent are not masqueraded.
+    #[serde(rename = "ip-masq-agent", skip_serializing_if = "is_default")]
+    pub ip_masq_agent: bool,
+    /// The IPv4 network, by its old name.
+    #[serde(rename = "snat-exclusion-cidr", skip_serializing_if = "String::is_empty")]
+    pub exclusion: String,
     /// IPv4 network that is not masqueraded.
     #[serde(rename = "snat-exclusion-cidr-v4", skip_serializing_if = "String::is_empty")]
     pub exclusion4: String,
@@ -216,8 +272,10 @@ pub struct Masquerading {
 #[serde(default)]
 pub struct MasqueradingProtocols {
     /// IPv4.
+    #[serde(skip_serializing_if = "is_default")]
     pub ipv4: bool,
     /// IPv6.
+    #[serde(skip_serializing_if = "is_default")]
     pub ipv6: bool,
 }
 
@@ -239,6 +297,7 @@ pub struct DeviceAddresses {
 #[serde(default)]
 pub struct Switch {
     /// On or off.
+    #[serde(skip_serializing_if = "is_default")]
     pub enabled: bool,
 }
 
@@ -273,6 +332,7 @@ pub struct KubeProxyReplacementFeatures {
     pub nat46_x64: Nat46X64Feature,
     /// Socket load balancing in the host network namespace only.
     #[serde(rename = "bpfSocketLBHostnsOnly")]
+    #[serde(skip_serializing_if = "is_default")]
     pub bpf_socket_lb_hostns_only: bool,
     /// Supported annotations of services, sorted.
     #[serde(deserialize_with = "crate::or_default")]
@@ -285,21 +345,28 @@ pub struct KubeProxyReplacementFeatures {
 #[serde(rename_all = "camelCase", default)]
 pub struct NodePortFeature {
     /// On or off.
+    #[serde(skip_serializing_if = "is_default")]
     pub enabled: bool,
     /// Forwarding mode: `SNAT`, `DSR` or `HYBRID`.
+    #[serde(skip_serializing_if = "is_default")]
     pub mode: String,
     /// Encoding of the service address with `DSR` and `HYBRID`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub dsr_mode: String,
     /// `Random` or `Maglev`.
+    #[serde(skip_serializing_if = "is_default")]
     pub algorithm: String,
     /// Size of Maglev tables; 0 without.
+    #[serde(skip_serializing_if = "is_default")]
     pub lut_size: u64,
     /// `Disabled`, `Native`, `Best-Effort` or `Generic`.
+    #[serde(skip_serializing_if = "is_default")]
     pub acceleration: String,
     /// First node port.
+    #[serde(skip_serializing_if = "is_default")]
     pub port_min: u16,
     /// Last node port.
+    #[serde(skip_serializing_if = "is_default")]
     pub port_max: u16,
 }
 
@@ -309,12 +376,15 @@ pub struct NodePortFeature {
 #[serde(default)]
 pub struct Nat46X64Feature {
     /// On or off.
+    #[serde(skip_serializing_if = "is_default")]
     pub enabled: bool,
     /// Gateway translation.
     #[serde(deserialize_with = "crate::or_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub gateway: GatewayFeature,
     /// Service translation between address families.
     #[serde(deserialize_with = "crate::or_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub service: Switch,
 }
 
@@ -324,9 +394,11 @@ pub struct Nat46X64Feature {
 #[serde(default)]
 pub struct GatewayFeature {
     /// On or off.
+    #[serde(skip_serializing_if = "is_default")]
     pub enabled: bool,
     /// The networks.
     #[serde(deserialize_with = "crate::or_default")]
+    #[serde(skip_serializing_if = "is_default")]
     pub prefixes: Vec<String>,
 }
 
@@ -348,6 +420,7 @@ pub struct ClockSource {
 #[serde(rename_all = "kebab-case", default)]
 pub struct BpfMapStatus {
     /// Ratio of system memory for dynamically sized maps; 0: fixed sizes.
+    #[serde(skip_serializing_if = "is_default")]
     pub dynamic_size_ratio: f64,
     /// The maps.
     #[serde(deserialize_with = "crate::or_default")]
@@ -378,4 +451,282 @@ pub struct ModuleStatus {
     pub message: String,
     /// Its error.
     pub error: String,
+}
+
+/// Health of the nodes of the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct ClusterStatus {
+    /// State of the prober of other nodes.
+    #[serde(rename = "ciliumHealth", skip_serializing_if = "Option::is_none")]
+    pub health: Option<Status>,
+    /// Nodes; listed by `GET /cluster/nodes` instead.
+    #[serde(deserialize_with = "crate::or_default", serialize_with = "null_if_empty")]
+    pub nodes: Vec<ClusterNode>,
+    /// Name of the local node.
+    #[serde(rename = "self", skip_serializing_if = "String::is_empty")]
+    pub own: String,
+}
+
+/// Rate limits of pods.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub struct BandwidthManager {
+    /// On or off.
+    #[serde(skip_serializing_if = "is_default")]
+    pub enabled: bool,
+    /// `cubic` or `bbr`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub congestion_control: String,
+    /// Devices with limits.
+    #[serde(deserialize_with = "crate::or_default", serialize_with = "null_if_empty")]
+    pub devices: Vec<String>,
+}
+
+/// A background job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct ControllerStatus {
+    /// Its intervals.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<ControllerConfiguration>,
+    /// Name of the job.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Runs.
+    #[serde(deserialize_with = "crate::or_default")]
+    pub status: ControllerRuns,
+    /// Unique id.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uuid: String,
+}
+
+/// Intervals of a background job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct ControllerConfiguration {
+    /// Failed runs are retried.
+    #[serde(skip_serializing_if = "is_default")]
+    pub error_retry: bool,
+    /// Base of the retry interval.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub error_retry_base: String,
+    /// Time between two runs.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub interval: String,
+}
+
+/// Runs of a background job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct ControllerRuns {
+    /// Failures since the last success.
+    #[serde(skip_serializing_if = "is_default")]
+    pub consecutive_failure_count: u64,
+    /// Failed runs.
+    #[serde(skip_serializing_if = "is_default")]
+    pub failure_count: u64,
+    /// Error of the last run; empty after a success.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub last_failure_msg: String,
+    /// Time of the last failure.
+    #[serde(serialize_with = "zero_if_never", deserialize_with = "or_never")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub last_failure_timestamp: Option<Timestamp>,
+    /// Time of the last success.
+    #[serde(serialize_with = "zero_if_never", deserialize_with = "or_never")]
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub last_success_timestamp: Option<Timestamp>,
+    /// Successful runs.
+    #[serde(skip_serializing_if = "is_default")]
+    pub success_count: u64,
+}
+
+/// Writes a time in milliseconds, and none as Go's zero time.
+fn zero_if_never<S: Serializer>(time: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
+    match time {
+        None => to.serialize_str("0001-01-01T00:00:00.000Z"),
+        Some(time) => to.collect_str(&format_args!("{time:.3}")),
+    }
+}
+
+/// Encryption between nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct EncryptionStatus {
+    /// `Disabled`, `IPsec` or `Wireguard`.
+    pub mode: String,
+    /// Reason.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub msg: String,
+    /// WireGuard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wireguard: Option<WireguardStatus>,
+}
+
+/// WireGuard.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct WireguardStatus {
+    /// Encryption of traffic between nodes: `Disabled`, `Enabled` or `OptedOut`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub node_encryption: String,
+    /// Interfaces.
+    #[serde(deserialize_with = "crate::or_default", serialize_with = "null_if_empty")]
+    pub interfaces: Vec<WireguardInterface>,
+}
+
+/// Interface of WireGuard.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct WireguardInterface {
+    /// UDP port.
+    #[serde(skip_serializing_if = "is_default")]
+    pub listen_port: u16,
+    /// Name of the interface.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Number of peers.
+    #[serde(skip_serializing_if = "is_default")]
+    pub peer_count: u64,
+    /// Public key of the node.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub public_key: String,
+}
+
+/// Policies of the host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct HostFirewall {
+    /// Devices of the node.
+    #[serde(deserialize_with = "crate::or_default", serialize_with = "null_if_empty")]
+    pub devices: Vec<String>,
+    /// `Enabled` or `Disabled`.
+    pub mode: String,
+}
+
+/// Flow observer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct HubbleStatus {
+    /// Reason.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub msg: String,
+    /// Flows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observer: Option<HubbleObserver>,
+    /// The state.
+    pub state: State,
+}
+
+/// Flows of the observer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct HubbleObserver {
+    /// Flows in memory.
+    #[serde(skip_serializing_if = "is_default")]
+    pub current_flows: u64,
+    /// Capacity.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_flows: u64,
+    /// Flows since the start.
+    #[serde(skip_serializing_if = "is_default")]
+    pub seen_flows: u64,
+    /// Time since the start, in Go's form.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub uptime: String,
+}
+
+/// Ids of cluster identities.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct IdentityRange {
+    /// Last id.
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_identity: u32,
+    /// First id.
+    #[serde(skip_serializing_if = "is_default")]
+    pub min_identity: u32,
+}
+
+/// Packets larger than 64 KiB.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct BigTcp {
+    /// On or off.
+    #[serde(skip_serializing_if = "is_default")]
+    pub enabled: bool,
+    /// Largest received packet.
+    #[serde(rename = "maxGRO", skip_serializing_if = "is_default")]
+    pub max_gro: u32,
+    /// Largest sent packet.
+    #[serde(rename = "maxGSO", skip_serializing_if = "is_default")]
+    pub max_gso: u32,
+}
+
+/// Proxies.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct ProxyStatus {
+    /// `embedded` or `external`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub envoy_deployment_mode: String,
+    /// Address of the node.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ip: String,
+    /// Ports of redirects.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub port_range: String,
+    /// Redirects.
+    #[serde(deserialize_with = "crate::or_default", serialize_with = "null_if_empty")]
+    pub redirects: Vec<ProxyRedirect>,
+    /// Number of listening ports.
+    #[serde(skip_serializing_if = "is_default")]
+    pub total_ports: u64,
+    /// Number of redirects.
+    #[serde(skip_serializing_if = "is_default")]
+    pub total_redirects: u64,
+}
+
+/// Redirect to a proxy.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case", default)]
+pub struct ProxyRedirect {
+    /// `<endpoint>:<direction>:<protocol>:<port>:`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// Listener.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub proxy: String,
+    /// Port of the listener.
+    #[serde(skip_serializing_if = "is_default")]
+    pub proxy_port: u16,
+}
+
+/// Segment routing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct Srv6 {
+    /// On or off.
+    #[serde(skip_serializing_if = "is_default")]
+    pub enabled: bool,
+    /// `reduced` or `srh`.
+    #[serde(rename = "srv6EncapMode", skip_serializing_if = "String::is_empty")]
+    pub encap_mode: String,
 }

@@ -126,23 +126,54 @@ fn nodes_of_the_cluster_have_the_form_of_ciliums() {
 
 #[test]
 fn names_of_features_are_ciliums() {
-    let features = to_value(KubeProxyReplacementFeatures::default()).unwrap();
+    let features = json!({
+        "nodePort": {"enabled": true, "mode": "SNAT", "algorithm": "Random", "dsrMode": "IP Option/Extension",
+            "acceleration": "Disabled", "portMin": 30000, "portMax": 32767},
+        "hostPort": {"enabled": true}, "externalIPs": {}, "socketLB": {"enabled": true}, "socketLBTracing": {},
+        "sessionAffinity": {"enabled": true}, "nat46X64": {}, "bpfSocketLBHostnsOnly": true,
+        "annotations": ["service.cilium.io/node"],
+    });
 
-    let names: Vec<&String> = features.as_object().unwrap().keys().collect();
-    assert_eq!(
-        names,
-        [
-            "nodePort",
-            "hostPort",
-            "externalIPs",
-            "socketLB",
-            "socketLBTracing",
-            "sessionAffinity",
-            "nat46X64",
-            "bpfSocketLBHostnsOnly",
-            "annotations"
-        ]
-    );
+    let read: KubeProxyReplacementFeatures = from_value(features.clone()).unwrap();
+
+    assert_eq!(to_value(&read).unwrap(), features);
+}
+
+#[test]
+fn parts_of_the_status_have_the_form_of_ciliums() {
+    let document = json!({
+        "cilium": {"state": "Ok", "msg": " (v-)"},
+        "auth-certificate-provider": {"state": "Disabled"},
+        "bandwidth-manager": {"devices": null},
+        "bpf-maps": {"maps": [{"name": "Auth", "size": 524288}]},
+        "cluster": {"ciliumHealth": {"state": "Ok"}, "nodes": null, "self": "n1"},
+        "configured-datapath-mode": "veth",
+        "controllers": [{
+            "configuration": {"error-retry": true, "error-retry-base": "2s", "interval": "1s"},
+            "name": "cilium-health-ep",
+            "status": {"last-failure-timestamp": "0001-01-01T00:00:00.000Z",
+                "last-success-timestamp": "2026-11-28T11:13:59.907Z", "success-count": 2},
+            "uuid": "95693983-bcf5-426a-9957-fca7badaacd2"}],
+        "encryption": {"mode": "Disabled"},
+        "host-firewall": {"devices": ["eth0"], "mode": "Disabled"},
+        "hubble": {"observer": {"current-flows": 1540, "max-flows": 4095, "seen-flows": 1481, "uptime": "2m0.04s"},
+            "state": "Ok"},
+        "hubble-metrics": {"state": "Disabled"},
+        "identity-range": {"max-identity": 65535, "min-identity": 256},
+        "ipv4-big-tcp": {"maxGRO": 65536, "maxGSO": 65536},
+        "ipv6-big-tcp": {"enabled": true, "maxGRO": 65536, "maxGSO": 65536},
+        "masquerading": {"enabled": true, "enabledProtocols": {"ipv4": true}, "mode": "BPF",
+            "snat-exclusion-cidr": "10.0.0.0/8", "snat-exclusion-cidr-v4": "10.0.0.0/8"},
+        "nodeMonitor": {"cpus": 2, "npages": 64, "pagesize": 4096},
+        "proxy": {"envoy-deployment-mode": "external", "ip": "10.1.0.103", "port-range": "10000-20000",
+            "redirects": [{"name": "2228:egress:UDP:53:", "proxy": "cilium-dns-egress", "proxy-port": 44923}],
+            "total-ports": 1, "total-redirects": 3},
+        "srv6": {"srv6EncapMode": "reduced"},
+    });
+
+    let status: StatusResponse = from_value(document.clone()).unwrap();
+
+    assert_eq!(to_value(&status).unwrap(), document);
 }
 
 #[test]

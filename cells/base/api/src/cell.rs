@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Cell: the agent's API. Requires: [`Routes`](crate::Routes) and
-//! [`StatusProbe`](crate::StatusProbe)s. Provides: `/v1` on a unix socket, its [`Document`](crate::Document), and
-//! `/healthz` on a loopback port.
+//! [`StatusProbe`](crate::StatusProbe)s. Provides: `/v1` on a unix socket, its [`Document`](crate::Document),
+//! [`StatusCollector`](crate::StatusCollector), and `/healthz` on a loopback port.
 
 use hive::Cell;
 
@@ -12,7 +12,7 @@ use crate::{config::Config, debug, routes, server, status};
 pub fn cell() -> Cell {
     Cell::module("agent-api", "API and status of the agent")
         .config::<Config>()
-        .provide_private(status::Probes::new)
+        .provide(status::StatusCollector::new)
         .provide(routes::join)
         .provide(status::api)
         .provide(debug::routes)

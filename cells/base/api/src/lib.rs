@@ -12,6 +12,7 @@
 mod cell;
 mod config;
 mod debug;
+mod errors;
 mod list;
 mod routes;
 mod server;
@@ -19,10 +20,11 @@ mod status;
 
 pub use cell::cell;
 pub use config::Config;
+pub use errors::{error, with_errors};
 pub use list::json_list;
 pub use routes::{Document, Routes};
 pub use server::ServeError;
-pub use status::{ModuleHealth, StatusProbe};
+pub use status::{ModuleHealth, StatusCollector, StatusProbe};
 
 hive::catalogue!(cell);
 

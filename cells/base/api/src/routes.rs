@@ -4,11 +4,7 @@
 
 use std::{fmt, sync::Arc};
 
-use axum::{
-    Router,
-    http::{StatusCode, header},
-    routing::get,
-};
+use axum::{Router, http::header, routing::get};
 use hive::All;
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
@@ -90,18 +86,9 @@ pub(crate) fn join(routes: All<Routes>) -> Result<(Paths, Document), serde_json:
     let document = Document(text.into());
     let served = document.clone();
     let json = [(header::CONTENT_TYPE, "application/json")];
-    let router = router
-        .route(
-            "/v1/openapi.json",
-            get(move || async move { (json, served.as_str().to_owned()) }),
-        )
-        .fallback(not_found);
-    Ok((Paths(router), document))
-}
-
-async fn not_found() -> (StatusCode, axum::Json<String>) {
-    (
-        StatusCode::NOT_FOUND,
-        axum::Json("no such path in the agent's API".to_owned()),
-    )
+    let router = router.route(
+        "/v1/openapi.json",
+        get(move || async move { (json, served.as_str().to_owned()) }),
+    );
+    Ok((Paths(crate::with_errors(router)), document))
 }

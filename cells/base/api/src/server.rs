@@ -17,7 +17,7 @@ use skep_listen::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{config::Config, routes::Paths, status::Probes};
+use crate::{config::Config, routes::Paths, status::StatusCollector};
 
 const SOCKET_PATH: &str = "socket-path";
 const HEALTH_PORT: &str = "agent-health-port";
@@ -50,7 +50,13 @@ impl From<BindError> for ServeError {
 }
 
 /// Registers the listeners with the lifecycle.
-pub(crate) fn serve(config: Cfg<Config>, paths: Paths, status: Probes, lifecycle: Lifecycle, jobs: Jobs) {
+pub(crate) fn serve(
+    config: Cfg<Config>,
+    paths: Paths,
+    status: StatusCollector,
+    lifecycle: Lifecycle,
+    jobs: Jobs,
+) {
     let Paths(api) = paths;
     let socket = Unix::new(&config.socket_path)
         .mode(MODE)

@@ -13,13 +13,15 @@ use axum::{
 };
 use hive::{All, Member, Readiness};
 use jiff::Timestamp;
-use skep_base_api_types::{ModuleStatus, State, Status, StatusResponse};
+use skep_base_api_types::{ClusterStatus, ModuleStatus, State, Status, StatusResponse};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::routes::Routes;
 
 /// How long a probe may take before what it reported is stale.
 const STALE_AFTER: Duration = Duration::from_secs(15);
+/// Time of a probe that waits against its contract; the part is stale then.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A part of the status, provided by a cell as `Member<Arc<dyn StatusProbe>>`.
 #[async_trait]
@@ -48,15 +50,15 @@ pub trait ModuleHealth: Send + Sync {
     fn modules(&self) -> Vec<ModuleStatus>;
 }
 
-/// Collects the parts of the status.
+/// Collects the parts of the status: computed for each request.
 #[derive(Clone, hive::Value)]
-pub(crate) struct Probes {
+pub struct StatusCollector {
     probes: All<Arc<dyn StatusProbe>>,
     modules: Option<Arc<dyn ModuleHealth>>,
     readiness: Readiness,
 }
 
-impl Probes {
+impl StatusCollector {
     pub(crate) fn new(
         probes: All<Arc<dyn StatusProbe>>,
         modules: Option<Arc<dyn ModuleHealth>>,
@@ -69,48 +71,67 @@ impl Probes {
         }
     }
 
-    /// The whole document, or with `brief` the overall state alone. `kubernetes_counts`: whether a lost API server
-    /// makes the agent unhealthy.
-    pub(crate) async fn document(&self, brief: bool, kubernetes_counts: bool) -> StatusResponse {
+    /// The whole document, or with `brief` the overall state, the first failing job and the prober's state.
+    /// `kubernetes_counts`: whether a lost API server makes the agent unhealthy.
+    pub async fn document(&self, brief: bool, kubernetes_counts: bool) -> StatusResponse {
         let mut response = StatusResponse::default();
-        let mut failure = match self.readiness.pending() {
-            waiting if waiting.is_empty() => None,
-            waiting => Some(Status {
-                state: State::Warning,
-                msg: format!("starting: waiting for {}", waiting.join(", ")),
-            }),
-        };
-        let stale = self.stale();
-        if failure.is_none() && !stale.is_empty() {
-            failure = Some(Status {
-                state: State::Warning,
-                msg: "Stale status data".to_owned(),
-            });
-        }
+        let mut failures: Vec<(usize, Status)> = Vec::new();
+        let mut stale = self.stale();
         for probe in self.probes.iter() {
-            let decides = probe.probe(&mut response).await;
+            let answer = tokio::time::timeout(TIMEOUT, probe.probe(&mut response)).await;
+            let Ok(decides) = answer else {
+                stale
+                    .entry(probe.name().to_owned())
+                    .or_insert_with(|| Timestamp::now().to_string());
+                continue;
+            };
             let decides = decides.filter(|_| kubernetes_counts || probe.name() != "kubernetes");
-            let part = decides.filter(|part| !part.state.is_well());
-            failure = failure.or_else(|| {
-                part.map(|part| Status {
-                    state: part.state,
-                    msg: probe.failure(&part.msg),
-                })
-            });
+            let Some(part) = decides.filter(|part| !part.state.is_well()) else {
+                continue;
+            };
+            let order = ["kvstore", "kubernetes"]
+                .iter()
+                .position(|name| *name == probe.name());
+            let failure = Status {
+                state: part.state,
+                msg: probe.failure(&part.msg),
+            };
+            failures.push((order.unwrap_or(usize::MAX), failure));
         }
-        let cilium = failure.unwrap_or_else(|| Status {
-            state: State::Ok,
-            msg: env!("CARGO_PKG_VERSION").to_owned(),
-        });
+        let warning = |msg| Status {
+            state: State::Warning,
+            msg,
+        };
+        let waiting = self.readiness.pending();
+        response.cilium = if !waiting.is_empty() {
+            warning(format!("starting: waiting for {}", waiting.join(", ")))
+        } else if !stale.is_empty() {
+            warning("Stale status data".to_owned())
+        } else if let Some((_, failure)) = failures.into_iter().min_by_key(|(order, _)| *order) {
+            failure
+        } else {
+            Status {
+                state: State::Ok,
+                msg: env!("CARGO_PKG_VERSION").to_owned(),
+            }
+        };
+        response.stale = stale;
         if brief {
+            let mut failing = response.controllers.into_iter();
             return StatusResponse {
-                cilium,
-                stale,
+                cilium: response.cilium,
+                stale: response.stale,
+                cluster: response.cluster.map(|part| ClusterStatus {
+                    own: String::new(),
+                    ..part
+                }),
+                controllers: failing
+                    .find(|job| !job.status.last_failure_msg.is_empty())
+                    .into_iter()
+                    .collect(),
                 ..StatusResponse::default()
             };
         }
-        response.cilium = cilium;
-        response.stale = stale;
         // Parts that every client looks for.
         response.kvstore.get_or_insert_default();
         response.kubernetes.get_or_insert_default();
@@ -132,7 +153,11 @@ impl Probes {
     }
 
     async fn is_well(&self, kubernetes_counts: bool) -> bool {
-        self.document(true, kubernetes_counts).await.cilium.state == State::Ok
+        self.document(true, kubernetes_counts)
+            .await
+            .cilium
+            .state
+            .is_well()
     }
 }
 
@@ -153,7 +178,7 @@ fn switch(headers: &HeaderMap, name: &str) -> Option<bool> {
 }
 
 /// `GET /v1/healthz`.
-pub(crate) fn api(status: Probes) -> Member<Routes> {
+pub(crate) fn api(status: StatusCollector) -> Member<Routes> {
     Member(Routes::new(
         OpenApiRouter::new().routes(routes!(healthz)).with_state(status),
     ))
@@ -169,7 +194,7 @@ pub(crate) fn api(status: Probes) -> Member<Routes> {
     ),
     responses((status = 200, description = "The status", body = StatusResponse))
 )]
-async fn healthz(Extract(status): Extract<Probes>, headers: HeaderMap) -> Json<StatusResponse> {
+async fn healthz(Extract(status): Extract<StatusCollector>, headers: HeaderMap) -> Json<StatusResponse> {
     let brief = switch(&headers, "brief").unwrap_or_default();
     let kubernetes_counts = switch(&headers, "require-k8s-connectivity").unwrap_or(true);
     Json(status.document(brief, kubernetes_counts).await)
@@ -177,11 +202,11 @@ async fn healthz(Extract(status): Extract<Probes>, headers: HeaderMap) -> Json<S
 
 /// `GET /healthz` of the loopback port: empty, 200 or 503. A lost API server does not count unless the
 /// header `require-k8s-connectivity` says so: restarting the agent would not bring it back.
-pub(crate) fn health_router(status: Probes) -> Router {
+pub(crate) fn health_router(status: StatusCollector) -> Router {
     Router::new().route("/healthz", get(verdict)).with_state(status)
 }
 
-async fn verdict(Extract(status): Extract<Probes>, headers: HeaderMap) -> StatusCode {
+async fn verdict(Extract(status): Extract<StatusCollector>, headers: HeaderMap) -> StatusCode {
     let kubernetes_counts = switch(&headers, "require-k8s-connectivity").unwrap_or_default();
     if status.is_well(kubernetes_counts).await {
         StatusCode::OK

@@ -73,7 +73,8 @@ async fn the_status_is_ok_only_if_every_required_part_is() {
         let (head, whole) = ask(&socket, "/v1/healthz", "").await;
         let (_, brief) = ask(&socket, "/v1/healthz", "brief: true\r\n").await;
         let (_, openapi) = ask(&socket, "/v1/openapi.json", "").await;
-        let (missing, _) = ask(&socket, "/v1/nothing", "").await;
+        let (missing, why) = ask(&socket, "/v1/nothing", "").await;
+        let (unacceptable, _) = ask(&socket, "/v1/healthz", "accept: text/plain\r\n").await;
 
         assert_eq!(head, "HTTP/1.1 200 OK");
         assert_eq!(whole["cilium"]["state"], state, "{whole}");
@@ -92,6 +93,11 @@ async fn the_status_is_ok_only_if_every_required_part_is() {
         let schemas = &openapi["components"]["schemas"];
         assert!(schemas["KubeProxyReplacement"].is_object(), "{schemas}");
         assert_eq!(missing, "HTTP/1.1 404 Not Found");
+        assert_eq!(
+            why,
+            json!({"code": 404, "message": "path /v1/nothing was not found"})
+        );
+        assert_eq!(unacceptable, "HTTP/1.1 406 Not Acceptable");
         running.stop().await.unwrap();
         assert!(!socket.exists(), "the socket stays");
     }
@@ -306,5 +312,64 @@ async fn a_part_is_stale_when_its_probe_waits_too_long() {
         let since = status["stale"]["kubernetes"].as_str().unwrap();
         assert!(since.ends_with('Z'), "{since}");
     }
+    hive::testing::stop(running).await;
+}
+
+#[tokio::test]
+async fn other_methods_are_refused_as_by_ciliums_server() {
+    use tower::ServiceExt as _;
+
+    let get = axum::routing::get(|| async { "read" }).put(|| async { "written" });
+    let router = crate::with_errors(axum::Router::new().route("/v1/thing", get));
+    for method in ["POST", "HEAD"] {
+        let request = axum::http::Request::builder().method(method).uri("/v1/thing");
+        let answer = router
+            .clone()
+            .oneshot(request.body(axum::body::Body::empty()).unwrap())
+            .await
+            .unwrap();
+
+        assert_eq!(
+            (answer.status().as_u16(), &answer.headers()["allow"]),
+            (405, &"GET,PUT".parse().unwrap())
+        );
+        let body = axum::body::to_bytes(answer.into_body(), 4096).await.unwrap();
+        if method == "POST" {
+            let message = "method POST is not allowed, but [GET,PUT] are";
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(body, json!({"code": 405, "message": message}));
+        }
+    }
+}
+
+/// A part whose probe waits against its contract.
+struct Hanging;
+
+#[async_trait]
+impl StatusProbe for Hanging {
+    fn name(&self) -> &'static str {
+        "hubble"
+    }
+
+    async fn probe(&self, _response: &mut StatusResponse) -> Option<Status> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn a_probe_that_hangs_makes_its_part_stale_and_no_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("agent.sock");
+    let probe: Arc<dyn StatusProbe> = Arc::new(Hanging);
+    let cells = [
+        crate::cell(),
+        Cell::module("part", "A part").provide(move || Member(probe.clone())),
+    ];
+    let running = hive::testing::start_with(Hive::new(cells), settings(&socket)).await;
+
+    let (_, status) = ask(&socket, "/v1/healthz", "").await;
+
+    assert_eq!(status["cilium"]["msg"], "Stale status data");
+    assert!(status["stale"]["hubble"].is_string(), "{status}");
     hive::testing::stop(running).await;
 }

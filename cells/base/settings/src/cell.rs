@@ -5,9 +5,9 @@
 use hive::Cell;
 
 use crate::{
-    AddressFamilies, AttachConfig, BalancingConfig, ConntrackConfig, ForwardingConfig, KernelConfig,
-    KubeProxyReplacement, MaglevConfig, MapConfig, MasqueradeConfig, MonitorConfig, MtuConfig, NodePorts,
-    PacketConfig, ServiceConfig, ServiceIpamConfig, SocketLbConfig, TunnelConfig,
+    AddressFamilies, AttachConfig, BalancingConfig, ConntrackConfig, ForwardingConfig, HealthCheckConfig,
+    KernelConfig, KubeProxyReplacement, MaglevConfig, MapConfig, MasqueradeConfig, MonitorConfig, MtuConfig,
+    NodePorts, PacketConfig, ServiceConfig, ServiceIpamConfig, SocketLbConfig, StateConfig, TunnelConfig,
 };
 
 /// Declares the settings of the datapath.
@@ -31,6 +31,8 @@ pub fn cell() -> Cell {
         .config::<MaglevConfig>()
         .config::<ServiceIpamConfig>()
         .config::<KernelConfig>()
+        .config::<StateConfig>()
+        .config::<HealthCheckConfig>()
 }
 
 /// Declares [`ServiceIpamConfig`] alone, for programs without a datapath.

@@ -26,7 +26,9 @@
 //! | [`ServiceIpamConfig`] | which controller allocates addresses to load balancer services |
 //! | [`ClusterSettings`](cluster::ClusterSettings) | name and id of the cluster, size of the mesh |
 //! | [`IdentityConfig`](identity::IdentityConfig) | where identities are allocated |
+//! | [`HealthCheckConfig`] | probes between nodes |
 //! | [`KernelConfig`] | where settings of the kernel are |
+//! | [`StateConfig`] | where the agent keeps its state |
 //!
 //! [`cilium`] lists the settings of Cilium's programs with their state here.
 
@@ -38,6 +40,7 @@ pub mod cilium;
 pub mod cluster;
 mod clusters;
 mod forwarding;
+mod health_check;
 pub mod identity;
 mod kernel;
 mod maglev;
@@ -50,6 +53,7 @@ mod packets;
 mod routing;
 mod services;
 mod socketlb;
+mod state;
 #[cfg(test)]
 mod testing;
 mod tunnel;
@@ -58,6 +62,7 @@ pub use balancing::{Algorithm, BalancingConfig, DefaultIpam, ServiceIpamConfig, 
 pub use cell::{cell, service_ipam_cell};
 pub use clusters::{MaxConnectedClusters, UnsupportedMax};
 pub use forwarding::{Dispatch, ForwardingConfig, ForwardingError, NodeMode};
+pub use health_check::HealthCheckConfig;
 pub use kernel::KernelConfig;
 pub use maglev::{HashSeed, MaglevConfig, MaglevError, TableSize};
 pub use maps::MapConfig;
@@ -68,6 +73,7 @@ pub use node_ports::{NodePorts, PortRange, PortRangeError};
 pub use packets::{ConntrackConfig, NoBackend, PacketConfig, TcpFlags, whole_seconds};
 pub use routing::{Acceleration, AttachConfig, MasqueradeConfig};
 pub use services::{AddressFamilies, KubeProxyReplacement, ServiceConfig};
+pub use state::StateConfig;
 pub use socketlb::SocketLbConfig;
 pub use tunnel::{RoutingMode, SourcePorts, TunnelConfig, TunnelProtocol, Underlay};
 

@@ -6,10 +6,12 @@
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     path::PathBuf,
+    sync::Arc,
 };
 
 use hive::{Cell, Cfg, JobCtx, Jobs, Params, SpawnError};
-use skep_base_settings::{AttachConfig, NodeName};
+use skep_base_settings::{AttachConfig, HealthCheckConfig, NodeName};
+use skep_k8s_client::Client;
 use skep_k8s_types::slim::NodeAddressType;
 use skep_node_local::{Device, LocalNodeStore};
 use statedb::{Db, RwTable, Table};
@@ -23,12 +25,6 @@ const HOST_DEVICE: &str = "cilium_host";
 /// Addresses of the node itself.
 #[derive(Debug, Clone, hive::Config)]
 pub struct InfrastructureConfig {
-    /// Check the connectivity to other nodes.
-    #[config(default = true)]
-    pub enable_health_checking: bool,
-    /// Check the connectivity to the health endpoints of other nodes. The node has an own one.
-    #[config(default = true)]
-    pub enable_endpoint_health_checking: bool,
     /// Serve CiliumEnvoyConfigs. The node has an address for Ingresses.
     #[config(default = false)]
     pub enable_envoy_config: bool,
@@ -77,6 +73,7 @@ pub fn cell() -> Cell {
 #[derive(Params)]
 struct InfrastructureParams {
     config: Cfg<InfrastructureConfig>,
+    health: Cfg<HealthCheckConfig>,
     ipam_config: Cfg<Config>,
     routing: Cfg<AttachConfig>,
     ipam: Ipam,
@@ -87,9 +84,14 @@ struct InfrastructureParams {
     devices: Option<Table<Device>>,
     file: Option<NodeConfigFile>,
     name: NodeName,
+    client: Arc<dyn Client>,
 }
 
 fn start(params: InfrastructureParams, jobs: Jobs) -> Result<(), SpawnError> {
+    // Nothing reports pod CIDRs without Kubernetes.
+    if !params.client.is_enabled() && params.ipam_config.mode != Mode::DelegatedPlugin {
+        return Ok(());
+    }
     jobs.keep("allocate-node-addresses", params, InfrastructureParams::run)
 }
 
@@ -115,12 +117,19 @@ impl InfrastructureParams {
         cx.health
             .starting("Waiting for the addresses of endpoints to be restored");
         self.ipam.restored().await;
+        cx.health.starting("Waiting for the addresses of the previous run");
+        self.nodes.wait_initialized(&self.db).await;
+        if let Some(devices) = &self.devices {
+            devices.wait_initialized(&self.db).await;
+        }
         self.exclude_node();
         for owner in NodeOwner::ALL.into_iter().filter(|owner| self.is_wanted(*owner)) {
             for family in Family::enabled(self.ipam.families()) {
                 self.allocate(owner, family)?;
             }
         }
+        self.publish()?;
+        self.ipam.set_node_addressed();
         cx.health.ok("The node has its addresses");
         std::future::pending().await
     }
@@ -130,11 +139,7 @@ impl InfrastructureParams {
         match owner {
             NodeOwner::Router => true,
             NodeOwner::Ingress => self.config.enable_envoy_config && !is_delegated,
-            NodeOwner::Health => {
-                self.config.enable_health_checking
-                    && self.config.enable_endpoint_health_checking
-                    && !is_delegated
-            }
+            NodeOwner::Health => self.health.has_endpoint() && !is_delegated,
         }
     }
 
@@ -177,16 +182,27 @@ impl InfrastructureParams {
         let mut txn = self.db.write(&[&self.table]);
         self.table.insert(&mut txn, InfrastructureAddress { owner, ip })?;
         txn.commit();
-        if owner == NodeOwner::Router {
-            let own = NodeAddressType::CiliumInternalIp;
-            self.local.update(|node| {
-                let is_old =
-                    |kind: &NodeAddressType, old: &IpAddr| *kind == own && Family::of(*old) == family;
-                node.addresses.retain(|(kind, old)| !is_old(kind, old));
-                node.addresses.push((own.clone(), ip));
-            })?;
-        }
         Ok(())
+    }
+
+    /// Writes the addresses to the local node.
+    fn publish(&self) -> Result<(), statedb::Error> {
+        let snapshot = self.db.read();
+        let of = |owner| -> Vec<IpAddr> {
+            let keys = [Family::V4, Family::V6].map(|family| InfrastructureAddress::key(owner, family));
+            let rows = keys
+                .iter()
+                .filter_map(|key| self.table.get(&snapshot, InfrastructureAddress::BY_NAME.key(key)));
+            rows.map(|row| row.ip).collect()
+        };
+        let own = NodeAddressType::CiliumInternalIp;
+        self.local.update(|node| {
+            node.addresses.retain(|(kind, _)| *kind != own);
+            let routers = of(NodeOwner::Router).into_iter();
+            node.addresses.extend(routers.map(|ip| (own.clone(), ip)));
+            node.health = of(NodeOwner::Health);
+            node.ingress = of(NodeOwner::Ingress);
+        })
     }
 
     /// Allocates the address of the previous run, else any.
