@@ -26,19 +26,25 @@ pub mod cells {
     use crate::config::{AddressConfig, DeviceConfig};
     use crate::device::Device;
     use crate::local::LocalNode;
+    use crate::neighbor::Neighbor;
     use crate::netlink::Netlink;
+    use crate::route::Route;
     use crate::source::DeviceSource;
     use crate::store::LocalNodeStore;
     use crate::{reflector, sync};
     use skep_base_settings::NodeName;
 
-    /// Table `devices`, kept in sync with the kernel.
+    /// Tables `devices`, `routes` and `neighbors`, kept in sync with the kernel.
     pub fn devices() -> Cell {
         Cell::module("devices-controller", "Network devices of the node")
             .config::<DeviceConfig>()
             .provide(new_source)
             .provide_private(new_devices)
+            .provide_private(new_routes)
+            .provide_private(new_neighbors)
             .provide(statedb::read_only::<Device>)
+            .provide(statedb::read_only::<Route>)
+            .provide(statedb::read_only::<Neighbor>)
             .run(reflector::reflect_devices)
     }
 
@@ -81,6 +87,21 @@ pub mod cells {
             .primary(Device::BY_INDEX)
             .index(Device::BY_NAME)
             .index(Device::BY_SELECTED)
+            .build(&db)
+    }
+
+    fn new_routes(db: Db) -> Result<RwTable<Route>, Error> {
+        RwTable::builder("routes")
+            .primary(Route::BY_ID)
+            .index(Route::BY_LINK)
+            .build(&db)
+    }
+
+    fn new_neighbors(db: Db) -> Result<RwTable<Neighbor>, Error> {
+        RwTable::builder("neighbors")
+            .primary(Neighbor::BY_ID)
+            .index(Neighbor::BY_LINK)
+            .index(Neighbor::BY_ADDRESS)
             .build(&db)
     }
 

@@ -8,8 +8,8 @@ use ipnet::IpNet;
 /// Which devices carry traffic of the cluster.
 #[derive(Debug, Clone, hive::Config)]
 pub struct DeviceConfig {
-    /// Native devices: names, prefixes ending in `+`, exclusions beginning with `!`. Detected if no name is
-    /// given.
+    /// Native devices: names, prefixes ending in `+`, exclusions beginning with `!`; the first match decides. Detected
+    /// without a list.
     pub devices: Vec<String>,
     /// Detect devices besides those that are named.
     #[config(hidden)]

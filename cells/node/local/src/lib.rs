@@ -5,6 +5,8 @@
 //! | table | row | written from |
 //! |---|---|---|
 //! | `devices` | [`Device`] | the kernel, through netlink |
+//! | `routes` | [`Route`] | 〃 |
+//! | `neighbors` | [`Neighbor`] | 〃 |
 //! | `node-addresses` | [`NodeAddress`] | `devices` and the local node |
 //! | `local-node` | [`LocalNode`] | the Kubernetes Node, else `node-addresses`; through [`LocalNodeStore`] |
 //!
@@ -18,8 +20,10 @@ mod config;
 mod derive;
 mod device;
 mod local;
+mod neighbor;
 mod netlink;
 mod reflector;
+pub mod route;
 mod selection;
 mod source;
 mod store;
@@ -31,8 +35,10 @@ pub use config::{AddressConfig, DeviceConfig};
 pub use derive::{AddressRules, device_addresses, fallback_addresses, is_private};
 pub use device::{AddressState, Device, DeviceAddress, DeviceFlags, HardwareAddr, Vlan};
 pub use local::LocalNode;
+pub use neighbor::{Neighbor, NeighborKey};
 pub use netlink::Netlink;
-pub use selection::{DeviceFilter, Route, select};
+pub use route::{Route, RouteKey};
+pub use selection::{DeviceFilter, Surroundings, select};
 pub use source::{DeviceEvent, DeviceEvents, DeviceSource, Link, LinkAddress, SourceError};
 pub use store::LocalNodeStore;
 

@@ -9,21 +9,20 @@ use futures::stream::BoxStream;
 use ipnet::IpNet;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{InfoData, InfoVlan, LinkAttribute, LinkInfo, LinkMessage, Prop, State};
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use netlink_packet_route::neighbour::NeighbourMessage;
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use rtnetlink::packet_core::NetlinkPayload;
+use rtnetlink::packet_core::{NLM_F_REPLACE, NetlinkPayload};
 use rtnetlink::sys::{AsyncSocket, SocketAddr};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
-use crate::device::{AddressState, DeviceAddress, Vlan};
-use crate::selection::Route;
+use crate::device::{AddressState, DeviceAddress, HardwareAddr, Vlan};
+use crate::neighbor::Neighbor;
+use crate::route::Route;
 use crate::source::{DeviceEvent, DeviceEvents, DeviceSource, Link, LinkAddress, SourceError};
 
-/// `RTNLGRP_LINK`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV6_IFADDR`, `_IPV6_ROUTE` as bits.
-const GROUPS: u32 = 1 << 0 | 1 << 4 | 1 << 6 | 1 << 8 | 1 << 10;
-
-/// `RT_TABLE_MAIN`.
-const MAIN_TABLE: u32 = 254;
+/// `RTNLGRP_LINK`, `_NEIGH`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV6_IFADDR`, `_IPV6_ROUTE` as bits.
+const GROUPS: u32 = 1 << 0 | 1 << 2 | 1 << 4 | 1 << 6 | 1 << 8 | 1 << 10;
 
 /// Receive buffer in bytes: enough for the events of some thousand devices that appear at once.
 const BUFFER: usize = 4 << 20;
@@ -62,9 +61,10 @@ impl DeviceSource for Netlink {
                     message = news.next(), if dump.is_none() => message,
                 };
                 let Some((message, _)) = next else { Err(SourceError::Ended)? };
+                let replaces = message.header.flags & NLM_F_REPLACE != 0;
                 match message.payload {
                     NetlinkPayload::InnerMessage(message) => {
-                        for event in read_message(message) {
+                        if let Some(event) = read_message(message, replaces) {
                             yield event;
                         }
                     }
@@ -79,7 +79,7 @@ impl DeviceSource for Netlink {
     }
 }
 
-/// Lists all devices, addresses and routes.
+/// Lists all devices, addresses, routes and neighbours.
 fn list_all(handle: &Handle) -> BoxStream<'static, Result<DeviceEvent, SourceError>> {
     let handle = handle.clone();
     Box::pin(async_stream::try_stream! {
@@ -101,44 +101,74 @@ fn list_all(handle: &Handle) -> BoxStream<'static, Result<DeviceEvent, SourceErr
         for family in families {
             let mut routes = Box::pin(handle.route().get(family).execute());
             while let Some(message) = routes.next().await {
-                for (index, route) in read_route(&message.map_err(fail("routes"))?) {
-                    yield DeviceEvent::Route(index, route);
+                if let Some(route) = read_route(&message.map_err(fail("routes"))?) {
+                    yield DeviceEvent::Route(route);
                 }
+            }
+        }
+        let mut neighbors = Box::pin(handle.neighbours().get().execute());
+        while let Some(message) = neighbors.next().await {
+            if let Some(event) = read_neighbor(&message.map_err(fail("neighbours"))?) {
+                yield event;
             }
         }
     })
 }
 
-fn read_message(message: RouteNetlinkMessage) -> Vec<DeviceEvent> {
+/// Reads a message; `replaces`: it replaces others.
+fn read_message(message: RouteNetlinkMessage, replaces: bool) -> Option<DeviceEvent> {
     match message {
         // Bridges report their ports in the same group, without the attributes of the device, and as deleted when one
         // has only left the bridge.
         RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::DelLink(link)
             if link.header.interface_family == AddressFamily::Bridge =>
         {
-            Vec::new()
+            None
         }
         RouteNetlinkMessage::NewLink(link) | RouteNetlinkMessage::NewLinkProp(link) => {
-            vec![DeviceEvent::Link(read_link(link))]
+            Some(DeviceEvent::Link(read_link(link)))
         }
-        RouteNetlinkMessage::DelLink(link) => vec![DeviceEvent::LinkGone(link.header.index)],
-        RouteNetlinkMessage::NewAddress(message) => read_address(&message)
-            .map(|(index, address)| DeviceEvent::Address(index, address))
-            .into_iter()
-            .collect(),
-        RouteNetlinkMessage::DelAddress(message) => read_address(&message)
-            .map(|(index, address)| DeviceEvent::AddressGone(index, address))
-            .into_iter()
-            .collect(),
-        RouteNetlinkMessage::NewRoute(message) => read_route(&message)
-            .into_iter()
-            .map(|(index, route)| DeviceEvent::Route(index, route))
-            .collect(),
-        RouteNetlinkMessage::DelRoute(message) => read_route(&message)
-            .into_iter()
-            .map(|(index, route)| DeviceEvent::RouteGone(index, route))
-            .collect(),
-        _ => Vec::new(),
+        RouteNetlinkMessage::DelLink(link) => Some(DeviceEvent::LinkGone(link.header.index)),
+        RouteNetlinkMessage::NewAddress(message) => {
+            read_address(&message).map(|(index, address)| DeviceEvent::Address(index, address))
+        }
+        RouteNetlinkMessage::DelAddress(message) => {
+            read_address(&message).map(|(index, address)| DeviceEvent::AddressGone(index, address))
+        }
+        RouteNetlinkMessage::NewRoute(message) => read_route(&message).map(match replaces {
+            true => DeviceEvent::RouteReplaced,
+            false => DeviceEvent::Route,
+        }),
+        RouteNetlinkMessage::DelRoute(message) => {
+            read_route(&message).map(|route| DeviceEvent::RouteGone(route.key()))
+        }
+        RouteNetlinkMessage::NewNeighbour(message) => read_neighbor(&message),
+        RouteNetlinkMessage::DelNeighbour(message) => {
+            let neighbour = skep_base_net::Neighbour::read(&message)?;
+            Some(DeviceEvent::NeighborGone(neighbor(neighbour).key()))
+        }
+        _ => None,
+    }
+}
+
+/// Reads a neighbour. Those of interfaces without neighbour discovery are none.
+fn read_neighbor(message: &NeighbourMessage) -> Option<DeviceEvent> {
+    let neighbor = neighbor(skep_base_net::Neighbour::read(message)?);
+    match neighbor.state & Neighbor::NOARP {
+        0 => Some(DeviceEvent::Neighbor(neighbor)),
+        _ => Some(DeviceEvent::NeighborGone(neighbor.key())),
+    }
+}
+
+fn neighbor(neighbour: skep_base_net::Neighbour) -> Neighbor {
+    Neighbor {
+        link_index: neighbour.device,
+        ip: neighbour.address,
+        hardware_addr: HardwareAddr(neighbour.mac.unwrap_or_default().into_boxed_slice()),
+        kind: neighbour.kind.into(),
+        state: neighbour.state.into(),
+        flags: neighbour.flags.bits(),
+        ext_flags: neighbour.ext_flags.bits(),
     }
 }
 
@@ -245,39 +275,54 @@ fn state(flags: AddressFlags) -> AddressState {
     }
 }
 
-/// Devices of a route, more than one for multi-path routes. None for routes that are ignored.
-fn read_route(message: &RouteMessage) -> Vec<(u32, Route)> {
+/// Reads a route; `None` for other families and for copies in caches.
+fn read_route(message: &RouteMessage) -> Option<Route> {
     let header = &message.header;
-    let (mut table, mut priority, mut devices) = (u32::from(header.table), 0, Vec::new());
-    let unspecified = match header.address_family {
+    if header.flags.contains(RouteFlags::Cloned) {
+        return None;
+    }
+    let mut dst = match header.address_family {
         AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        _ => return Vec::new(),
+        _ => return None,
     };
-    let mut dst = unspecified;
+    let mut route = Route {
+        table: header.table.into(),
+        kind: header.kind.into(),
+        scope: header.scope.into(),
+        ..Route::default()
+    };
     for attribute in &message.attributes {
         match attribute {
-            RouteAttribute::Table(number) => table = *number,
-            RouteAttribute::Priority(number) => priority = *number,
-            RouteAttribute::Oif(index) => devices.push(*index),
-            RouteAttribute::MultiPath(hops) => devices.extend(hops.iter().map(|hop| hop.interface_index)),
-            RouteAttribute::Destination(RouteAddress::Inet(addr)) => dst = IpAddr::V4(*addr),
-            RouteAttribute::Destination(RouteAddress::Inet6(addr)) => dst = IpAddr::V6(*addr),
+            RouteAttribute::Table(number) => route.table = *number,
+            RouteAttribute::Priority(number) => route.priority = *number,
+            RouteAttribute::Oif(index) => route.link_index = *index,
+            RouteAttribute::MultiPath(hops) => {
+                route.hops = hops.iter().map(|hop| hop.interface_index).collect();
+            }
+            RouteAttribute::Destination(address) => dst = ip(address)?,
+            RouteAttribute::PrefSource(address) => route.src = ip(address),
+            RouteAttribute::Gateway(address) => route.gw = ip(address),
+            RouteAttribute::Metrics(metrics) => {
+                let mtu = metrics.iter().find_map(|metric| match metric {
+                    RouteMetric::Mtu(mtu) => Some(*mtu),
+                    _ => None,
+                });
+                route.mtu = mtu.unwrap_or_default();
+            }
             _ => {}
         }
     }
-    if table != MAIN_TABLE || header.kind != RouteType::Unicast {
-        return Vec::new();
+    route.dst = IpNet::new(dst, header.destination_prefix_length).ok()?;
+    Some(route)
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(addr) => Some(IpAddr::V4(*addr)),
+        RouteAddress::Inet6(addr) => Some(IpAddr::V6(*addr)),
+        _ => None,
     }
-    let Ok(dst) = IpNet::new(dst, header.destination_prefix_length) else {
-        return Vec::new();
-    };
-    let route = Route {
-        dst,
-        scope: header.scope.into(),
-        priority,
-    };
-    devices.into_iter().map(|index| (index, route)).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Kernel → `devices` → `node-addresses`.
+//! Kernel → `devices`, `routes`, `neighbors` → `node-addresses`.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,9 @@ use crate::address::NodeAddress;
 use crate::derive::{AddressRules, device_addresses, fallback_addresses};
 use crate::device::{Device, DeviceAddress, DeviceFlags, HardwareAddr};
 use crate::local::LocalNode;
-use crate::selection::{DeviceFilter, Route, select};
+use crate::neighbor::{Neighbor, NeighborKey};
+use crate::route::{Route, RouteKey};
+use crate::selection::{DeviceFilter, Surroundings, select};
 use crate::source::{DeviceEvent, DeviceSource, Link, SourceError};
 
 /// Events in one transaction.
@@ -31,22 +33,34 @@ pub(crate) struct DeviceParams {
     pub(crate) db: Db,
     pub(crate) jobs: Jobs,
     pub(crate) table: RwTable<Device>,
+    pub(crate) routes: RwTable<Route>,
+    pub(crate) neighbors: RwTable<Neighbor>,
     pub(crate) source: Arc<dyn DeviceSource>,
     pub(crate) config: hive::Cfg<crate::config::DeviceConfig>,
     pub(crate) local: Option<Table<LocalNode>>,
     pub(crate) client: Option<Arc<dyn Client>>,
 }
 
-/// State of one device.
+/// A device with its addresses.
 #[derive(Debug, Default)]
 struct Known {
     link: Option<Link>,
     addrs: BTreeMap<(IpAddr, IpNet), DeviceAddress>,
-    routes: HashSet<Route>,
+}
+
+/// What the source has reported, and what of it is not in the tables yet.
+#[derive(Debug, Default)]
+struct Kernel {
+    links: BTreeMap<u32, Known>,
+    routes: BTreeMap<RouteKey, Route>,
+    neighbors: BTreeMap<NeighborKey, Neighbor>,
+    touched: BTreeSet<u32>,
+    touched_routes: BTreeSet<RouteKey>,
+    touched_neighbors: BTreeSet<NeighborKey>,
 }
 
 impl Known {
-    fn device(&self, filter: &DeviceFilter, node_addrs: &[IpAddr]) -> Option<Device> {
+    fn device(&self, decide: impl FnOnce(&Device) -> Result<(), String>) -> Option<Device> {
         let link = self.link.as_ref()?;
         let mut addrs: Vec<DeviceAddress> = self.addrs.values().copied().collect();
         // Of an address that is there more than once, the best use.
@@ -69,8 +83,7 @@ impl Known {
             not_selected_reason: String::new(),
             vlan: link.vlan,
         };
-        let routes: Vec<Route> = self.routes.iter().copied().collect();
-        match select(&device, &routes, filter, node_addrs) {
+        match decide(&device) {
             Ok(()) => device.selected = true,
             Err(reason) => device.not_selected_reason = reason,
         }
@@ -78,20 +91,162 @@ impl Known {
     }
 }
 
-/// Registers the job that keeps `devices`.
+impl Kernel {
+    fn device(
+        &self,
+        index: u32,
+        routes: &[&Route],
+        filter: &DeviceFilter,
+        node_addrs: &[IpAddr],
+    ) -> Option<Device> {
+        let decide = |device: &Device| {
+            let master = self.links.get(&device.master_index);
+            let around = Surroundings {
+                routes,
+                master_kind: master
+                    .and_then(|master| master.link.as_ref())
+                    .map(|link| &*link.kind),
+                node_addrs,
+            };
+            select(device, &around, filter)
+        };
+        self.links.get(&index)?.device(decide)
+    }
+
+    fn touch_all(&mut self) {
+        self.touched.extend(self.links.keys());
+        self.touched_routes.extend(self.routes.keys());
+        self.touched_neighbors.extend(self.neighbors.keys());
+    }
+
+    fn forget_touched(&mut self) {
+        self.touched.clear();
+        self.touched_routes.clear();
+        self.touched_neighbors.clear();
+    }
+
+    fn add_route(&mut self, route: Route) {
+        let key = route.key();
+        self.touched.extend(route.links());
+        self.touched_routes.insert(key);
+        self.routes.insert(key, route);
+    }
+
+    fn remove_routes(&mut self, is_gone: impl Fn(&Route) -> bool) {
+        let (links, keys) = (&mut self.touched, &mut self.touched_routes);
+        self.routes.retain(|key, route| {
+            let stays = !is_gone(route);
+            if !stays {
+                links.extend(route.links());
+                keys.insert(*key);
+            }
+            stays
+        });
+    }
+
+    /// Applies an event; nothing is touched that stays as it was.
+    fn apply(&mut self, event: DeviceEvent) {
+        match event {
+            DeviceEvent::Restart | DeviceEvent::Synced => {}
+            DeviceEvent::LinkGone(index) => {
+                self.links.remove(&index);
+                self.touched.insert(index);
+                // The kernel reports only some of what goes with it.
+                self.remove_routes(|route| route.link_index == index);
+                let keys = &mut self.touched_neighbors;
+                self.neighbors.retain(|key, _| {
+                    let stays = key.link_index != index;
+                    if !stays {
+                        keys.insert(*key);
+                    }
+                    stays
+                });
+            }
+            DeviceEvent::Link(link) => {
+                let (index, is_up) = (link.index, link.raw_flags & DeviceFlags::UP != 0);
+                let known = self.links.entry(index).or_default();
+                let was_up = known
+                    .link
+                    .as_ref()
+                    .is_some_and(|link| link.raw_flags & DeviceFlags::UP != 0);
+                let was_master = known.link.as_ref().is_none_or(|known| known.kind != link.kind);
+                known.link = Some(link);
+                self.touched.insert(index);
+                if was_master {
+                    let parts = self.links.iter().filter(|(_, known)| {
+                        known.link.as_ref().is_some_and(|link| link.master_index == index)
+                    });
+                    self.touched.extend(parts.map(|(index, _)| *index));
+                }
+                // The kernel does not report IPv4 routes that go when an interface is set down; those to its own
+                // addresses stay.
+                if was_up && !is_up {
+                    self.remove_routes(|route| {
+                        route.link_index == index && route.dst.addr().is_ipv4() && route.scope != HOST_SCOPE
+                    });
+                }
+            }
+            DeviceEvent::Address(index, address) => {
+                let addrs = &mut self.links.entry(index).or_default().addrs;
+                addrs.insert(address.key(), address.own);
+                self.touched.insert(index);
+            }
+            DeviceEvent::AddressGone(index, address) => {
+                if let Some(known) = self.links.get_mut(&index) {
+                    known.addrs.remove(&address.key());
+                }
+                self.touched.insert(index);
+            }
+            DeviceEvent::Route(route) => self.add_route(route),
+            DeviceEvent::RouteReplaced(route) => {
+                let place = |route: &Route| (route.table, route.dst, route.priority);
+                let (new, key) = (place(&route), route.key());
+                self.remove_routes(|route| place(route) == new && route.key() != key);
+                self.add_route(route);
+            }
+            DeviceEvent::RouteGone(key) => {
+                if let Some(route) = self.routes.remove(&key) {
+                    self.touched.extend(route.links());
+                    self.touched_routes.insert(key);
+                }
+            }
+            DeviceEvent::Neighbor(neighbor) => {
+                let key = neighbor.key();
+                self.neighbors.insert(key, neighbor);
+                self.touched_neighbors.insert(key);
+            }
+            DeviceEvent::NeighborGone(key) => {
+                self.neighbors.remove(&key);
+                self.touched_neighbors.insert(key);
+            }
+        }
+    }
+}
+
+/// `RT_SCOPE_HOST`.
+const HOST_SCOPE: u8 = 254;
+
+/// Registers the job that keeps `devices`, `routes` and `neighbors`.
 pub(crate) fn reflect_devices(params: DeviceParams) -> Result<(), BoxError> {
-    let mut txn = params.db.write(&[&params.table]);
+    let mut txn = params
+        .db
+        .write(&[&params.table, &params.routes, &params.neighbors]);
     let initializer = params.table.register_initializer(&mut txn, "netlink")?;
+    let routes_initializer = params.routes.register_initializer(&mut txn, "netlink")?;
+    let neighbors_initializer = params.neighbors.register_initializer(&mut txn, "netlink")?;
     txn.commit();
     let filter = DeviceFilter::new(&params.config.devices, params.config.force_device_detection);
     let devices = Devices {
         db: params.db,
         table: params.table,
+        routes: params.routes,
+        neighbors: params.neighbors,
         source: params.source,
         local: params.local,
         has_cluster: params.client.is_some_and(|client| client.is_enabled()),
         filter,
         initializer,
+        kernel_initializers: [routes_initializer, neighbors_initializer],
     };
     Ok(params.jobs.keep("devices", devices, Devices::run)?)
 }
@@ -104,12 +259,16 @@ struct NoSuchDevice(String);
 struct Devices {
     db: Db,
     table: RwTable<Device>,
+    routes: RwTable<Route>,
+    neighbors: RwTable<Neighbor>,
     source: Arc<dyn DeviceSource>,
     local: Option<Table<LocalNode>>,
     /// The Node of the local node comes from Kubernetes.
     has_cluster: bool,
     filter: DeviceFilter,
     initializer: InitGuard,
+    /// Of routes and neighbours.
+    kernel_initializers: [InitGuard; 2],
 }
 
 impl Devices {
@@ -124,8 +283,7 @@ impl Devices {
     /// Watches the source until it fails.
     async fn watch(&self, health: &Health) -> Result<SourceError, statedb::Error> {
         let mut events = self.source.events().ready_chunks(LARGEST_BATCH);
-        let mut known: BTreeMap<u32, Known> = BTreeMap::new();
-        let mut touched: BTreeSet<u32> = BTreeSet::new();
+        let mut kernel = Kernel::default();
         let (mut synced, mut complete) = (false, false);
         let mut node_addrs: Vec<IpAddr> = Vec::new();
         loop {
@@ -142,18 +300,17 @@ impl Devices {
             // The node may also have changed while events were handled, when no watch was open.
             if addrs_now != node_addrs {
                 node_addrs = addrs_now;
-                touched.extend(known.keys());
+                kernel.touched.extend(kernel.links.keys());
             }
             if synced {
-                self.commit(&known, &touched, &node_addrs, false)?;
-                touched.clear();
+                self.commit(&mut kernel, &node_addrs, false)?;
                 // Before the node's addresses are known, devices are not selected that will be: whoever took this for
                 // complete would detach programs from them.
                 if has_node && !complete {
                     self.complete()?;
                     complete = true;
                 }
-                self.report(health, known.len());
+                self.report(health, kernel.links.len());
             }
             let chunk = tokio::select! {
                 biased;
@@ -168,15 +325,15 @@ impl Devices {
                 match event {
                     Err(error) => return Ok(error),
                     Ok(DeviceEvent::Restart) => {
-                        known.clear();
+                        kernel = Kernel::default();
                         synced = false;
                     }
                     Ok(DeviceEvent::Synced) => {
                         synced = true;
-                        touched.clear();
-                        self.commit(&known, &known.keys().copied().collect(), &node_addrs, true)?;
+                        kernel.touch_all();
+                        self.commit(&mut kernel, &node_addrs, true)?;
                     }
-                    Ok(event) => touched.extend(apply(&mut known, event)),
+                    Ok(event) => kernel.apply(event),
                 }
             }
         }
@@ -199,35 +356,51 @@ impl Devices {
         }
     }
 
-    /// Writes changed devices; with `whole` also deletes those that the source has not reported.
-    fn commit(
-        &self,
-        known: &BTreeMap<u32, Known>,
-        touched: &BTreeSet<u32>,
-        node_addrs: &[IpAddr],
-        whole: bool,
-    ) -> Result<(), statedb::Error> {
-        if touched.is_empty() && !whole {
+    /// Writes what has changed; with `whole` also deletes what the source has not reported.
+    fn commit(&self, kernel: &mut Kernel, node_addrs: &[IpAddr], whole: bool) -> Result<(), statedb::Error> {
+        let is_same = kernel.touched.is_empty()
+            && kernel.touched_routes.is_empty()
+            && kernel.touched_neighbors.is_empty();
+        if is_same && !whole {
             return Ok(());
         }
-        let mut txn = self.db.write(&[&self.table]);
-        for index in touched {
-            let device = known
-                .get(index)
-                .and_then(|known| known.device(&self.filter, node_addrs));
-            self.put(&mut txn, *index, device)?;
-        }
+        let mut txn = self.db.write(&[&self.table, &self.routes, &self.neighbors]);
         if whole {
-            let gone: Vec<u32> = self
-                .table
-                .all(&txn)
-                .map(|device| device.index)
-                .filter(|index| !known.contains_key(index))
-                .collect();
-            for index in gone {
-                self.put(&mut txn, index, None)?;
+            let routes = self.routes.all(&txn).map(|route| route.key());
+            kernel.touched_routes.extend(routes);
+            let neighbors = self.neighbors.all(&txn).map(|neighbor| neighbor.key());
+            kernel.touched_neighbors.extend(neighbors);
+            kernel
+                .touched
+                .extend(self.table.all(&txn).map(|device| device.index));
+            for initializer in &self.kernel_initializers {
+                txn.initialized(initializer)?;
             }
         }
+        for key in &kernel.touched_routes {
+            let query = Route::BY_ID.key(key);
+            write(&self.routes, &mut txn, query, kernel.routes.get(key).cloned())?;
+        }
+        for key in &kernel.touched_neighbors {
+            let query = Neighbor::BY_ID.key(key);
+            write(
+                &self.neighbors,
+                &mut txn,
+                query,
+                kernel.neighbors.get(key).cloned(),
+            )?;
+        }
+        for index in &kernel.touched {
+            let routes: Vec<_> = self
+                .routes
+                .list(&txn, Route::BY_LINK.key(index))
+                .cloned()
+                .collect();
+            let routes: Vec<&Route> = routes.iter().map(|route| &**route).collect();
+            let device = kernel.device(*index, &routes, &self.filter, node_addrs);
+            write(&self.table, &mut txn, Device::BY_INDEX.key(index), device)?;
+        }
+        kernel.forget_touched();
         txn.commit();
         Ok(())
     }
@@ -238,55 +411,23 @@ impl Devices {
         txn.commit();
         Ok(())
     }
-
-    fn put(&self, txn: &mut WriteTxn, index: u32, device: Option<Device>) -> Result<(), statedb::Error> {
-        let present = self.table.get(txn, Device::BY_INDEX.key(&index)).cloned();
-        match (present, device) {
-            (Some(present), Some(device)) if *present == device => {}
-            (_, Some(device)) => drop(self.table.insert(txn, device)?),
-            (Some(present), None) => drop(self.table.delete(txn, &present)?),
-            (None, None) => {}
-        }
-        Ok(())
-    }
 }
 
-/// Applies an event; returns the index of its device.
-fn apply(known: &mut BTreeMap<u32, Known>, event: DeviceEvent) -> Option<u32> {
-    let index = match event {
-        DeviceEvent::Restart | DeviceEvent::Synced => return None,
-        DeviceEvent::LinkGone(index) => {
-            known.remove(&index);
-            index
-        }
-        DeviceEvent::Link(link) => {
-            let index = link.index;
-            known.entry(index).or_default().link = Some(link);
-            index
-        }
-        DeviceEvent::Address(index, address) => {
-            let addrs = &mut known.entry(index).or_default().addrs;
-            addrs.insert(address.key(), address.own);
-            index
-        }
-        DeviceEvent::AddressGone(index, address) => {
-            if let Some(known) = known.get_mut(&index) {
-                known.addrs.remove(&address.key());
-            }
-            index
-        }
-        DeviceEvent::Route(index, route) => {
-            known.entry(index).or_default().routes.insert(route);
-            index
-        }
-        DeviceEvent::RouteGone(index, route) => {
-            if let Some(known) = known.get_mut(&index) {
-                known.routes.remove(&route);
-            }
-            index
-        }
-    };
-    Some(index)
+/// Replaces the row of a key, if it differs.
+fn write<T: PartialEq + Send + Sync + 'static>(
+    table: &RwTable<T>,
+    txn: &mut WriteTxn,
+    key: statedb::Query<T>,
+    row: Option<T>,
+) -> Result<(), statedb::Error> {
+    let present = table.get(txn, key).cloned();
+    match (present, row) {
+        (Some(present), Some(row)) if *present == row => {}
+        (_, Some(row)) => drop(table.insert(txn, row)?),
+        (Some(present), None) => drop(table.delete(txn, &present)?),
+        (None, None) => {}
+    }
+    Ok(())
 }
 
 /// Returns when a watch is closed; never without one.

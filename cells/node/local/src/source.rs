@@ -8,7 +8,8 @@ use futures::stream::BoxStream;
 use ipnet::IpNet;
 
 use crate::device::{DeviceAddress, Vlan};
-use crate::selection::Route;
+use crate::neighbor::{Neighbor, NeighborKey};
+use crate::route::{Route, RouteKey};
 
 /// A device without its addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -64,10 +65,16 @@ pub enum DeviceEvent {
     Address(u32, LinkAddress),
     /// A device has lost an address.
     AddressGone(u32, LinkAddress),
-    /// The main table has a route through a device.
-    Route(u32, Route),
-    /// The main table has lost a route through a device.
-    RouteGone(u32, Route),
+    /// There is a route, or it has changed.
+    Route(Route),
+    /// A route has replaced those of the same table, destination and metric.
+    RouteReplaced(Route),
+    /// A route was deleted.
+    RouteGone(RouteKey),
+    /// There is a neighbour, or it has changed.
+    Neighbor(Neighbor),
+    /// A neighbour was deleted.
+    NeighborGone(NeighborKey),
     /// The full state has been delivered.
     Synced,
 }
@@ -81,7 +88,7 @@ pub enum SourceError {
     /// The kernel rejected a list request.
     #[error("listing {what}")]
     List {
-        /// Devices, addresses or routes.
+        /// Devices, addresses, routes or neighbours.
         what: &'static str,
         /// Cause.
         #[source]

@@ -152,11 +152,7 @@ fn address(text: &str) -> LinkAddress {
 }
 
 fn route(text: &str) -> Route {
-    Route {
-        dst: text.parse().unwrap(),
-        scope: 0,
-        priority: 0,
-    }
+    Route::to(text.parse().unwrap(), 2)
 }
 
 async fn start_scripted() -> (mpsc::UnboundedSender<DeviceEvent>, Bench) {
@@ -187,7 +183,7 @@ async fn devices_become_addresses_and_these_the_nodes() {
     for event in [
         DeviceEvent::Link(link(2, "eth0")),
         DeviceEvent::Address(2, address("192.0.2.7")),
-        DeviceEvent::Route(2, route("0.0.0.0/0")),
+        DeviceEvent::Route(route("0.0.0.0/0")),
         DeviceEvent::Synced,
     ] {
         events.send(event).unwrap();
@@ -218,7 +214,7 @@ async fn changes_are_applied_and_a_restart_finds_what_was_deleted() {
     for event in [
         DeviceEvent::Link(link(2, "eth0")),
         DeviceEvent::Address(2, address("192.0.2.7")),
-        DeviceEvent::Route(2, route("192.0.2.0/24")),
+        DeviceEvent::Route(route("192.0.2.0/24")),
         DeviceEvent::Link(link(3, "eth1")),
         DeviceEvent::Synced,
     ] {
@@ -479,7 +475,7 @@ fn named_devices_and_networks_are_obeyed() {
         add_cable(&handle, "eth1", "lxc1", "10.1.0.1").await;
         add_cable(&handle, "eth2", "lxc2", "10.2.0.1").await;
         let settings = Settings::new()
-            .flag("devices", "eth+,!eth1")
+            .flag("devices", "!eth1,eth+")
             .flag("nodeport-addresses", "10.2.0.0/16");
         let bench = Bench::start(vec![cells::devices()], settings).await;
 
@@ -631,7 +627,8 @@ fn kubernetes_node_names_addresses_labels_and_the_device() {
         add_address(&handle, eth7, "192.0.2.3", 24).await;
         let node = |labels: Value| {
             json!({
-                "metadata": {"name": "n1", "uid": "u-1", "labels": labels},
+                "metadata": {"name": "n1", "uid": "u-1", "labels": labels,
+                    "annotations": {"network.cilium.io/ipv4-pod-cidr": "10.9.0.0/24", "network.cilium.io/ipv6-pod-cidr": "fd00:1::/64"}},
                 "spec": {"podCIDRs": ["10.1.0.0/24", "nonsense"]},
                 "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.7"},
                                          {"type": "Hostname", "address": "n1"}]},
@@ -666,7 +663,7 @@ fn kubernetes_node_names_addresses_labels_and_the_device() {
             .json()
             .unwrap();
         assert_eq!(json["Labels"], json!({"zone": "a"}));
-        assert_eq!(json["Local"]["PodCIDRs"], json!(["10.1.0.0/24"]));
+        assert_eq!(json["Local"]["PodCIDRs"], json!(["10.1.0.0/24", "fd00:1::/64"]));
 
         let table = bench.db.table("local-node").unwrap();
         let changed = table.watch(&bench.db.read());

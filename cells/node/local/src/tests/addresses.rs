@@ -16,7 +16,7 @@ async fn states_of_addresses_are_followed() {
         events.send(DeviceEvent::Address(2, address)).unwrap();
     };
     events.send(DeviceEvent::Link(link(2, "eth0"))).unwrap();
-    events.send(DeviceEvent::Route(2, route("::/0"))).unwrap();
+    events.send(DeviceEvent::Route(route("::/0"))).unwrap();
     set("2001:db8::1", AddressState::Preferred);
     set("fd00::1", AddressState::Tentative);
     events.send(DeviceEvent::Synced).unwrap();
