@@ -6,24 +6,28 @@ use std::{error::Error, io::Write, path::PathBuf, process::ExitCode, time::Durat
 
 use clap::{CommandFactory, Parser, Subcommand};
 use jiff::Timestamp;
+use serde_json::Value;
 use skep_base_api_client::{Client, ClientError};
-use skep_base_api_types::{
-    ClusterNodeStatus, DaemonConfiguration, IpListEntry, LrpSpec, NodeId, Service, StatusResponse,
-};
-use skep_bpf_maps::{event::RATELIMIT, lb::MAGLEV4, node::NODE_IDS};
+use skep_base_api_types::{LrpSpec, StatusResponse};
+use skep_bpf_maps::{event::RATELIMIT, lb::MAGLEV4};
 use skep_shell::Remote;
 
 use crate::{
-    address,
+    address::{self, IpCommand},
+    agent,
+    config::{self, ConfigOptions},
     datapath::{self, CounterCommand, IpcacheCommand, LxcCommand, PolicyCommand},
     duration::duration,
     endpoint::{self, EndpointCommand},
+    failure::{Failure, fatal, usage},
     flows::{self, ConnectionCommand, FlowsError, TranslationCommand},
+    fqdn::{self, FqdnCommand},
     identity::{self, IdentityCommand},
     inventory, lrp,
     maps::{Entry, MapsError, Pinned},
     mesh,
     monitor::{self, MonitorCommand, MonitorError},
+    policy,
     print::{self, Format},
     service, status,
 };
@@ -104,14 +108,17 @@ enum Command {
     /// Show BPF maps by name: from the agent, or pinned maps without it.
     #[command(subcommand)]
     Map(MapCommand),
-    /// Show the agent's configuration (read-only).
-    #[command(args_conflicts_with_subcommands = true)]
-    Config {
-        #[command(subcommand)]
-        command: Option<ConfigCommand>,
-        /// Show this key only, as `get` does.
-        key: Option<String>,
-    },
+    /// Show or change the agent's configuration.
+    Config(ConfigOptions),
+    /// Show policies and their selectors, wait for endpoints to have them.
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
+    /// Show and delete the names that endpoints looked up.
+    #[command(subcommand)]
+    Fqdn(FqdnCommand),
+    /// List the control groups of the node's pods.
+    #[command(subcommand)]
+    Cgroups(ListCommand),
     /// Run a command in the agent, or open a prompt.
     Shell {
         /// Command and arguments, or a command line as one argument; default: a prompt.
@@ -148,7 +155,7 @@ enum ServiceCommand {
     /// Show one service.
     Get {
         /// Id.
-        id: u64,
+        id: Option<String>,
     },
 }
 
@@ -173,23 +180,6 @@ enum ClusterMeshCommand {
     Status,
     /// Connect to a remote cluster: configure the agent of this node, or print the Secret for all of them.
     EnableConfig(Box<mesh::enable::EnableOptions>),
-}
-
-#[derive(Debug, Subcommand)]
-enum IpCommand {
-    /// List all addresses and networks.
-    #[command(alias = "ls")]
-    List {
-        /// Show tunnel endpoint and encryption key.
-        #[arg(short, long)]
-        verbose: bool,
-    },
-    /// Show one address or network.
-    Get {
-        /// The address or network.
-        #[arg(value_parser = address::parse)]
-        cidr: String,
-    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -251,15 +241,6 @@ enum MetricsCommand {
 }
 
 #[derive(Debug, Subcommand)]
-enum ConfigCommand {
-    /// Show the value of one key.
-    Get {
-        /// Name of the setting.
-        key: String,
-    },
-}
-
-#[derive(Debug, Subcommand)]
 enum LbCommand {
     /// List service entries with their backends.
     #[command(alias = "ls")]
@@ -312,12 +293,12 @@ enum MapCommand {
     /// Show the entries of one map.
     Get {
         /// Name of the map.
-        name: String,
+        name: Option<String>,
     },
     /// Show the event buffer of one map (bpf-map-event-buffers).
     Events {
         /// Name of the map.
-        name: String,
+        name: Option<String>,
         /// Follow new writes.
         #[arg(short, long)]
         follow: bool,
@@ -333,6 +314,9 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
     let shell = Remote::new("the agent", &line.shell_sock_path);
     let pinned = Pinned::below(&line.bpf_root);
     let format = line.output;
+    if format == Format::Unknown {
+        return Err(Failure::Bare("couldn't find output printer".to_owned()).into());
+    }
     let mut code = ExitCode::SUCCESS;
     let text = match line.command {
         Command::Status {
@@ -383,21 +367,10 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             }
             text
         }
-        Command::Ip(command) => addresses(&agent, &command, format)?,
-        Command::Node(ListCommand::List) => {
-            let status: ClusterNodeStatus = agent.get("cluster/nodes", &[])?;
-            match format {
-                Format::Text => address::nodes(&status.nodes_added),
-                _ => print::document(&status.nodes_added, format)?,
-            }
-        }
-        Command::Nodeid(ListCommand::List) => {
-            let ids: Vec<NodeId> = agent.get("node/ids", &[])?;
-            match format {
-                Format::Text => address::ids(&ids),
-                _ => print::document(&ids, format)?,
-            }
-        }
+        Command::Ip(command) => address::run(&agent, &command, format)?,
+        Command::Node(ListCommand::List) => address::nodes(&agent, format)?,
+        Command::Nodeid(ListCommand::List) => address::node_ids(&agent, format)?,
+        Command::Cgroups(ListCommand::List) => address::cgroups(&agent, format)?,
         Command::Bpf(command) => {
             let printed = streamed(|out| bpf(&pinned, &command, format, out));
             return printed.map(|()| code);
@@ -410,8 +383,12 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             return written(written_all.map_err(ClientError::Write), code);
         }
         Command::Map(MapCommand::List { verbose }) => inventory::list(&agent, &pinned, verbose, format)?,
-        Command::Map(MapCommand::Get { name }) => inventory::get(&agent, &pinned, &name, format)?,
+        Command::Map(MapCommand::Get { name }) => {
+            let name = name.ok_or_else(|| fatal("map name must be specified"))?;
+            inventory::get(&agent, &pinned, &name, format)?
+        }
         Command::Map(MapCommand::Events { name, follow }) => {
+            let name = name.ok_or_else(|| fatal("map name must be specified"))?;
             let mut out = std::io::stdout().lock();
             let written_all = inventory::events(&agent, &name, follow, format, |line| {
                 out.write_all(line)?;
@@ -419,10 +396,9 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             });
             return written(written_all, code);
         }
-        Command::Config { command, key } => {
-            let key = command.map(|ConfigCommand::Get { key }| key).or(key);
-            config(&agent, key.as_deref(), format)?
-        }
+        Command::Policy(command) => policy::run(&agent, &command, format)?,
+        Command::Fqdn(command) => fqdn::run(&agent, &command, format)?,
+        Command::Config(options) => config::run(&agent, &options, format)?,
         Command::Troubleshoot(TroubleshootCommand::Clustermesh { names, timeout }) => {
             let words = [
                 "clustermesh/troubleshoot".to_owned(),
@@ -453,7 +429,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         Command::Hive if format == Format::Text => shell.ask("hive")?,
         Command::Hive => document(&shell.ask("hive/state")?, format)?,
         Command::Statedb if matches!(format, Format::Yaml | Format::JsonPath(_)) => {
-            print::value(&agent.get::<serde_json::Value>(TABLES, &[])?, format)
+            print::value(&agent.get::<Value>(TABLES, &[])?, format)
         }
         Command::Statedb => {
             let mut out = std::io::stdout().lock();
@@ -468,8 +444,8 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             words.extend(match_pattern);
             let metrics = shell.ask(&skep_shell::line(&words))?;
             match format {
-                Format::Yaml | Format::JsonPath(_) => document(&metrics, format)?,
                 Format::Text | Format::Json => metrics,
+                _ => document(&metrics, format)?,
             }
         }
         Command::Completion { shell } => {
@@ -518,37 +494,36 @@ fn in_agent(shell: &Remote, words: &[String]) -> Result<ExitCode, Box<dyn Error>
     })
 }
 
-fn addresses(agent: &Client, command: &IpCommand, format: Format) -> Result<String, Box<dyn Error>> {
-    let path = match command {
-        IpCommand::List { .. } => "ip".to_owned(),
-        IpCommand::Get { cidr } => format!("ip?cidr={cidr}"),
-    };
-    let entries: Vec<IpListEntry> = agent.get(&path, &[])?;
-    let is_verbose = !matches!(command, IpCommand::List { verbose: false });
-    match format {
-        Format::Text => Ok(address::list(&entries, is_verbose)),
-        _ => Ok(print::document(&entries, format)?),
-    }
-}
-
 fn services(agent: &Client, command: &ServiceCommand, format: Format) -> Result<String, Box<dyn Error>> {
-    let path = "service";
-    Ok(match command {
-        ServiceCommand::List { clustermesh_affinity } if format == Format::Text => {
-            service::list(agent.get(path, &[])?, *clustermesh_affinity)
+    let id = match command {
+        ServiceCommand::List { .. } => None,
+        ServiceCommand::Get { id: None } => return Err(usage("service get", "Missing service id").into()),
+        ServiceCommand::Get { id: Some(id) } => {
+            let number = id.parse::<u64>();
+            let number = number.map_err(|_| fatal(format!("unable to parse service id {id:?}")))?;
+            Some(number)
         }
-        ServiceCommand::List { .. } => print::document(&agent.get::<Vec<Service>>(path, &[])?, format)?,
-        ServiceCommand::Get { id } => {
-            let missing = || format!("no service has the id {id}");
-            if format == Format::Text {
-                let all: Vec<service::Specified> = agent.get(path, &[])?;
-                let found = all.into_iter().find(|service| service.spec.id == *id);
-                return Ok(service::list(vec![found.ok_or_else(missing)?], false));
-            }
-            let all: Vec<Service> = agent.get(path, &[])?;
-            let found = all.into_iter().find(|service| service.spec.id == *id);
-            print::document(&found.ok_or_else(missing)?, format)?
+    };
+    let mut found: Vec<Value> = agent::get(agent, &agent::LIST_SERVICES, "")
+        .map_err(|error| Failure::Bare(format!("Cannot get services list: {error}")))?;
+    if let Some(id) = id {
+        found.retain(|service| service["spec"]["id"] == id);
+        if found.is_empty() {
+            return Err(fatal(format!("no service has the id {id}")).into());
         }
+    }
+    let found = Value::Array(found);
+    Ok(match format {
+        Format::Text => {
+            let affinity = matches!(
+                command,
+                ServiceCommand::List {
+                    clustermesh_affinity: true
+                }
+            );
+            service::list(serde_json::from_value(found)?, affinity)
+        }
+        _ => print::api(&found, "[Service]", format),
     })
 }
 
@@ -608,31 +583,14 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format, out: &mut dyn Writ
         BpfCommand::Metrics(command) => {
             return Ok(out.write_all(datapath::metrics(pinned, command, format)?.as_bytes())?);
         }
-        BpfCommand::Nodeid(ListCommand::List) => (pinned.entries(NODE_IDS.name)?, ["IP ADDRESS", "NODE ID"]),
+        BpfCommand::Nodeid(ListCommand::List) => {
+            return Ok(out.write_all(datapath::node_ids(pinned, format)?.as_bytes())?);
+        }
         BpfCommand::Socknat(ListCommand::List) => (pinned.sockets()?, ["BACKEND -> COOKIE", "FRONTEND"]),
         BpfCommand::Ct(command) => return flows::connections(pinned, command, format, out),
         BpfCommand::Nat(command) => return flows::translations(pinned, command, format, out),
     };
     Ok(out.write_all(print::entries(&entries, titles, format).as_bytes())?)
-}
-
-fn config(agent: &Client, key: Option<&str>, format: Format) -> Result<String, Box<dyn Error>> {
-    let answer: DaemonConfiguration = agent.get("config", &[])?;
-    let all = answer.status.daemon_configuration_map;
-    if let Some(key) = key {
-        let value = all
-            .get(key)
-            .ok_or_else(|| format!("the agent has no configuration key `{key}`"))?;
-        return Ok(format!("{value}\n"));
-    }
-    if format != Format::Text {
-        return Ok(print::document(&all, format)?);
-    }
-    let mut out = String::new();
-    for (key, value) in all {
-        out.push_str(&format!("{key:<34}: {value}\n"));
-    }
-    Ok(out)
 }
 
 fn version(agent: &Client, format: Format) -> String {
@@ -641,8 +599,8 @@ fn version(agent: &Client, format: Format) -> String {
     let daemon = answer.map(|answer| answer.cilium.msg).ok();
     match format {
         Format::Text => {
-            let daemon = daemon.as_deref().unwrap_or("not reachable");
-            format!("Client: {client}\nDaemon: {daemon}\n")
+            let daemon = daemon.map_or_else(|| "Not responding".to_owned(), |daemon| format!(" {daemon}"));
+            format!("Client:  {client}\nDaemon: {}\n", daemon.trim_end())
         }
         _ => print::value(&serde_json::json!({ "Client": client, "Daemon": daemon }), format),
     }
@@ -659,70 +617,16 @@ mod tests {
         Line::command().debug_assert();
     }
 
-    /// An agent that serves two settings, `times` times.
-    fn agent_with_settings(folder: &Path, times: usize) -> Client {
-        use std::io::Read;
-
-        let socket = folder.join("agent.sock");
-        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        std::thread::spawn(move || {
-            for _ in 0..times {
-                let (mut stream, _) = listener.accept().unwrap();
-                let length = stream.read(&mut [0; 4096]).unwrap();
-                assert!(length > 0);
-                let body =
-                    r#"{"status": {"daemonConfigurationMap": {"bpf-root": "/sys/fs/bpf", "get": "it"}}}"#;
-                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
-                stream.write_all((head + body).as_bytes()).unwrap();
-            }
-        });
-        Client::at(&socket)
-    }
-
-    /// Runs `skep config` with these arguments.
-    fn key_asked_for(words: &[&str]) -> Option<String> {
-        let line = ["skep", "config"].iter().chain(words);
-        let Command::Config { command, key } = Line::try_parse_from(line).unwrap().command else {
-            panic!("another command");
-        };
-        command.map(|ConfigCommand::Get { key }| key).or(key)
-    }
-
-    #[test]
-    fn a_setting_is_shown_by_get_and_by_its_name_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let agent = agent_with_settings(folder.path(), 3);
-
-        assert_eq!(key_asked_for(&["get", "bpf-root"]).as_deref(), Some("bpf-root"));
-        assert_eq!(key_asked_for(&["bpf-root"]).as_deref(), Some("bpf-root"));
-        assert_eq!(key_asked_for(&[]), None);
-
-        assert_eq!(
-            config(&agent, Some("bpf-root"), Format::Text).unwrap(),
-            "/sys/fs/bpf\n"
-        );
-        assert_eq!(
-            config(&agent, None, Format::Text).unwrap(),
-            format!("{:<34}: /sys/fs/bpf\n{:<34}: it\n", "bpf-root", "get")
-        );
-        assert_eq!(
-            config(&agent, Some("nope"), Format::Text)
-                .unwrap_err()
-                .to_string(),
-            "the agent has no configuration key `nope`"
-        );
-    }
-
     #[test]
     fn version_of_an_agent_that_is_away_is_null_for_programs() {
         let agent = Client::at(Path::new("/nonexistent/agent.sock"));
 
         let text = version(&agent, Format::Json);
 
-        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["Client"], env!("CARGO_PKG_VERSION"));
-        assert_eq!(value["Daemon"], serde_json::Value::Null);
-        assert!(version(&agent, Format::Text).ends_with("\nDaemon: not reachable\n"));
+        assert_eq!(value["Daemon"], Value::Null);
+        assert!(version(&agent, Format::Text).ends_with("\nDaemon: Not responding\n"));
     }
 
     #[test]

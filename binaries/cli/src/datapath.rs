@@ -12,7 +12,7 @@ use skep_bpf_maps::{
     event::{METRICS, MetricsKey, MetricsValue, source_file},
     fragment::{FRAGMENTS4, FRAGMENTS6},
     ip_masq::{IP_MASQ4, IP_MASQ6},
-    node::{IPCACHE, IpcacheKey, IpcacheValue},
+    node::{IPCACHE, IpcacheKey, IpcacheValue, NODE_IDS, NodeIdKey, NodeIdValue},
     policy::{
         POLICY_STATS, PolicyEntry, PolicyKey, PolicyStats, PolicyStatsKey, endpoint_of_pin, policy_pin,
     },
@@ -159,6 +159,39 @@ fn prefix_around(key: &IpcacheKey, address: IpAddr) -> Option<u8> {
     is_inside.then_some(bits)
 }
 
+/// `skep bpf nodeid list`.
+pub(crate) fn node_ids(pinned: &Pinned, format: Format) -> Result<String, MapsError> {
+    #[derive(Serialize)]
+    struct Row {
+        id: u16,
+        ip: String,
+        spi: u8,
+    }
+    let mut entries = pinned.open::<NodeIdKey, NodeIdValue>(NODE_IDS.name)?.entries()?;
+    entries.sort_by_key(|(key, value)| (value.id, *key));
+    let row = |(key, value): (NodeIdKey, NodeIdValue)| Row {
+        id: value.id,
+        ip: key.text(),
+        spi: value.spi,
+    };
+    let rows: Vec<Row> = entries.into_iter().map(row).collect();
+    if format != Format::Text {
+        return Ok(print::document(&rows, format)?);
+    }
+    if rows.is_empty() {
+        return Ok(no_entries());
+    }
+    let rows = rows.into_iter();
+    let rows = rows.map(|row| vec![format!("{:#x}", row.id), row.ip, row.spi.to_string()]);
+    Ok(print::table(&["NODE ID", "IP ADDRESSES", "SPI"], rows))
+}
+
+/// Says that a map is empty, as Cilium's command does: what reads the table from the standard output finds none.
+pub(crate) fn no_entries() -> String {
+    eprintln!("No entries found.");
+    String::new()
+}
+
 /// `skep bpf endpoint`.
 pub(crate) fn endpoints(pinned: &Pinned, command: &LxcCommand, format: Format) -> Result<String, MapsError> {
     if let LxcCommand::Delete { address } = command {
@@ -246,9 +279,7 @@ pub(crate) fn metrics(
         return Ok(print::document(&counters, format)?);
     }
     if counters.is_empty() {
-        // As Cilium's command does: what reads the table from the standard output finds none.
-        eprintln!("No entries found.");
-        return Ok(String::new());
+        return Ok(no_entries());
     }
     let rows = counters.into_iter().map(|counter| {
         vec![

@@ -5,45 +5,102 @@
 use std::error::Error;
 
 use clap::Subcommand;
+use serde_json::{Value, json};
 use skep_base_api_client::Client;
-use skep_base_api_types::{Endpoint, EndpointHealth};
+use skep_identity::Reserved;
 
-use crate::print::{self, Format};
+use crate::{
+    agent::{self, texts},
+    failure::{Failure, fatal, usage},
+    options,
+    print::{self, Format},
+};
 
-/// What is done with endpoints. Each is named by its id, or as `container-id:<id>`, `pod-name:<namespace>/<name>`,
-/// `ipv4:<address>`, `ipv6:<address>`.
+/// Commands of `skep endpoint`. An endpoint is named by its id, or as `container-id:<id>`, `pod-name:<namespace>/<name>`,
+/// `cep-name:<namespace>/<name>`, `cni-attachment-id:<container>:<interface>`, `ipv4:<address>`, `ipv6:<address>`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum EndpointCommand {
     /// List all endpoints.
     #[command(alias = "ls")]
-    List,
-    /// Show one endpoint, as JSON.
+    List {
+        /// Omit the header.
+        #[arg(long)]
+        no_headers: bool,
+    },
+    /// Show endpoints, by id or labels.
+    #[command(aliases = ["inspect", "show"])]
     Get {
         /// Id of the endpoint, or a prefixed name.
-        #[arg(value_parser = name)]
-        id: String,
+        id: Option<String>,
+        /// Labels, `source:key=value` each, comma-separated.
+        #[arg(short, long, value_delimiter = ',')]
+        labels: Vec<String>,
     },
-    /// Show the health of one endpoint.
+    /// Show or change the options of an endpoint.
+    Config {
+        /// Id of the endpoint, or a prefixed name.
+        id: Option<String>,
+        /// Changes, `option=value` each.
+        changes: Vec<String>,
+        /// List the options that can be changed.
+        #[arg(long)]
+        list_options: bool,
+    },
+    /// Show the status log of an endpoint.
+    Log {
+        /// Id of the endpoint, or a prefixed name.
+        id: Option<String>,
+    },
+    /// Show the health of an endpoint.
     Health {
         /// Id of the endpoint, or a prefixed name.
-        #[arg(value_parser = name)]
-        id: String,
+        id: Option<String>,
+    },
+    /// Show or change the labels of an endpoint.
+    Labels {
+        /// Id of the endpoint, or a prefixed name.
+        id: Option<String>,
+        /// Add labels, comma-separated.
+        #[arg(short, long, value_delimiter = ',')]
+        add: Vec<String>,
+        /// Delete labels, comma-separated.
+        #[arg(short, long, value_delimiter = ',')]
+        delete: Vec<String>,
     },
     /// Delete an endpoint; its pod loses network connectivity.
-    #[command(alias = "disconnect")]
-    Delete {
+    #[command(alias = "delete")]
+    Disconnect {
         /// Id of the endpoint, or a prefixed name.
-        #[arg(value_parser = name)]
-        id: String,
+        id: Option<String>,
+    },
+    /// Regenerate an endpoint: its options are applied again.
+    Regenerate {
+        /// Id of the endpoint, or a prefixed name.
+        id: Option<String>,
     },
 }
 
-/// A name as a part of a path.
-fn name(text: &str) -> Result<String, String> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b":/._-".contains(&byte);
-    match !text.is_empty() && text.bytes().all(is_plain) {
-        true => Ok(text.replace('/', "%2F")),
-        false => Err("no name of an endpoint".to_owned()),
+const PREFIXES: [&str; 8] = [
+    "cilium-local",
+    "cilium-global",
+    "cni-attachment-id",
+    "container-id",
+    "pod-name",
+    "cep-name",
+    "ipv4",
+    "ipv6",
+];
+
+/// The id that names an endpoint.
+fn checked<'a>(id: Option<&'a String>, command: &'static str) -> Result<&'a str, Failure> {
+    let id = id.ok_or_else(|| usage(command, "Missing endpoint id argument"))?;
+    let name = id.strip_prefix("reserved:").unwrap_or(id);
+    let is_reserved = Reserved::ALL.iter().any(|reserved| reserved.name() == name);
+    match id.split_once(':') {
+        Some((prefix, _)) if !is_reserved && !PREFIXES.contains(&prefix) => Err(fatal(format!(
+            "Cannot parse endpoint id {id:?}: unknown endpoint ID prefix {prefix:?}"
+        ))),
+        _ => Ok(id),
     }
 }
 
@@ -53,89 +110,234 @@ pub(crate) fn run(
     format: Format,
 ) -> Result<String, Box<dyn Error>> {
     match command {
-        EndpointCommand::List => {
-            let all: Vec<Endpoint> = agent.get("endpoint", &[])?;
-            match format {
-                Format::Text => Ok(list(&all)),
-                _ => Ok(print::document(&all, format)?),
-            }
+        EndpointCommand::List { no_headers } => {
+            let mut all: Vec<Value> = agent::get(agent, &agent::LIST_ENDPOINTS, "")
+                .map_err(|error| fatal(format!("cannot get endpoint list: {error}\n")))?;
+            all.sort_by_key(|endpoint| endpoint["id"].as_u64());
+            Ok(match format {
+                Format::Text => list(&all, !no_headers),
+                _ => print::api(&Value::Array(all), "[Endpoint]", format),
+            })
         }
-        EndpointCommand::Get { id } => {
-            let found: Endpoint = agent.get(&format!("endpoint/{id}"), &[])?;
-            Ok(print::document(&[found], format)?)
+        EndpointCommand::Get { id, labels } => {
+            let found = match (id, labels.as_slice()) {
+                (Some(_), [_, ..]) => {
+                    let text = "Cannot provide both endpoint ID and labels arguments concurrently";
+                    return Err(usage("endpoint get", text).into());
+                }
+                (None, [_, ..]) => agent::find(agent, &agent::LIST_ENDPOINTS, labels).map_err(|error| {
+                    let labels = labels.join(" ");
+                    fatal(format!(
+                        "Cannot get endpoints for given list of labels [{labels}]: {error}\n"
+                    ))
+                })?,
+                (id, []) => {
+                    let id = checked(id.as_ref(), "endpoint get")?;
+                    let found: Value = agent::get(agent, &agent::GET_ENDPOINT, id)
+                        .map_err(|error| fatal(format!("Cannot get endpoint {id}: {error}\n")))?;
+                    Value::Array(vec![found])
+                }
+            };
+            Ok(print::api(&found, "[Endpoint]", format))
+        }
+        EndpointCommand::Config {
+            list_options: true, ..
+        } => Ok(options::ENDPOINT.list()),
+        EndpointCommand::Config { id, changes, .. } => {
+            let id = checked(id.as_ref(), "endpoint config")?;
+            config(agent, id, changes, format)
+        }
+        EndpointCommand::Log { id } => {
+            let id = checked(id.as_ref(), "endpoint log")?;
+            let log: Value = agent::get(agent, &agent::GET_ENDPOINT_LOG, id)
+                .map_err(|error| fatal(format!("Cannot get endpoint log {id}: {error}\n")))?;
+            Ok(match format {
+                Format::Text => log_text(&log),
+                _ => print::api(&log, "[EndpointStatusChange]", format),
+            })
         }
         EndpointCommand::Health { id } => {
-            let health: EndpointHealth = agent.get(&format!("endpoint/{id}/healthz"), &[])?;
-            match format {
-                Format::Text => Ok(health_text(&health)),
-                _ => Ok(print::document(&health, format)?),
-            }
+            let id = checked(id.as_ref(), "endpoint health")?;
+            let health: Value = agent::get(agent, &agent::GET_ENDPOINT_HEALTH, id)
+                .map_err(|error| fatal(format!("Cannot get endpoint healthz {id}: {error}\n")))?;
+            Ok(match format {
+                Format::Text => health_text(&health),
+                _ => print::api(&health, "EndpointHealth", format),
+            })
         }
-        EndpointCommand::Delete { id } => {
-            let left = agent.delete(&format!("endpoint/{id}"))?;
-            match left.trim() {
-                "" => Ok(format!("Endpoint {} deleted\n", id.replace("%2F", "/"))),
-                count => Err(format!("{count} endpoints were not deleted: see the agent's log").into()),
-            }
+        EndpointCommand::Labels { id, add, delete } => {
+            let id = checked(id.as_ref(), "endpoint labels")?;
+            labels(agent, id, add, delete, format)
+        }
+        EndpointCommand::Disconnect { id } => {
+            let id = checked(id.as_ref(), "endpoint disconnect")?;
+            agent::delete(agent, &agent::DELETE_ENDPOINT, id, &[])
+                .map_err(|error| fatal(format!("Cannot disconnect endpoint {id}: {error}\n")))?;
+            Ok(format!("Endpoint {id} successfully disconnected\n"))
+        }
+        EndpointCommand::Regenerate { id } => {
+            let id = checked(id.as_ref(), "endpoint regenerate")?;
+            let realized = realized(agent, id)?;
+            let body = json!({ "options": realized["options"] });
+            agent::patch(agent, &agent::PATCH_ENDPOINT_CONFIG, id, &body)
+                .map_err(|error| fatal(format!("Cannot update endpoint {id}: {error}\n")))?;
+            Ok(format!("Endpoint {id} regeneration triggered\n"))
         }
     }
 }
 
-fn health_text(health: &EndpointHealth) -> String {
+fn configuration(agent: &Client, id: &str) -> Result<Value, Failure> {
+    agent::get(agent, &agent::GET_ENDPOINT_CONFIG, id)
+        .map_err(|error| fatal(format!("Cannot get configuration of endpoint {id}: {error}\n")))
+}
+
+fn realized(agent: &Client, id: &str) -> Result<Value, Failure> {
+    let mut configuration = configuration(agent, id)?;
+    Ok(configuration["realized"].take())
+}
+
+fn config(agent: &Client, id: &str, changes: &[String], format: Format) -> Result<String, Box<dyn Error>> {
+    if changes.is_empty() {
+        let found = configuration(agent, id)?;
+        return Ok(match format {
+            Format::Text => {
+                let immutable = options::values(&found["immutable"]);
+                immutable + &options::values(&found["realized"]["options"])
+            }
+            _ => print::api(&found, "EndpointConfigurationStatus", format),
+        });
+    }
+    let mut wanted = realized(agent, id)?;
+    if !wanted["options"].is_object() {
+        wanted["options"] = json!({});
+    }
+    for change in changes {
+        let (name, value) = options::ENDPOINT
+            .parse(change)
+            .map_err(|error| fatal(format!("Cannot parse option {change}: {error}")))?;
+        wanted["options"][name] = value.into();
+    }
+    let body = json!({ "options": wanted["options"] });
+    agent::patch(agent, &agent::PATCH_ENDPOINT_CONFIG, id, &body)
+        .map_err(|error| fatal(format!("Cannot update endpoint {id}: {error}\n")))?;
+    Ok(format!("Endpoint {id} configuration updated successfully\n"))
+}
+
+fn labels(
+    agent: &Client,
+    id: &str,
+    add: &[String],
+    delete: &[String],
+    format: Format,
+) -> Result<String, Box<dyn Error>> {
+    let current = || -> Result<Value, Failure> {
+        agent::get(agent, &agent::GET_ENDPOINT_LABELS, id)
+            .map_err(|error| fatal(format!("Cannot get endpoint labels: {error}")))
+    };
+    if !add.is_empty() || !delete.is_empty() {
+        let mut user = texts(&current()?["spec"]["user"]);
+        user.retain(|label| !delete.contains(label) && !add.contains(label));
+        user.extend(add.iter().filter(|label| !delete.contains(label)).cloned());
+        agent::patch(agent, &agent::PATCH_ENDPOINT_LABELS, id, &json!({ "user": user }))
+            .map_err(|error| fatal(format!("Cannot modifying labels {error}")))?;
+    }
+    let found = current()?;
+    if format != Format::Text {
+        return Ok(print::api(&found, "LabelConfiguration", format));
+    }
+    let mut table = print::Table::default();
+    for (list, state) in [("security-relevant", "Enabled"), ("disabled", "Disabled")] {
+        let mut labels = texts(&found["status"][list]);
+        labels.sort();
+        for label in labels {
+            table.row([&*label, state]);
+        }
+    }
+    Ok(table.finish())
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn log_text(log: &Value) -> String {
+    let mut table = print::Table::new(["Timestamp", "Status", "State", "Message"]);
+    for entry in log.as_array().into_iter().flatten() {
+        let cell = |name| text(&entry[name]);
+        table.row([cell("timestamp"), cell("code"), cell("state"), cell("message")]);
+    }
+    table.finish()
+}
+
+fn health_text(health: &Value) -> String {
     format!(
         "Overall Health:   {}\nBPF Health:       {}\nPolicy Health:    {}\nConnected:        {}\n",
-        health.overall_health,
-        health.bpf,
-        health.policy,
-        if health.connected { "yes" } else { "no" },
+        text(&health["overallHealth"]),
+        text(&health["bpf"]),
+        text(&health["policy"]),
+        if health["connected"] == true { "yes" } else { "no" },
     )
 }
 
-/// Endpoints in columns, sorted by id; a line for each label.
-fn list(all: &[Endpoint]) -> String {
-    let mut all: Vec<&Endpoint> = all.iter().collect();
-    all.sort_by_key(|endpoint| endpoint.id);
-    let mut table = print::Table::new([
-        "ENDPOINT",
-        "POLICY (ingress)",
-        "POLICY (egress)",
-        "IDENTITY",
-        "LABELS (source:key[=value])",
-        "IPv6",
-        "IPv4",
-        "STATUS",
-    ]);
-    table.row(["", "ENFORCEMENT", "ENFORCEMENT", "", "", "", "", ""]);
+/// How a policy is enforced in a direction.
+fn enforcement(policy: &Value, direction: &str) -> &'static str {
+    match policy["realized"]["policy-enabled"].as_str() {
+        None => "Unknown",
+        Some("both") => "Enabled",
+        Some("audit-both") => "Disabled (Audit)",
+        Some(enabled) => match enabled.strip_prefix("audit-") {
+            Some(audited) if audited == direction => "Disabled (Audit)",
+            None if enabled == direction => "Enabled",
+            _ => "Disabled",
+        },
+    }
+}
+
+/// The address of a family.
+fn address<'a>(networking: &'a Value, family: &str) -> &'a str {
+    match networking["addressing"].as_array().map(Vec::as_slice) {
+        None if networking.is_null() => "Unknown",
+        None | Some([]) => "No address",
+        Some([first, ..]) => text(&first[family]),
+    }
+}
+
+/// Endpoints in columns; a line for each label.
+fn list(all: &[Value], has_titles: bool) -> String {
+    let mut table = print::Table::default();
+    if has_titles {
+        table.padded([
+            "ENDPOINT",
+            "POLICY (ingress)",
+            "POLICY (egress)",
+            "IDENTITY",
+            "LABELS (source:key[=value])",
+            "IPv6",
+            "IPv4",
+            "STATUS",
+        ]);
+        table.padded(["", "ENFORCEMENT", "ENFORCEMENT", "", "", "", ""]);
+    }
     for endpoint in all {
-        let status = &endpoint.status;
-        let enforced = |direction| {
-            let enabled = status.policy.realized.policy_enabled.as_str();
-            if enabled == direction || enabled == "both" {
-                "Enabled"
-            } else {
-                "Disabled"
-            }
-        };
-        let address = status.networking.addressing.first().cloned().unwrap_or_default();
-        let identity = status
-            .identity
-            .as_ref()
-            .map_or_else(|| "<no label id>".to_owned(), |identity| identity.id.to_string());
-        let labels = &status.labels.security_relevant;
+        let status = &endpoint["status"];
+        let identity = status["identity"]["id"].as_u64();
+        let identity = identity.map_or_else(|| "<no label id>".to_owned(), |id| id.to_string());
+        let mut labels = texts(&status["labels"]["security-relevant"]);
+        labels.sort();
         let first = labels.first().map_or("no labels", String::as_str);
-        let id = endpoint.id.to_string();
-        table.row([
+        let id = endpoint["id"].as_u64().unwrap_or_default().to_string();
+        table.padded([
             &*id,
-            enforced("ingress"),
-            enforced("egress"),
+            enforcement(&status["policy"], "ingress"),
+            enforcement(&status["policy"], "egress"),
             &identity,
             first,
-            &address.ipv6,
-            &address.ipv4,
-            &status.state,
+            address(&status["networking"], "ipv6"),
+            address(&status["networking"], "ipv4"),
+            status["state"].as_str().unwrap_or("Unknown"),
         ]);
         for label in labels.iter().skip(1) {
-            table.row(["", "", "", "", label, "", "", ""]);
+            table.padded(["", "", "", "", label, "", "", ""]);
         }
     }
     table.finish()
@@ -143,60 +345,68 @@ fn list(all: &[Endpoint]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{from_value, json};
-
     use super::*;
 
-    fn endpoints() -> Vec<Endpoint> {
-        from_value(json!([
-            {"id": 2191, "status": {
-                "state": "ready", "identity": {"id": 52_310},
-                "labels": {"security-relevant": ["k8s:app=cart", "k8s:io.kubernetes.pod.namespace=shop"]},
-                "networking": {"addressing": [{"ipv4": "10.0.1.23"}]},
-                "policy": {"realized": {"policy-enabled": "ingress"}}}},
-            {"id": 417, "status": {
-                "state": "waiting-for-identity", "networking": {"addressing": [{"ipv6": "fd00::5", "ipv4": "10.0.1.5"}]}}},
-        ]))
-        .unwrap()
-    }
-
     #[test]
-    fn lists_by_id_with_a_line_for_each_label() {
-        let text = list(&endpoints());
-        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    fn what_an_endpoint_lacks_is_named() {
+        let all = [
+            json!({"id": 417, "status": {"networking": {"addressing": []}}}),
+            json!({"id": 7, "status": {"state": "ready", "policy": {"realized": {"policy-enabled": "audit-ingress"}}}}),
+        ];
 
+        let text = list(&all, false);
+
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| {
+                line.split("   ")
+                    .map(str::trim)
+                    .filter(|cell| !cell.is_empty())
+                    .collect()
+            })
+            .collect();
         assert_eq!(
-            lines,
+            rows,
             [
-                "ENDPOINT   POLICY (ingress)   POLICY (egress)   IDENTITY        LABELS (source:key[=value])            IPv6      IPv4        STATUS",
-                "           ENFORCEMENT        ENFORCEMENT",
-                "417        Disabled           Disabled          <no label id>   no labels                              fd00::5   10.0.1.5    waiting-for-identity",
-                "2191       Enabled            Disabled          52310           k8s:app=cart                                     10.0.1.23   ready",
-                "                                                                k8s:io.kubernetes.pod.namespace=shop",
+                [
+                    "417",
+                    "Unknown",
+                    "Unknown",
+                    "<no label id>",
+                    "no labels",
+                    "No address",
+                    "No address",
+                    "Unknown"
+                ],
+                [
+                    "7",
+                    "Disabled (Audit)",
+                    "Disabled",
+                    "<no label id>",
+                    "no labels",
+                    "Unknown",
+                    "Unknown",
+                    "ready"
+                ],
             ]
         );
     }
 
     #[test]
-    fn names_become_a_part_of_a_path() {
-        assert_eq!(name("pod-name:shop/cart-0").unwrap(), "pod-name:shop%2Fcart-0");
-        assert_eq!(name("ipv6:fd00::5").unwrap(), "ipv6:fd00::5");
-        assert!(name("1?x").is_err());
-        assert!(name("").is_err());
-    }
-
-    #[test]
-    fn health_has_a_line_for_each_part() {
-        let health = EndpointHealth {
-            bpf: "OK".into(),
-            policy: "OK".into(),
-            connected: true,
-            overall_health: "OK".into(),
-        };
-
+    fn prefixes_of_names_are_checked() {
+        let check = |id: &str| checked(Some(&id.to_owned()), "endpoint get").map(str::to_owned);
+        for id in [
+            "7",
+            "abc",
+            "pod-name:shop/cart-0",
+            "ipv6:fd00::5",
+            "reserved:host",
+        ] {
+            assert_eq!(check(id).unwrap(), id);
+        }
         assert_eq!(
-            health_text(&health),
-            "Overall Health:   OK\nBPF Health:       OK\nPolicy Health:    OK\nConnected:        yes\n"
+            check("container-name:x").unwrap_err().to_string(),
+            "Cannot parse endpoint id \"container-name:x\": unknown endpoint ID prefix \"container-name\""
         );
     }
 }

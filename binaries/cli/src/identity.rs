@@ -5,10 +5,15 @@
 use std::error::Error;
 
 use clap::Subcommand;
+use serde_json::Value;
 use skep_base_api_client::Client;
 use skep_base_api_types::{Identity, IdentityEndpoints};
 
-use crate::print::{self, Format};
+use crate::{
+    agent,
+    failure::{fatal, usage},
+    print::{self, Format},
+};
 
 /// Commands of `skep identity`.
 #[derive(Debug, Subcommand)]
@@ -23,12 +28,13 @@ pub(crate) enum IdentityCommand {
         labels: Vec<String>,
     },
     /// Show one identity, by id or labels.
+    #[command(aliases = ["inspect", "show"])]
     Get {
         /// Id of the identity.
-        #[arg(required_unless_present = "label", conflicts_with = "label")]
-        id: Option<u32>,
+        #[arg(conflicts_with = "label")]
+        id: Option<String>,
         /// Label of the identity, `source:key=value`; repeat for all labels.
-        #[arg(long)]
+        #[arg(long, value_delimiter = ',')]
         label: Vec<String>,
     },
 }
@@ -39,29 +45,56 @@ pub(crate) fn run(
     command: &IdentityCommand,
     format: Format,
 ) -> Result<String, Box<dyn Error>> {
-    let identities: Vec<Identity> = match command {
+    let found: Value = match command {
         IdentityCommand::List { endpoints: true, .. } => {
-            let all: Vec<IdentityEndpoints> = agent.get("identity/endpoints", &[])?;
-            return match format {
-                Format::Text => Ok(with_endpoints(&all)),
-                _ => Ok(print::document(&all, format)?),
-            };
+            let all: Value = agent::get(agent, &agent::LIST_IDENTITY_ENDPOINTS, "")
+                .map_err(|error| fatal(format!("Cannot get identity for endpoints: {error}\n")))?;
+            return Ok(match format {
+                Format::Text => with_endpoints(&serde_json::from_value::<Vec<_>>(all)?),
+                _ => print::api(&all, "[IdentityEndpoints]", format),
+            });
         }
-        IdentityCommand::List { labels, .. } if labels.is_empty() => agent.get("identity", &[])?,
-        IdentityCommand::List { labels, .. } => agent.find("identity", labels)?,
-        IdentityCommand::Get { id: Some(id), .. } => vec![agent.get(&format!("identity/{id}"), &[])?],
-        IdentityCommand::Get { id: None, label } => agent.find("identity", label)?,
+        IdentityCommand::List { labels, .. } => {
+            let found = match labels.as_slice() {
+                [] => agent::get(agent, &agent::LIST_IDENTITIES, ""),
+                labels => agent::find(agent, &agent::LIST_IDENTITIES, &labels),
+            };
+            found.map_err(|error| {
+                let labels = labels.join(" ");
+                fatal(format!(
+                    "Cannot get identities for given labels [{labels}]. err: {error}\n"
+                ))
+            })?
+        }
+        IdentityCommand::Get { id: Some(id), .. } if !id.is_empty() => {
+            let found: Value = agent::get(agent, &agent::GET_IDENTITY, id)
+                .map_err(|error| fatal(format!("Cannot get identity for given ID {id}: {error}\n")))?;
+            Value::Array(vec![found])
+        }
+        IdentityCommand::Get { label, .. } if label.is_empty() => {
+            return Err(usage("identity get", "Invalid identity ID").into());
+        }
+        IdentityCommand::Get { label, .. } => {
+            agent::find(agent, &agent::LIST_IDENTITIES, &label).map_err(|error| {
+                let labels = label.join(" ");
+                fatal(format!("Cannot get identity for labels [{labels}]: {error}\n"))
+            })?
+        }
     };
-    match format {
-        Format::Text => Ok(list(&identities)),
-        _ => Ok(print::document(&identities, format)?),
-    }
+    Ok(match format {
+        Format::Text => list(&serde_json::from_value::<Vec<_>>(found)?),
+        _ => print::api(&found, "[Identity]", format),
+    })
 }
 
-/// Labels in a column; there is a line for an identity without any.
-fn lines(labels: &[String]) -> impl Iterator<Item = &str> {
-    let first = labels.first().map(String::as_str).unwrap_or_default();
-    std::iter::once(first).chain(labels.iter().skip(1).map(String::as_str))
+/// Labels in a column, sorted; there is a line for an identity without any.
+fn lines(labels: &[String]) -> Vec<&str> {
+    let mut lines: Vec<&str> = labels.iter().map(String::as_str).collect();
+    lines.sort_unstable();
+    if lines.is_empty() {
+        lines.push("");
+    }
+    lines
 }
 
 /// Identities in columns, sorted by number; a line for each label.
@@ -85,11 +118,13 @@ fn with_endpoints(all: &[IdentityEndpoints]) -> String {
     all.sort_by_key(|counted| counted.identity.id);
     let mut table = print::Table::new(["ID", "LABELS", "REFCOUNT"]);
     for IdentityEndpoints { identity, ref_count } in all {
-        let (mut id, mut count) = (identity.id.to_string(), ref_count.to_string());
+        let (mut id, count) = (identity.id.to_string(), ref_count.to_string());
         for label in lines(&identity.labels) {
-            table.row([&*id, label, &*count]);
+            match id.as_str() {
+                "" => table.row(["", label, ""]),
+                id => table.padded([id, label, &*count]),
+            }
             id.clear();
-            count.clear();
         }
     }
     table.finish()
@@ -101,47 +136,21 @@ mod tests {
 
     use super::*;
 
-    fn trimmed(text: &str) -> Vec<&str> {
-        text.lines().map(str::trim_end).collect()
-    }
-
     #[test]
     fn identities_are_listed_by_number_with_a_line_for_each_label() {
         let identities: Vec<Identity> = from_value(json!([
-            {"id": 52310, "labels": ["k8s:app=cart", "k8s:io.kubernetes.pod.namespace=shop"]},
+            {"id": 52310, "labels": ["k8s:io.kubernetes.pod.namespace=shop", "k8s:app=cart"]},
             {"id": 1, "labels": ["reserved:host"]},
             {"id": 300, "labels": []},
         ]))
         .unwrap();
 
         assert_eq!(
-            trimmed(&list(&identities)),
-            [
-                "ID      LABELS",
-                "1       reserved:host",
-                "300",
-                "52310   k8s:app=cart",
-                "        k8s:io.kubernetes.pod.namespace=shop",
-            ]
-        );
-    }
-
-    #[test]
-    fn identities_of_endpoints_are_listed_with_how_many_have_them() {
-        let all: Vec<IdentityEndpoints> = from_value(json!([
-            {"identity": {"id": 52310, "labels": ["k8s:app=cart", "k8s:tier"]}, "refCount": 12},
-            {"identity": {"id": 5, "labels": ["reserved:init"]}, "refCount": 1},
-        ]))
-        .unwrap();
-
-        assert_eq!(
-            trimmed(&with_endpoints(&all)),
-            [
-                "ID      LABELS          REFCOUNT",
-                "5       reserved:init   1",
-                "52310   k8s:app=cart    12",
-                "        k8s:tier",
-            ]
+            list(&identities),
+            "ID      LABELS\n\
+             1       reserved:host\n\
+             300     \n\
+             52310   k8s:app=cart\n        k8s:io.kubernetes.pod.namespace=shop\n"
         );
     }
 }

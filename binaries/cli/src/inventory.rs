@@ -5,11 +5,12 @@
 
 use std::{io, path::Path};
 
-use serde::Serialize;
+use serde_json::Value;
 use skep_base_api_client::{Client, ClientError};
 use skep_base_api_types::{BpfMap, BpfMapEntry, BpfMapEvent, BpfMapList};
 
 use crate::{
+    agent::{self, ApiError},
     maps::{Entry, MapsError, Pinned},
     print::{self, Format},
 };
@@ -18,7 +19,7 @@ use crate::{
 pub(crate) enum InventoryError {
     /// The agent answers with an error.
     #[error(transparent)]
-    Agent(#[from] ClientError),
+    Agent(#[from] ApiError),
     /// The pinned maps cannot be read.
     #[error(transparent)]
     Maps(#[from] MapsError),
@@ -28,8 +29,8 @@ pub(crate) enum InventoryError {
 }
 
 /// Where the entries of maps come from.
-struct Known<T> {
-    what: T,
+struct Known {
+    what: Value,
     /// The agent, which knows which writes failed.
     by_agent: bool,
 }
@@ -41,21 +42,21 @@ pub(crate) fn list(
     verbose: bool,
     format: Format,
 ) -> Result<String, InventoryError> {
-    let known = match agent.get::<BpfMapList>("map", &[]) {
+    let known = match agent.get("map", &[]) {
         Ok(what) => Known { what, by_agent: true },
         Err(ClientError::Unreachable { .. }) => Known {
-            what: all_pinned(pinned)?,
+            what: serde_json::to_value(all_pinned(pinned)?)?,
             by_agent: false,
         },
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(agent::LIST_MAPS.failed("map", error).into()),
     };
-    Ok(match format {
-        Format::Text if verbose => {
-            let texts: Vec<String> = known.what.maps.iter().map(details).collect();
-            texts.join("\n")
-        }
-        Format::Text => overview(&known),
-        _ => document(&known.what, format)?,
+    if format != Format::Text {
+        return Ok(print::api(&known.what, "BPFMapList", format));
+    }
+    let BpfMapList { maps } = serde_json::from_value(known.what)?;
+    Ok(match verbose {
+        true => maps.iter().map(details).collect(),
+        false => overview(&maps, known.by_agent),
     })
 }
 
@@ -65,18 +66,27 @@ pub(crate) fn get(
     name: &str,
     format: Format,
 ) -> Result<String, InventoryError> {
-    let map = match agent.get::<BpfMap>(&format!("map/{name}"), &[]) {
+    let path = format!("map/{}", agent::escaped(name));
+    let map: Value = match agent.get(&path, &[]) {
         Ok(map) => map,
         // Not a map of the agent, or no agent: it may be pinned all the same.
-        Err(ClientError::Unreachable { .. } | ClientError::Refused { status: 404, .. }) => BpfMap {
-            path: pinned.path(name),
-            cache: Some(cache(pinned.entries(name)?)),
-        },
-        Err(error) => return Err(error.into()),
+        Err(error @ (ClientError::Unreachable { .. } | ClientError::Refused { status: 404, .. })) => {
+            let entries = match pinned.entries(name) {
+                Err(MapsError::NotPinned { .. }) if error.status().is_some() => {
+                    return Err(agent::GET_MAP.failed(&path, error).into());
+                }
+                entries => entries?,
+            };
+            serde_json::to_value(BpfMap {
+                path: pinned.path(name),
+                cache: Some(cache(entries)),
+            })?
+        }
+        Err(error) => return Err(agent::GET_MAP.failed(&path, error).into()),
     };
     Ok(match format {
-        Format::Text => entries(map.cache.as_deref().unwrap_or_default()),
-        _ => document(&map, format)?,
+        Format::Text => entries(&serde_json::from_value(map)?),
+        _ => print::api(&map, "BPFMap", format),
     })
 }
 
@@ -104,14 +114,14 @@ pub(crate) fn events(
 
 /// A write as a line, with the names of Cilium's command.
 fn event(event: &BpfMapEvent) -> String {
+    let error = match event.last_error.as_str() {
+        "" => "<nil>",
+        error => error,
+    };
     format!(
-        "key={} value={} time={} action={} desiredState={} lastError={}\n",
-        event.key, event.value, event.timestamp, event.action, event.desired_action, event.last_error
+        "key={:?} value={:?} time={} action={} desiredState={} lastError={error:?}\n",
+        event.key, event.value, event.timestamp, event.action, event.desired_action
     )
-}
-
-fn document<T: Serialize>(model: &T, format: Format) -> Result<String, serde_json::Error> {
-    print::document(model, format)
 }
 
 fn all_pinned(pinned: &Pinned) -> Result<BpfMapList, MapsError> {
@@ -148,10 +158,10 @@ fn name(map: &BpfMap) -> String {
     name.to_string_lossy().into_owned()
 }
 
-fn overview(known: &Known<BpfMapList>) -> String {
+fn overview(maps: &[BpfMap], by_agent: bool) -> String {
     print::table(
         &["Name", "Num entries", "Num errors", "Cache enabled"],
-        known.what.maps.iter().map(|map| {
+        maps.iter().map(|map| {
             let entries = map.cache.as_deref();
             let errors = entries
                 .unwrap_or_default()
@@ -159,27 +169,28 @@ fn overview(known: &Known<BpfMapList>) -> String {
                 .filter(|entry| !entry.last_error.is_empty());
             vec![
                 name(map),
-                entries.map_or_else(|| "-".to_owned(), |all| all.len().to_string()),
-                if known.by_agent {
+                entries.map_or_else(|| "unknown".to_owned(), |all| all.len().to_string()),
+                if by_agent {
                     errors.count().to_string()
                 } else {
                     "unknown".to_owned()
                 },
-                (known.by_agent && entries.is_some()).to_string(),
+                (by_agent && entries.is_some()).to_string(),
             ]
         }),
     )
 }
 
 fn details(map: &BpfMap) -> String {
-    let entries = match &map.cache {
-        Some(cache) => entries(cache),
-        None => "no entries that can be listed\n".to_owned(),
-    };
-    format!("## Map: {}\n{entries}", name(map))
+    format!("## Map: {}\n{}\n", name(map), entries(map))
 }
 
-fn entries(cache: &[BpfMapEntry]) -> String {
+fn entries(map: &BpfMap) -> String {
+    let cache = match map.cache.as_deref() {
+        None => return "Cache is disabled\n\n".to_owned(),
+        Some([]) => return "Cache is empty\n\n".to_owned(),
+        Some(cache) => cache,
+    };
     print::table(
         &["Key", "Value", "State", "Error"],
         cache.iter().map(|entry| {
@@ -233,7 +244,7 @@ mod tests {
 
         let expected = [
             "Name                     Num entries   Num errors   Cache enabled",
-            "cilium_events            -             0            false",
+            "cilium_events            unknown       0            false",
             "cilium_lb4_services_v2   2             1            true",
             "",
         ];
@@ -247,8 +258,8 @@ mod tests {
 
         let text = list(&agent, &Pinned::below(folder.path()), false, Format::Json).unwrap();
 
-        let found: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let expected: serde_json::Value = serde_json::from_str(MAPS).unwrap();
+        let found: Value = serde_json::from_str(&text).unwrap();
+        let expected: Value = serde_json::from_str(MAPS).unwrap();
         assert_eq!(found, expected);
     }
 
@@ -291,7 +302,8 @@ mod tests {
         written.unwrap();
         assert_eq!(
             text,
-            "key=10.0.0.1/32 value=identity=1 time=2026-01-02T03:04:05Z action=update desiredState=sync lastError=\n"
+            "key=\"10.0.0.1/32\" value=\"identity=1\" time=2026-01-02T03:04:05Z action=update desiredState=sync \
+             lastError=\"<nil>\"\n"
         );
         let request = asked.join().unwrap();
         assert!(

@@ -3,12 +3,16 @@
 //! The `skep` command: asks the agent over its sockets, reads and changes pinned maps.
 
 mod address;
+mod agent;
 mod command;
+mod config;
 mod datapath;
 mod duration;
 mod edit;
 mod endpoint;
+mod failure;
 mod flows;
+mod fqdn;
 mod identity;
 mod inventory;
 #[cfg(feature = "kvstore")]
@@ -16,7 +20,10 @@ mod kvstore;
 mod lrp;
 mod maps;
 mod mesh;
+mod models;
 mod monitor;
+mod options;
+mod policy;
 mod print;
 mod service;
 mod status;
@@ -26,18 +33,12 @@ use std::process::ExitCode;
 use clap::Parser;
 
 fn main() -> ExitCode {
-    let line = command::Line::parse();
-    match command::run(line) {
-        Ok(code) => code,
-        Err(err) => {
-            let mut text = format!("skep: {err}");
-            let mut cause = std::error::Error::source(&*err);
-            while let Some(next) = cause {
-                text.push_str(&format!(": {next}"));
-                cause = next.source();
-            }
-            eprintln!("{text}");
-            ExitCode::FAILURE
+    let line = match command::Line::try_parse() {
+        Ok(line) => line,
+        Err(error) => {
+            let arguments: Vec<String> = std::env::args().skip(1).collect();
+            return failure::refuse(&error, &arguments);
         }
-    }
+    };
+    command::run(line).unwrap_or_else(|error| failure::report(&*error))
 }

@@ -2,16 +2,20 @@
 
 //! Output formats: aligned columns, JSON, YAML, or what a JSONPath selects.
 
-use std::str::FromStr;
+use std::{
+    io::{self, BufRead as _, Write as _},
+    str::FromStr,
+};
 
 use hive_script::text::{
-    TabWriter,
+    TabWriter, json,
     jsonpath::{Template, TemplateError},
+    yaml,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::maps::Entry;
+use crate::{maps::Entry, models};
 
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) enum Format {
@@ -22,32 +26,22 @@ pub(crate) enum Format {
     Yaml,
     /// What the template selects of the JSON. There is one in the life of the program.
     JsonPath(&'static Template),
-}
-
-/// A text is no form of the output.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum FormatError {
-    /// It is none of the forms.
-    #[error("expected text, json, yaml or jsonpath=TEMPLATE")]
+    /// None of the forms: there is no output.
     Unknown,
-    /// The template cannot be used. clap prints no causes.
-    #[error("{0}")]
-    Template(TemplateError),
 }
 
 impl FromStr for Format {
-    type Err = FormatError;
+    type Err = TemplateError;
 
-    fn from_str(text: &str) -> Result<Self, FormatError> {
+    fn from_str(text: &str) -> Result<Self, TemplateError> {
         match text {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
             "yaml" => Ok(Self::Yaml),
-            _ => {
-                let template = text.strip_prefix("jsonpath=").ok_or(FormatError::Unknown)?;
-                let template = template.parse().map_err(FormatError::Template)?;
-                Ok(Self::JsonPath(Box::leak(Box::new(template))))
-            }
+            _ => match text.strip_prefix("jsonpath=") {
+                Some(template) => Ok(Self::JsonPath(Box::leak(Box::new(template.parse()?)))),
+                None => Ok(Self::Unknown),
+            },
         }
     }
 }
@@ -66,9 +60,9 @@ pub(crate) fn entries(entries: &[Entry], titles: [&str; 2], format: Format) -> S
         }
         return value(&Value::Object(object), format);
     }
-    // Cilium's command ends the last cell with a tab as well: an empty cell follows it, so it is padded.
+    // Cilium's command ends the last cell of a row with a tab: an empty cell follows it, so it is padded.
     let mut table = TabWriter::new();
-    table.row([titles[0], titles[1], ""]);
+    table.row(titles);
     for (key, values) in entries {
         for (number, value) in values.iter().enumerate() {
             table.row([if number == 0 { key.as_str() } else { "" }, value.as_str(), ""]);
@@ -77,7 +71,7 @@ pub(crate) fn entries(entries: &[Entry], titles: [&str; 2], format: Format) -> S
     table.finish()
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Table(TabWriter);
 
 impl Table {
@@ -89,6 +83,11 @@ impl Table {
 
     pub(crate) fn row<const N: usize>(&mut self, cells: [&str; N]) {
         self.0.row(cells);
+    }
+
+    /// A row whose last cell is padded, too.
+    pub(crate) fn padded<const N: usize>(&mut self, cells: [&str; N]) {
+        self.0.row(cells.into_iter().chain([""]));
     }
 
     pub(crate) fn finish(self) -> String {
@@ -105,14 +104,21 @@ pub(crate) fn table(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     table.finish()
 }
 
-/// A document: indented JSON with a newline, or another form, which goes by way of a tree.
+/// Asks a question; whether the answer is yes.
+pub(crate) fn confirmed(question: &str) -> io::Result<bool> {
+    print!("{question}");
+    io::stdout().flush()?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// A document: indented JSON with a newline and an empty line, as of Cilium's command, or another form.
 pub(crate) fn document<T: Serialize>(document: &T, format: Format) -> Result<String, serde_json::Error> {
     if matches!(format, Format::Yaml | Format::JsonPath(_)) {
         return Ok(value(&serde_json::to_value(document)?, format));
     }
-    let mut text = serde_json::to_string_pretty(document)?;
-    text.push('\n');
-    Ok(text)
+    Ok(json::indented(document)? + "\n\n")
 }
 
 /// As [`document`], of what is a tree already.
@@ -121,11 +127,23 @@ pub(crate) fn value(value: &Value, format: Format) -> String {
         return template.render(value) + "\n";
     }
     if format == Format::Yaml
-        && let Ok(text) = hive_script::text::yaml::emit_v2(value)
+        && let Ok(text) = yaml::emit_v3(value)
     {
-        return text;
+        return text + "\n";
     }
-    format!("{value:#}\n")
+    json::indented(value).unwrap_or_default() + "\n\n"
+}
+
+/// As [`value`], of an answer of the API: members are sorted, YAML has the fields of `model`.
+pub(crate) fn api(answer: &Value, model: &str, format: Format) -> String {
+    if format == Format::Yaml
+        && let Ok(text) = models::yaml(answer, model)
+    {
+        return text + "\n";
+    }
+    let mut sorted = answer.clone();
+    sorted.sort_all_objects();
+    value(&sorted, format)
 }
 
 #[cfg(test)]
@@ -154,7 +172,7 @@ mod tests {
         );
         assert_eq!(
             text,
-            "SERVICE ADDRESS         BACKEND ADDRESS (REVNAT_ID) (SLOT)             \n\
+            "SERVICE ADDRESS         BACKEND ADDRESS (REVNAT_ID) (SLOT)\n\
              10.96.0.10:53/UDP (0)   0.0.0.0:0 (2) (0) [ClusterIP, non-routable]    \n\
              10.96.0.10:53/UDP (1)   10.0.1.5:53/UDP (2) (1)                        \n"
         );
@@ -164,7 +182,7 @@ mod tests {
     fn every_column_is_at_least_five_wide() {
         let text = entries(&[("1".into(), vec![String::new()])], ["ID", ""], Format::Text);
 
-        assert_eq!(text, "ID        \n1         \n");
+        assert_eq!(text, "ID   \n1         \n");
     }
 
     #[test]
@@ -183,13 +201,13 @@ mod tests {
             error("jsonpath={.a"),
             "invalid JSONPath at character 4: `}` is missing"
         );
-        assert_eq!(error("xml"), "expected text, json, yaml or jsonpath=TEMPLATE");
+        assert_eq!("xml".parse(), Ok(Format::Unknown));
     }
 
     #[test]
     fn yaml_is_the_same_document() {
         let text = entries(&service()[1..], ["", ""], Format::Yaml);
 
-        assert_eq!(text, "10.96.0.10:53/UDP (1):\n- 10.0.1.5:53/UDP (2) (1)\n");
+        assert_eq!(text, "10.96.0.10:53/UDP (1):\n    - 10.0.1.5:53/UDP (2) (1)\n\n");
     }
 }

@@ -19,7 +19,8 @@ pub(crate) struct Specified {
 /// Services in columns, sorted by id; one line a backend. `affinity` marks backends that the service prefers.
 pub(crate) fn list(mut services: Vec<Specified>, affinity: bool) -> String {
     services.sort_by_key(|service| service.spec.id);
-    let mut table = print::Table::new(["ID", "Frontend", "Service Type", "Backend"]);
+    let mut table = print::Table::default();
+    table.padded(["ID", "Frontend", "Service Type", "Backend"]);
     for Specified { spec } in &services {
         let remote = if spec.flags.cluster.is_empty() {
             ""
@@ -32,7 +33,7 @@ pub(crate) fn list(mut services: Vec<Specified>, affinity: bool) -> String {
         let mut head = [id.as_str(), &frontend, &kind];
         if spec.backend_addresses.is_empty() {
             let [id, frontend, kind] = head;
-            table.row([id, frontend, kind, ""]);
+            table.padded([id, frontend, kind, ""]);
         }
         let mut line = String::new();
         for (number, backend) in (1_usize..).zip(&spec.backend_addresses) {
@@ -53,7 +54,7 @@ pub(crate) fn list(mut services: Vec<Specified>, affinity: bool) -> String {
             address(&mut line, &backend.ip, backend.port, &backend.protocol);
             let _ = write!(line, " ({state}){preferred}");
             let [id, frontend, kind] = std::mem::take(&mut head);
-            table.row([id, frontend, kind, &line]);
+            table.padded([id, frontend, kind, &line]);
         }
     }
     table.finish()
@@ -112,10 +113,12 @@ mod tests {
             "ID   Frontend             Service Type   Backend",
             "2    10.96.0.10:53/UDP    ClusterIP      1 => 10.0.1.5:53/UDP (active)",
             "                                         2 => 10.0.2.8:53/UDP (terminating)",
-            "3    [fd00::1]:80/TCP/i   NodePort       ",
+            "3    [fd00::1]:80/TCP/i   NodePort",
             "",
         ];
-        assert_eq!(list(services(), false), expected.join("\n"));
+        let text = list(services(), false);
+        let lines: Vec<&str> = text.split('\n').map(str::trim_end).collect();
+        assert_eq!(lines, expected);
     }
 
     #[test]
@@ -126,7 +129,7 @@ mod tests {
             "flags": {"type": "ClusterIP"}}}]))
         .unwrap();
         let text = list(services, false);
-        assert!(text.contains("1 => 10.0.1.5:80/TCP (not in use)\n"), "{text}");
+        assert!(text.contains("1 => 10.0.1.5:80/TCP (not in use) "), "{text}");
     }
 
     #[test]
@@ -139,10 +142,10 @@ mod tests {
         let text = list(services.clone(), true);
         assert!(text.contains("ClusterIP (Remote)"), "{text}");
         assert!(
-            text.contains("1 => 10.0.1.5:80/TCP (active) (preferred)\n"),
+            text.contains("1 => 10.0.1.5:80/TCP (active) (preferred) "),
             "{text}"
         );
-        assert!(text.contains("2 => 10.0.1.6:80/TCP (active)\n"), "{text}");
+        assert!(text.contains("2 => 10.0.1.6:80/TCP (active) "), "{text}");
         assert!(!list(services, false).contains("preferred"));
     }
 }

@@ -196,7 +196,7 @@ fn other_configurations_are_overwritten_only_on_demand() {
     assert_eq!(
         error,
         format!(
-            "skep: `{}` is there already, and differs; --replace overwrites it\n",
+            "Error: `{}` is there already, and differs; --replace overwrites it\n",
             path.display()
         )
     );
@@ -220,7 +220,7 @@ fn what_cannot_be_enabled_is_refused_and_nothing_is_written() {
     let error = Agent::start(&[("cluster-id", "0")]).error(&enable);
     assert!(error.contains("set cluster-id (an id"), "{error}");
     let error = Agent::start(&[("cluster-name", "birch")]).error(&enable);
-    assert_eq!(error, "skep: `birch` is the cluster of the agent\n");
+    assert_eq!(error, "Error: `birch` is the cluster of the agent\n");
 
     let mounted = Agent::start(&[]);
     fs::create_dir(mounted.directory().join("..data")).unwrap();
@@ -265,7 +265,7 @@ fn what_cannot_be_enabled_is_refused_and_nothing_is_written() {
     ] {
         assert_eq!(
             skep(&format!("{ENABLE} {wrong}"), "").status.code(),
-            Some(2),
+            Some(1),
             "{wrong}"
         );
     }
@@ -338,7 +338,7 @@ fn a_secret_that_is_there_keeps_its_clusters() {
     let output = skep(&enable, &secret.to_string());
     assert_eq!(
         text(&output.stderr),
-        "skep: Secret `cilium-clustermesh` has another `birch` already; --replace overwrites it\n"
+        "Error: Secret `cilium-clustermesh` has another `birch` already; --replace overwrites it\n"
     );
     assert!(
         skep(&format!("{enable} --replace"), &secret.to_string())
@@ -351,8 +351,8 @@ fn a_secret_that_is_there_keeps_its_clusters() {
     let error = text(&skep(&enable, &other.to_string()).stderr);
     assert_eq!(
         error,
-        "skep: --secret: `-` has Secret `kube-system/cilium-ca`; expected the Secret `kube-system/cilium-clustermesh`\n"
+        "Error: --secret: `-` has Secret `kube-system/cilium-ca`; expected the Secret `kube-system/cilium-clustermesh`\n"
     );
     let error = text(&skep(&enable, "kind: Secret").stderr);
-    assert!(error.starts_with("skep: --secret: `-` is no JSON: "), "{error}");
+    assert!(error.starts_with("Error: --secret: `-` is no JSON: "), "{error}");
 }

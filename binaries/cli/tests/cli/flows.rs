@@ -287,7 +287,7 @@ fn flushed_connections_take_their_translations_with_them() {
         skep(node, &["bpf", "ct", "flush"])?;
         assert_eq!(skep(node, &["bpf", "ct", "list"])?, "");
         assert_eq!(skep(node, &["bpf", "ct", "list", "-o", "json"])?, "[]\n");
-        assert_eq!(skep(node, &["bpf", "ct", "list", "-o", "yaml"])?, "[]\n");
+        assert_eq!(skep(node, &["bpf", "ct", "list", "-o", "yaml"])?, "[]\n\n");
         Ok(())
     });
 }

@@ -62,12 +62,12 @@ async fn keys_are_set_shown_and_deleted() {
     let json: serde_json::Value = serde_json::from_str(&ok(&["get", "other", "-o", "json"])).expect("JSON");
     assert_eq!(json["other"]["Data"], "eA==");
     assert_eq!(json["other"]["LeaseID"], 0);
-    assert_eq!(fails(&["get", "cilium"]), "skep: key `cilium` is not found\n");
+    assert_eq!(fails(&["get", "cilium"]), "Error: key `cilium` is not found\n");
 
     ok(&["delete", "cilium/a"]);
     assert_eq!(
         fails(&["delete", "cilium/a"]),
-        "skep: key `cilium/a` is not found\n"
+        "Error: key `cilium/a` is not found\n"
     );
     ok(&["delete", "--recursive", "cilium/"]);
     assert_eq!(ok(&["list"]), "other\n");
@@ -141,7 +141,7 @@ async fn the_connection_to_the_store_is_checked_step_by_step() {
 
     let text = error(&["-H", "/no/such/socket", "troubleshoot", "kvstore"]);
     assert!(
-        text.starts_with("skep: --etcd-config is not given, and the agent cannot be asked: ")
+        text.starts_with("Error: --etcd-config is not given, and the agent cannot be asked: ")
             && text.contains("/no/such/socket"),
         "{text}"
     );
@@ -152,7 +152,7 @@ fn wrong_stores_are_named() {
     let text = error(&["kvstore", "--kvstore", "consul", "list"]);
     assert_eq!(
         text,
-        "skep: key-value store `consul` is not supported; use `etcd`\n"
+        "Error: key-value store `consul` is not supported; use `etcd`\n"
     );
 
     let text = error(&[

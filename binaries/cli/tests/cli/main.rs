@@ -11,4 +11,5 @@ mod flows;
 mod kvstore;
 mod maps;
 mod monitor;
+mod recorded;
 mod shell;

@@ -128,7 +128,7 @@ fn services_and_their_backends() {
         assert_lines(
             &skep(node, &["bpf", "lb", "list"])?,
             &[
-                "SERVICE ADDRESS         BACKEND ADDRESS (REVNAT_ID) (SLOT)                                                       ",
+                "SERVICE ADDRESS         BACKEND ADDRESS (REVNAT_ID) (SLOT)",
                 "1.1.1.1:80/TCP/i (0)    0.0.0.0:0 (9) (0) [LoadBalancer, InternalLocal, two-scopes]                              ",
                 "10.96.0.10:0/ANY (0)    0.0.0.0:0 (0) (0) [ClusterIP, non-routable]                                              ",
                 "10.96.0.10:53/UDP (0)   0.0.0.0:0 (4) (0) [ClusterIP, non-routable]                                              ",
@@ -154,7 +154,7 @@ fn entries_as_they_are() {
     with_maps("cli-frontends", |node| {
         let text = skep(node, &["bpf", "lb", "list", "--frontends"])?;
         for line in [
-            "SERVICE ADDRESS         BACKEND ID                ",
+            "SERVICE ADDRESS         BACKEND ID",
             "10.96.0.10:53/UDP (0)   0 1[0] (4) [0x0 0x0]      ",
             "10.96.0.10:53/UDP (1)   1 0[0] (4) [0x0 0x0]      ",
             "1.1.1.1:80/TCP/i (0)    0 0[0] (9) [0x60 0x30]    ",
@@ -172,17 +172,17 @@ fn backends_reverse_addresses_ranges_and_tables() {
         assert_lines(
             &skep(node, &["bpf", "lb", "list", "--backends"])?,
             &[
-                "ID   BACKEND ADDRESS (REVNAT_ID) (SLOT)   ",
-                "1    UDP://10.244.1.7                     ",
-                "12   TCP://fd00::7[3]                     ",
+                "ID   BACKEND ADDRESS (REVNAT_ID) (SLOT)",
+                "1    UDP://10.244.1.7   ",
+                "12   TCP://fd00::7[3]   ",
             ],
         );
         assert_lines(
             &skep(node, &["bpf", "lb", "list", "--revnat"])?,
             &[
-                "ID   BACKEND ADDRESS (REVNAT_ID) (SLOT)   ",
-                "4    10.96.0.10:53                        ",
-                "56   [::]:8126                            ",
+                "ID   BACKEND ADDRESS (REVNAT_ID) (SLOT)",
+                "4    10.96.0.10:53   ",
+                "56   [::]:8126       ",
             ],
         );
         let ranges = skep(node, &["bpf", "lb", "list", "--source-ranges", "-o", "json"])?;
@@ -194,7 +194,7 @@ fn backends_reverse_addresses_ranges_and_tables() {
         assert_eq!(ranges, ["10.0.0.0/8 (9)", "fd00::/8 (9)"]);
         let tables = skep(node, &["bpf", "lb", "maglev", "list"])?;
         assert!(
-            tables.starts_with("SVC ID   LOOKUP TABLE ") && tables.contains("\n[4]/v4   [1 2 1 1 "),
+            tables.starts_with("SVC ID   LOOKUP TABLE\n") && tables.contains("\n[4]/v4   [1 2 1 1 "),
             "{}",
             &tables[..60]
         );
@@ -261,7 +261,7 @@ fn counters_without_entries_are_no_table() {
         let (text, errors) = skep_both(node, &["bpf", "metrics", "list"])?;
 
         assert_eq!((text.as_str(), errors.as_str()), ("", "No entries found.\n"));
-        assert_eq!(skep(node, &["bpf", "metrics", "list", "-o", "json"])?, "[]\n");
+        assert_eq!(skep(node, &["bpf", "metrics", "list", "-o", "json"])?, "[]\n\n");
         Ok(())
     });
 }
@@ -282,7 +282,7 @@ fn one_command_for_an_agent_that_is_down_fails_at_once() {
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(
         errors.starts_with(
-            "skep: cannot reach the agent (is it running? see --shell-sock-path): cannot connect to "
+            "Error: cannot reach the agent (is it running? see --shell-sock-path): cannot connect to "
         ),
         "{errors}"
     );

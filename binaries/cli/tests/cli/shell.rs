@@ -63,7 +63,7 @@ fn a_timeout_of_the_wrong_form_is_found_before_the_agent_is_asked() {
 
     let output = command.output().expect("the program runs");
 
-    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         text.contains("'--timeout <TIMEOUT>': expected a duration such as 300ms, 5s or 1h30m"),

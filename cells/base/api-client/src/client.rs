@@ -81,6 +81,11 @@ impl Client {
         self.read(&Call::new("PUT", path).body(body)?)
     }
 
+    /// Changes what is at `/v1/<path>`.
+    pub fn patch(&self, path: &str, body: &impl Serialize) -> Result<(), ClientError> {
+        self.whole(&Call::new("PATCH", path).body(body)?).map(drop)
+    }
+
     /// Deletes what is at `/v1/<path>`; returns the body of the answer.
     pub fn delete(&self, path: &str) -> Result<String, ClientError> {
         let body = self.whole(&Call::new("DELETE", path))?;

@@ -105,6 +105,12 @@ impl Emitter {
                 self.out.push_str("? ");
                 self.node(key, indent, Parent::List);
                 self.new_line(indent);
+                if self.style == Style::V3 && is_collection(value) {
+                    // yaml.v3 begins the value in this line, a step from the key.
+                    self.out.push_str(":   ");
+                    self.node(value, indent + 2, Parent::List);
+                    continue;
+                }
             }
             self.out.push(':');
             self.node(value, indent, Parent::Map);
@@ -145,6 +151,14 @@ impl Emitter {
                 write_text(&mut self.out, text, place);
             }
         }
+    }
+}
+
+fn is_collection(node: &Node) -> bool {
+    match node {
+        Node::Map(entries) => !entries.is_empty(),
+        Node::List(items) => !items.is_empty(),
+        _ => false,
     }
 }
 

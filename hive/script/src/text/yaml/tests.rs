@@ -151,3 +151,12 @@ fn floats_are_as_go_prints_them() {
         assert_eq!(emit_v3(&value).unwrap(), format!("{text}\n"));
     }
 }
+
+#[test]
+fn values_of_explicit_keys_begin_in_the_line_of_the_colon() {
+    let key = "k".repeat(130);
+
+    let text = emit_v3(&json!({ &key: [["a", "b"]] })).unwrap();
+
+    assert_eq!(text, format!("? {key}\n:   - - a\n      - b\n"));
+}
