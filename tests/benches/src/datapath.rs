@@ -51,6 +51,7 @@ impl Datapath {
         let cells = [
             statedb::cell(),
             skep_base_settings::cell(),
+            skep_base_settings::cluster::cell(),
             skep_datapath_maps::cell(),
             skep_loadbalancer_maglev::cell(),
             skep_loadbalancer_model::cell(),

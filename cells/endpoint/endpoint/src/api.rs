@@ -12,7 +12,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{
     Json,
@@ -29,13 +29,15 @@ use skep_base_api_types::{
 };
 use skep_base_limiter::{Limiter, LimiterMetrics, NotAdmitted};
 use skep_datapath_hooks::EndpointHooks;
+use skep_endpoint_ipam::Ipam;
 use skep_identity::NumericIdentity;
+use skep_identity_allocator::Allocator;
 use skep_identity_cache::SecurityIdentity;
 use statedb::{Obj, Table};
 use tokio::time::timeout;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{CreateError, Endpoint, EndpointSpec, Endpoints, Identifier, WaitError};
+use crate::{CreateError, Endpoint, Endpoints, Identifier, MetadataResolver, WaitError};
 use limits::Limiters;
 
 pub use limits::Config;
@@ -57,6 +59,10 @@ pub fn cell() -> Cell {
 #[derive(Clone)]
 pub(crate) struct Api {
     endpoints: Endpoints,
+    metadata: MetadataResolver,
+    /// Without an allocator all endpoints are `reserved:init`.
+    has_allocator: bool,
+    ipam: Option<Ipam>,
     hooks: Arc<dyn EndpointHooks>,
     identities: Table<SecurityIdentity>,
     limiters: Arc<Limiters>,
@@ -66,6 +72,9 @@ pub(crate) struct Api {
 struct ApiParams {
     config: Cfg<Config>,
     endpoints: Endpoints,
+    metadata: MetadataResolver,
+    allocator: Option<Allocator>,
+    ipam: Option<Ipam>,
     hooks: Arc<dyn EndpointHooks>,
     identities: Table<SecurityIdentity>,
     metrics: Option<Arc<LimiterMetrics>>,
@@ -80,6 +89,9 @@ fn api(params: ApiParams) -> Member<Routes> {
         .routes(routes!(identities))
         .with_state(Api {
             endpoints: params.endpoints,
+            metadata: params.metadata,
+            has_allocator: params.allocator.is_some(),
+            ipam: params.ipam,
             hooks: params.hooks,
             identities: params.identities,
             limiters: Arc::new(Limiters::new(&params.config, params.metrics)),
@@ -171,43 +183,85 @@ impl Api {
         restored.map_err(|_| ApiError::Starting("endpoints are not restored yet"))
     }
 
-    async fn create(&self, id: &str, body: EndpointChangeRequest) -> Result<Obj<Endpoint>, ApiError> {
-        let wanted = request::wanted_id(id, &body)?;
-        let spec = request::spec(&body)?;
-        self.restored().await?;
+    async fn create(&self, body: EndpointChangeRequest) -> Result<Obj<Endpoint>, ApiError> {
+        let accepting = timeout(START, self.endpoints.accepting()).await;
+        accepting.map_err(|_| ApiError::Starting("endpoints are not restored yet"))?;
         let loaded = timeout(START, self.hooks.loaded()).await;
         loaded.map_err(|_| ApiError::Starting("the packet programs are not loaded yet"))?;
-        limited(
-            &self.limiters.create,
-            self.create_admitted(spec, wanted, body.sync_build_endpoint),
-        )
-        .await
+        limited(&self.limiters.create, self.create_admitted(&body)).await
     }
 
-    async fn create_admitted(
-        &self,
-        spec: EndpointSpec,
-        wanted: Option<u16>,
-        is_awaited: bool,
-    ) -> Result<Obj<Endpoint>, ApiError> {
-        // No identity is allocated for labels here yet.
-        let row = self.endpoints.create(spec, wanted, Some(NumericIdentity::INIT))?;
+    async fn create_admitted(&self, body: &EndpointChangeRequest) -> Result<Obj<Endpoint>, ApiError> {
+        let wanted = request::wanted_id(body)?;
+        let spec = request::spec(body)?;
+        self.endpoints.check(&spec, wanted)?;
+        let requested = self.metadata.requested(&spec.labels);
+        if !spec.labels.is_empty() && requested.identity.is_empty() {
+            return Err(ApiError::Invalid("no valid labels provided".to_owned()));
+        }
+        let metadata = self.metadata.wait(&spec).await;
+        let identity = (!self.has_allocator).then_some(NumericIdentity::INIT);
+        let row = self.endpoints.add(spec, metadata, wanted, identity)?;
         tracing::info!(
             endpoint = row.id,
             interface = row.spec.interface,
             pod = row.spec.pod_name().unwrap_or_default(),
             "Created endpoint"
         );
-        if !is_awaited {
-            return Ok(row);
+        match self.complete(&row, body).await {
+            Ok(row) => Ok(row),
+            Err(error) => {
+                // Who has asked releases its addresses.
+                self.endpoints.disconnect_with(row.id, true)?;
+                _ = timeout(CHANGE, self.endpoints.wait_gone(row.id)).await;
+                Err(error)
+            }
         }
-        let cause = match timeout(CHANGE, self.endpoints.wait_ready(row.id)).await {
-            Ok(Ok(row)) => return Ok(row),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("endpoint {} is not ready after {CHANGE:?}", row.id),
+    }
+
+    /// Waits for what a request wants of a new endpoint.
+    async fn complete(
+        &self,
+        row: &Endpoint,
+        body: &EndpointChangeRequest,
+    ) -> Result<Obj<Endpoint>, ApiError> {
+        let work = async {
+            let row = self.endpoints.wait_identity(row.id).await?;
+            match body.sync_build_endpoint {
+                true => self.endpoints.wait_ready(row.id).await,
+                false => Ok(row),
+            }
         };
-        self.endpoints.disconnect(row.id)?;
-        Err(ApiError::Failed(cause))
+        let row = match timeout(CHANGE, work).await {
+            Ok(result) => result.map_err(|error| ApiError::Failed(error.to_string()))?,
+            Err(_) => {
+                let text = format!("endpoint {} is not ready after {CHANGE:?}", row.id);
+                return Err(ApiError::Failed(text));
+            }
+        };
+        let addressing = &body.addressing;
+        let timers = [
+            (
+                row.spec.ipv6.map(IpAddr::from),
+                &addressing.ipv6_pool_name,
+                &addressing.ipv6_expiration_uuid,
+            ),
+            (
+                row.spec.ipv4.map(IpAddr::from),
+                &addressing.ipv4_pool_name,
+                &addressing.ipv4_expiration_uuid,
+            ),
+        ];
+        let Some(ipam) = &self.ipam else {
+            return Ok(row);
+        };
+        for (ip, pool, uuid) in timers {
+            if let Some(ip) = ip.filter(|_| !uuid.is_empty()) {
+                let stopped = ipam.stop_expiration(ip, pool, uuid);
+                stopped.map_err(|error| ApiError::Failed(hive::error_chain(&error)))?;
+            }
+        }
+        Ok(row)
     }
 
     async fn delete(&self, rows: Vec<Obj<Endpoint>>) -> Result<(), ApiError> {
@@ -299,7 +353,7 @@ async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<Mode
 
 /// Creates an endpoint.
 #[utoipa::path(put, path = "/endpoint/{id}", params(
-    ("id" = String, Path, description = "Id of the endpoint; 0: allocated by the agent")),
+    ("id" = String, Path, description = "Ignored: the id of the body counts")),
     request_body = EndpointChangeRequest, responses(
     (status = 201, description = "The endpoint", body = Model),
     (status = 400, description = "The endpoint is invalid or in conflict with another one", body = String),
@@ -308,11 +362,11 @@ async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<Mode
     (status = 503, description = "The agent is starting", body = String)))]
 async fn create(
     State(api): State<Api>,
-    Path(id): Path<String>,
+    Path(_): Path<String>,
     body: Bytes,
 ) -> Result<(StatusCode, Json<Model>), ApiError> {
     let body: EndpointChangeRequest = request::parse_body(&body)?;
-    let row = api.create(&id, body).await?;
+    let row = api.create(body).await?;
     Ok((StatusCode::CREATED, Json(model::endpoint(&row))))
 }
 
@@ -357,9 +411,10 @@ async fn labels(
     Path(id): Path<String>,
 ) -> Result<Json<LabelConfiguration>, ApiError> {
     limited(&api.limiters.get, async {
+        let row = api.find_one(&id)?;
         Ok(Json(LabelConfiguration {
-            status: model::labels(&*api.find_one(&id)?),
-            ..LabelConfiguration::default()
+            spec: model::user_labels(&row),
+            status: model::labels(&row),
         }))
     })
     .await

@@ -2,14 +2,19 @@
 
 //! Cell: endpoints of the node, in a table, in files, in the maps and at their interfaces.
 //! Requires: the maps, [`PolicyMaps`], `Arc<dyn EndpointHooks>`, the ipcache, the addresses of the node; optionally `Arc<dyn EndpointFlows>`,
-//! `Arc<dyn Interfaces>`, `Arc<dyn EndpointRoutes>`, the local node.
-//! Provides: [`Endpoints`], read-only table `endpoints`.
+//! `Arc<dyn Interfaces>`, `Arc<dyn EndpointRoutes>`, the local node; for identities an [`Allocator`], for labels tables `k8s-pods` and
+//! `k8s-namespaces`, for addresses an [`Ipam`].
+//! Provides: [`Endpoints`], [`MetadataResolver`](crate::MetadataResolver), `Arc<dyn AddressUsers>`, read-only table `endpoints`.
 
 use std::{sync::Arc, time::Duration};
 
 use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
-use skep_base_settings::AttachConfig;
+use skep_base_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
+use skep_base_settings::{AttachConfig, StateConfig};
 use skep_datapath_hooks::{EndpointFlows, EndpointHooks};
+use skep_endpoint_ipam::Ipam;
+use skep_identity_allocator::Allocator;
+use skep_identity_labels::LabelConfig;
 use skep_ipcache::{Publisher, Writer};
 use skep_node_local::{LocalNode, NodeAddress};
 use skep_policy_maps::PolicyMaps;
@@ -17,11 +22,16 @@ use statedb::{Db, RwTable, Table, reconciler::Reconciler};
 
 use crate::{
     Config, Endpoint, EndpointMaps, EndpointMetrics, EndpointOps, EndpointRoutes, EndpointRouting, Endpoints,
-    Interfaces, KernelInterfaces, KernelRoutes, claims,
+    Interfaces, KernelInterfaces, KernelRoutes, MetadataResolver,
+    addresses::{self, Takeover},
+    claims,
     collect::{Collector, Removal},
     endpoint,
     host::HostAddresses,
-    maps, policies, reconciler,
+    identities::{self, IdentityReconciler},
+    maps, metadata, policies,
+    queue::DeletionQueue,
+    reconciler,
     restore::Restore,
     state_dir::StateDir,
     unreachable::UnreachableRoutes,
@@ -31,18 +41,21 @@ use crate::{
 pub fn cell() -> Cell {
     Cell::module("endpoint", "Endpoints of this node")
         .config::<Config>()
+        .config::<LabelConfig>()
         .provide_private(endpoint::new_table)
         .provide_private(state_dir)
         .provide(skep_base_metrics::provided::<EndpointMetrics>)
         .provide(endpoint::read_only)
         .provide(writer)
+        .provide(metadata::resolver)
+        .provide(addresses::users)
         .provide(maps::handles)
         .provide(maps::owner)
         .run(start)
         .library() // other cells create endpoints and read the table
 }
 
-fn state_dir(config: Cfg<Config>) -> Arc<StateDir> {
+fn state_dir(config: Cfg<StateConfig>) -> Arc<StateDir> {
     Arc::new(StateDir::new(&config.state_dir))
 }
 
@@ -67,6 +80,7 @@ pub(crate) struct StartParams {
     table: RwTable<Endpoint>,
     endpoints: Endpoints,
     config: Cfg<Config>,
+    state: Cfg<StateConfig>,
     routing: Cfg<AttachConfig>,
     files: Arc<StateDir>,
     maps: Arc<EndpointMaps>,
@@ -78,8 +92,15 @@ pub(crate) struct StartParams {
     addresses: Table<NodeAddress>,
     node: Option<Table<LocalNode>>,
     metrics: Arc<EndpointMetrics>,
+    metadata: MetadataResolver,
+    allocator: Option<Allocator>,
+    ipam: Option<Ipam>,
+    queues: Option<Arc<WorkqueueMetrics>>,
     jobs: Jobs,
 }
+
+/// Time between two looks for queued deletions.
+const QUEUE_INTERVAL: Duration = Duration::from_secs(60);
 
 fn start(params: StartParams) -> Result<(), StartError> {
     let StartParams {
@@ -87,6 +108,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         table,
         endpoints,
         config,
+        state,
         routing,
         files,
         maps,
@@ -98,6 +120,10 @@ fn start(params: StartParams) -> Result<(), StartError> {
         addresses,
         node,
         metrics,
+        metadata,
+        allocator,
+        ipam,
+        queues,
         jobs,
     } = params;
     let routing = EndpointRouting::new(&routing);
@@ -121,6 +147,41 @@ fn start(params: StartParams) -> Result<(), StartError> {
         async move { restore.run(&cx).await }
     });
     jobs.spawn(job.retry(retry()))?;
+
+    let queue = DeletionQueue::new(&state.state_dir);
+    let takeover = Arc::new(Takeover {
+        endpoints: endpoints.clone(),
+        metadata: metadata.clone(),
+        ipam: ipam.clone(),
+        queue: queue.clone(),
+    });
+    jobs.spawn(Job::once("take-over", move |cx: JobCtx| {
+        let takeover = takeover.clone();
+        async move { cx.until_cancelled(takeover.run(&cx)).await.unwrap_or(Ok(())) }
+    }))?;
+    let of_queue = endpoints.clone();
+    jobs.spawn(Job::every(QUEUE_INTERVAL, "deletion-queue", move |_: JobCtx| {
+        let (queue, endpoints) = (queue.clone(), of_queue.clone());
+        async move {
+            // The first look is part of taking over.
+            if endpoints.is_accepting() {
+                queue.replay(&endpoints).await;
+            }
+            Ok::<_, std::convert::Infallible>(())
+        }
+    }))?;
+    if let Some(allocator) = allocator {
+        let reconciler = IdentityReconciler {
+            endpoints: endpoints.clone(),
+            metadata,
+            allocator,
+            grace: config.identity_change_grace_period,
+        };
+        let queue = WorkqueueRecorder::new(queues.as_ref(), "endpoint-identity");
+        jobs.spawn(skep_k8s_controller::job("allocate-identities", move || {
+            identities::controller(reconciler.clone(), queue.clone())
+        }))?;
+    }
 
     let of_policies = endpoints.policies().clone();
     let ops = EndpointOps::new(
@@ -186,6 +247,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
     let removal = Arc::new(Removal {
         endpoints: endpoints.clone(),
         flows,
+        ipam,
         unreachable,
         metrics,
     });

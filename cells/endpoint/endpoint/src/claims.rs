@@ -34,7 +34,11 @@ fn claims_of(row: &Endpoint) -> Vec<(Prefix, Claim)> {
         Arc::new(PodMetadata {
             namespace: row.spec.namespace.as_str().into(),
             name: row.spec.pod.as_str().into(),
-            ..PodMetadata::default()
+            named_ports: row
+                .pod
+                .as_ref()
+                .map(|pod| pod.ipcache_ports())
+                .unwrap_or_default(),
         })
     });
     let claim = Claim::identity(owner, identity).pod(pod);

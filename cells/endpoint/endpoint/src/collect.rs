@@ -11,10 +11,12 @@ use hive::JobCtx;
 use parking_lot::Mutex;
 use skep_base_net::NetError;
 use skep_datapath_hooks::{EndpointFlows, ForgetError};
+use skep_endpoint_ipam::{Ipam, IpamError};
 use statedb::{Change, Obj};
 
 use crate::{
-    Endpoint, EndpointMetrics, EndpointState, Endpoints, Interfaces, unreachable::UnreachableRoutes,
+    Endpoint, EndpointMetrics, EndpointState, Endpoints, Interfaces, addresses,
+    unreachable::UnreachableRoutes,
 };
 
 /// Ends the life of endpoints that are taken down.
@@ -22,13 +24,14 @@ pub(crate) struct Removal {
     pub(crate) endpoints: Endpoints,
     /// What programs remember of flows, if they do.
     pub(crate) flows: Option<Arc<dyn EndpointFlows>>,
+    pub(crate) ipam: Option<Ipam>,
     pub(crate) unreachable: UnreachableRoutes,
     pub(crate) metrics: Arc<EndpointMetrics>,
 }
 
 impl Removal {
     /// Forgets the flows of endpoints of which nothing else is left, removes their policies, adds unreachable routes to their
-    /// addresses, and removes them from the table, so that ids and addresses may be used again; counts the others.
+    /// addresses, releases these, and removes them from the table, so that ids and addresses may be used again; counts the others.
     pub(crate) async fn follow(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
         let db = self.endpoints.db();
         let mut changes = self.endpoints.table().follow(db);
@@ -74,7 +77,14 @@ impl Removal {
     /// Leaves nothing undone for the error that it returns.
     async fn release(&self, gone: &[Obj<Endpoint>]) -> Result<(), ReleaseError> {
         let routes = self.unreachable.add(gone);
-        self.forget(gone).await?;
+        let forgotten = self.forget(gone).await;
+        // Before the rows go: whoever waits for the deletion may allocate the addresses.
+        let released = self
+            .ipam
+            .as_ref()
+            .map_or(Ok(()), |ipam| addresses::release(ipam, gone));
+        forgotten?;
+        released?;
         Ok(routes?)
     }
 
@@ -94,6 +104,8 @@ enum ReleaseError {
     Flows(#[from] ForgetError),
     #[error(transparent)]
     Route(#[from] NetError),
+    #[error(transparent)]
+    Address(#[from] IpamError),
 }
 
 /// Finds endpoints whose interface is gone.

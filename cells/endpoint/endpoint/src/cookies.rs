@@ -158,10 +158,9 @@ mod tests {
             let row = Endpoint {
                 id,
                 spec: spec.into(),
-                identity: None,
-                policy: None,
                 phase,
                 status: Status::pending(),
+                ..Endpoint::default()
             };
             let mut txn = self.db.write(&[&self.endpoints]);
             self.endpoints.insert(&mut txn, row).unwrap();

@@ -11,6 +11,8 @@ use std::{
 use serde_json::{Value, json};
 use skep_bpf_maps::endpoint::{self as family, LxcKey, LxcValue, endpoint_flags, lxc_flags};
 use skep_identity::{Labels, NumericIdentity};
+use skep_identity_allocator::Held;
+use skep_k8s_types::slim::Str;
 use skep_policy_maps::Realized;
 use statedb::{
     Db, Index, Row, RwTable, Table,
@@ -18,7 +20,7 @@ use statedb::{
     row::BoxError,
 };
 
-use crate::{DatapathConfiguration, Mac};
+use crate::{DatapathConfiguration, EndpointLabels, EndpointOptions, EndpointPod, Mac, StatusLog};
 
 /// What an endpoint is: an interface with addresses and labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,12 +39,17 @@ pub struct EndpointSpec {
     pub ipv4: Option<Ipv4Addr>,
     /// IPv6 address.
     pub ipv6: Option<Ipv6Addr>,
+    /// Pool of the IPv4 address.
+    pub ipv4_pool: String,
+    /// Pool of the IPv6 address.
+    pub ipv6_pool: String,
     pub mac: Mac,
     /// Hardware address of the interface on the node's side.
     pub host_mac: Mac,
     pub namespace: String,
     pub pod: String,
     pub pod_uid: String,
+    /// Labels of the request, in addition to those of the pod.
     pub labels: Labels,
     /// IPv4 packets to the world keep their source.
     pub skip_masquerade4: bool,
@@ -56,6 +63,13 @@ impl EndpointSpec {
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let v4 = self.ipv4.map(IpAddr::from);
         v4.into_iter().chain(self.ipv6.map(IpAddr::from))
+    }
+
+    /// Its addresses, with their pools.
+    pub fn allocations(&self) -> impl Iterator<Item = (IpAddr, &str)> {
+        let v4 = self.ipv4.map(|address| (address.into(), self.ipv4_pool.as_str()));
+        let v6 = self.ipv6.map(|address| (address.into(), self.ipv6_pool.as_str()));
+        v6.into_iter().chain(v4)
     }
 
     /// `<namespace>/<name>` of its pod; none without pod.
@@ -85,8 +99,9 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndpointState {
     WaitingForIdentity,
-    /// It waits to be written, or is being written.
     WaitingToRegenerate,
+    /// It is being written.
+    Regenerating,
     /// As before, after a restart of the agent.
     Restoring,
     /// Programs deliver to it, and take its packets.
@@ -98,9 +113,10 @@ pub enum EndpointState {
 }
 
 impl EndpointState {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::WaitingForIdentity,
         Self::WaitingToRegenerate,
+        Self::Regenerating,
         Self::Restoring,
         Self::Ready,
         Self::NotReady,
@@ -112,6 +128,7 @@ impl EndpointState {
         match self {
             Self::WaitingForIdentity => "waiting-for-identity",
             Self::WaitingToRegenerate => "waiting-to-regenerate",
+            Self::Regenerating => "regenerating",
             Self::Restoring => "restoring",
             Self::Ready => "ready",
             Self::NotReady => "not-ready",
@@ -127,13 +144,51 @@ impl fmt::Display for EndpointState {
     }
 }
 
-#[derive(Clone, Debug, PartialEq)]
+/// Why an endpoint is written, as Cilium names it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RegenerationReason {
+    #[default]
+    EndpointInit,
+    EndpointRestore,
+    EndpointUpdate,
+    LabelsUpdate,
+    PolicyUpdate,
+}
+
+impl RegenerationReason {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::EndpointInit => "EndpointInit",
+            Self::EndpointRestore => "EndpointRestore",
+            Self::EndpointUpdate => "EndpointUpdate",
+            Self::LabelsUpdate => "LabelsUpdate",
+            Self::PolicyUpdate => "PolicyUpdate",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Endpoint {
     /// Its id, unique on the node.
     pub id: u16,
     pub spec: Arc<EndpointSpec>,
+    /// Its pod; none until Kubernetes has reported it.
+    pub pod: Option<Arc<EndpointPod>>,
+    pub labels: Arc<EndpointLabels>,
     /// Its security identity. Without one it is not written to the maps.
     pub identity: Option<NumericIdentity>,
+    /// Labels of its identity; those of [`labels`](Self::labels) once the identity is theirs.
+    pub identity_labels: Arc<Labels>,
+    /// The use of its identity; none of a restored endpoint until it is allocated again.
+    pub held: Option<Held>,
+    /// Its addresses stay allocated when it is deleted.
+    pub keeps_addresses: bool,
+    pub options: Arc<EndpointOptions>,
+    /// Uid of its CiliumEndpoint, if it has one.
+    pub cilium_endpoint_uid: Str,
+    /// Why it is written next, or was written last.
+    pub reason: RegenerationReason,
+    pub log: StatusLog,
     /// Its policy as realized in its map. Without one it is not written to the maps.
     pub policy: Option<Realized>,
     /// Where it is in its life.
@@ -184,9 +239,21 @@ impl Endpoint {
             _ if self.identity.is_none() => EndpointState::WaitingForIdentity,
             (_, StatusKind::Error) => EndpointState::NotReady,
             (_, StatusKind::Done | StatusKind::Refreshing) if self.policy.is_some() => EndpointState::Ready,
+            _ if self.log.last_state() == Some(EndpointState::Regenerating) => EndpointState::Regenerating,
             (Phase::Restored, _) => EndpointState::Restoring,
             (Phase::Live, _) => EndpointState::WaitingToRegenerate,
         }
+    }
+
+    /// It is due to be written.
+    pub(crate) fn regenerate(&mut self, reason: RegenerationReason, cause: &str) {
+        self.status = Status::pending();
+        self.reason = reason;
+        let message = format!(
+            "Triggering endpoint regeneration due to {}: {cause}",
+            reason.as_str()
+        );
+        self.log.ok(EndpointState::WaitingToRegenerate, message);
     }
 
     /// Entries of `cilium_lxc`, one for each address.
@@ -255,7 +322,7 @@ impl Row for Endpoint {
             self.identity
                 .map(|identity| identity.to_string())
                 .unwrap_or_default(),
-            spec.labels.to_string(),
+            self.identity_labels.to_string(),
             spec.pod_name().unwrap_or_default(),
             spec.container_id.clone(),
             self.state().to_string(),
@@ -275,7 +342,7 @@ impl Row for Endpoint {
             "HostMAC": spec.host_mac,
             "Identity": self.identity.map(NumericIdentity::get),
             "PolicyRevision": self.policy.map(|policy| policy.revision),
-            "Labels": spec.labels.to_string(),
+            "Labels": self.identity_labels.to_string(),
             "DatapathConfiguration": serde_json::to_value(spec.datapath)?,
             "Namespace": spec.namespace,
             "PodName": spec.pod,

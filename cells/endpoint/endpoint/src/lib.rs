@@ -8,8 +8,11 @@
 //! its interface if it has its own; an endpoint that is [disconnecting](Phase::Disconnecting) is taken down the other way round. Nothing is removed from the maps that
 //! no row stands for until the endpoints of the run before are restored.
 //!
-//! - Identities: the agent allocates none yet. A new endpoint has identity `reserved:init`; a restored one keeps what its
-//!   file says. The ipcache says so of its addresses, as of a local endpoint.
+//! - Labels: those of the pod and its namespace, and of the request, by the label filter (`metadata.rs`). Identities are allocated
+//!   for them (`identities.rs`); an endpoint without labels has `reserved:init`. A restored one keeps the identity of its file
+//!   until then. The ipcache has the identity for its addresses, as of a local endpoint.
+//! - Addresses: allocated by IPAM before; those of restored endpoints are allocated again, those of deleted ones released
+//!   (`addresses.rs`). Until then, and until queued deletions are done (`queue.rs`), no endpoint is created.
 //! - Policies: `skep-policy-maps` writes them. An endpoint requests its policy with its identity, and knows the revision that
 //!   is realized, and the directions in which programs look nothing up.
 //!
@@ -17,6 +20,7 @@
 //!
 //! Read first: `endpoint.rs`, then `writer.rs` and `reconciler.rs`.
 
+mod addresses;
 #[cfg(feature = "api")]
 pub mod api;
 mod cell;
@@ -29,11 +33,18 @@ mod datapath;
 mod endpoint;
 mod host;
 mod identifier;
+mod identities;
 mod interfaces;
+mod labels;
+mod log;
 mod mac;
 mod maps;
+mod metadata;
 mod metrics;
+mod options;
+mod pod;
 mod policies;
+mod queue;
 mod reconciler;
 mod restore;
 mod state_dir;
@@ -45,12 +56,17 @@ mod writer;
 pub use cell::cell;
 pub use config::Config;
 pub use datapath::{DatapathConfiguration, EndpointRoutes, EndpointRouting, KernelRoutes};
-pub use endpoint::{Endpoint, EndpointSpec, EndpointState, Phase};
+pub use endpoint::{Endpoint, EndpointSpec, EndpointState, Phase, RegenerationReason};
 pub use identifier::{Identifier, IdentifierError};
 pub use interfaces::{Interfaces, KernelInterfaces};
+pub use labels::EndpointLabels;
+pub use log::{LogEntry, StatusCode, StatusLog};
 pub use mac::{Mac, MacError};
 pub use maps::EndpointMaps;
+pub use metadata::MetadataResolver;
 pub use metrics::EndpointMetrics;
+pub use options::{EndpointOptions, OptionError};
+pub use pod::{EndpointPod, NamedPort};
 pub use reconciler::EndpointOps;
 pub use state_dir::{StateDir, StateError};
 pub use writer::{CreateError, Endpoints, WaitError};

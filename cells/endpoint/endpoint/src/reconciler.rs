@@ -28,7 +28,7 @@ use statedb::{
 };
 
 use crate::{
-    Endpoint, EndpointMaps, EndpointRoutes, EndpointRouting, Phase,
+    Endpoint, EndpointMaps, EndpointRoutes, EndpointRouting, EndpointState, Phase, StatusCode,
     maps::{EndpointMap, LxcMap},
     state_dir::{StateDir, StateError},
 };
@@ -302,7 +302,13 @@ impl BatchOps<Endpoint> for EndpointOps {
             let (owner, endpoint) = (txn.add_owner(), &entry.object);
             match endpoint.phase {
                 Phase::Live | Phase::Restored if endpoint.policy.is_none() => saved.push((owner, endpoint)),
-                Phase::Live | Phase::Restored => up.push((owner, endpoint)),
+                Phase::Live | Phase::Restored => {
+                    if endpoint.status.kind != StatusKind::Refreshing {
+                        let message = format!("Regenerating endpoint: {}", endpoint.reason.as_str());
+                        endpoint.log.ok(EndpointState::Regenerating, message);
+                    }
+                    up.push((owner, endpoint));
+                }
                 Phase::Disconnecting => down.push((owner, endpoint)),
                 _ => {}
             }
@@ -315,6 +321,7 @@ impl BatchOps<Endpoint> for EndpointOps {
             entry.result = error.map_or(Ok(()), |error| Err(error.into()));
         }
         for (entry, error) in updates.iter_mut().zip(errors) {
+            log(&entry.object, error.as_ref());
             match error {
                 Some(error) => entry.result = Err(error.into()),
                 None if entry.object.phase == Phase::Disconnecting => {
@@ -339,6 +346,29 @@ impl BatchOps<Endpoint> for EndpointOps {
             tracing::info!(removed, "Pruned entries of deleted endpoints");
         }
         Ok(())
+    }
+}
+
+/// Logs that an endpoint was written, or why not.
+fn log(endpoint: &Endpoint, error: Option<&EndpointError>) {
+    if !endpoint.is_live() || endpoint.log.last_state() != Some(EndpointState::Regenerating) {
+        return;
+    }
+    let log = &endpoint.log;
+    match error {
+        None => {
+            let text = "Completed endpoint regeneration with no pending regeneration requests";
+            log.ok(EndpointState::Ready, text);
+            let reason = endpoint.reason.as_str();
+            log.ok(
+                EndpointState::Ready,
+                format!("Successfully regenerated endpoint program (Reason: {reason})"),
+            );
+        }
+        Some(error) => {
+            let text = format!("Error regenerating endpoint: {}", hive::error_chain(error));
+            log.add(StatusCode::Failure, EndpointState::NotReady, text);
+        }
     }
 }
 

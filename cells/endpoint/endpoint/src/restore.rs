@@ -59,8 +59,10 @@ impl Restore {
         let (saved, errors) = self.files.read_all()?;
         let mut found = Vec::new();
         for saved in saved {
-            // Cilium keeps the host among the endpoints: it is none of ours.
-            if saved.identity == Some(NumericIdentity::HOST) {
+            // Cilium keeps the host and the ingress among the endpoints: they are none of ours.
+            let is_internal =
+                |id: &NumericIdentity| [NumericIdentity::HOST, NumericIdentity::INGRESS].contains(id);
+            if saved.identity.as_ref().is_some_and(is_internal) {
                 continue;
             }
             let is_there = self.is_there(&saved)?;

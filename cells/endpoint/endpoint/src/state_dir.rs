@@ -12,9 +12,11 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use skep_identity::{Label, Labels, NumericIdentity};
+use serde_json::{Value, json};
+use skep_identity::{Label, Labels, NumericIdentity, Reserved};
+use skep_k8s_types::slim::Str;
 
-use crate::{DatapathConfiguration, Endpoint, EndpointSpec, Mac};
+use crate::{DatapathConfiguration, Endpoint, EndpointLabels, EndpointOptions, EndpointSpec, Mac};
 
 /// Name of the file in the folder of an endpoint.
 const FILE: &str = "ep_config.json";
@@ -54,7 +56,11 @@ pub struct StateDir(PathBuf);
 pub(crate) struct Saved {
     pub(crate) id: u16,
     pub(crate) spec: EndpointSpec,
+    pub(crate) labels: EndpointLabels,
     pub(crate) identity: Option<NumericIdentity>,
+    pub(crate) identity_labels: Labels,
+    pub(crate) options: EndpointOptions,
+    pub(crate) cilium_endpoint_uid: Str,
     /// What the datapath did for it.
     pub(crate) effective: DatapathConfiguration,
 }
@@ -89,7 +95,11 @@ impl StateDir {
         let saved = Saved {
             id: endpoint.id,
             spec: (*endpoint.spec).clone(),
+            labels: (*endpoint.labels).clone(),
             identity: endpoint.identity,
+            identity_labels: (*endpoint.identity_labels).clone(),
+            options: (*endpoint.options).clone(),
+            cilium_endpoint_uid: endpoint.cilium_endpoint_uid.clone(),
             effective,
         };
         if self
@@ -104,7 +114,7 @@ impl StateDir {
             .mode(0o770)
             .create(&folder)
             .map_err(failed("creating", &folder))?;
-        let text = serde_json::to_vec_pretty(&File::of(&saved)).map_err(|source| StateError::Json {
+        let text = serde_json::to_vec(&File::of(&saved)).map_err(|source| StateError::Json {
             path: path.clone(),
             source,
         })?;
@@ -197,7 +207,7 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StateErr
 struct File {
     #[serde(rename = "ID")]
     id: u16,
-    #[serde(rename = "dockerID")]
+    #[serde(rename = "dockerID", skip_serializing_if = "String::is_empty")]
     container_id: String,
     #[serde(rename = "ContainerNetnsPath")]
     netns: String,
@@ -205,20 +215,34 @@ struct File {
     interface: String,
     #[serde(rename = "IfIndex")]
     ifindex: u32,
+    #[serde(rename = "ParentIfIndex")]
+    parent_ifindex: u32,
     #[serde(rename = "ContainerIfName")]
     container_interface: String,
+    #[serde(rename = "DisableLegacyIdentifiers")]
+    disable_legacy_identifiers: bool,
     #[serde(rename = "OpLabels")]
     labels: FileLabels,
     #[serde(rename = "LXCMAC")]
     mac: String,
     #[serde(rename = "IPv6")]
     ipv6: String,
+    #[serde(rename = "IPv6IPAMPool")]
+    ipv6_pool: String,
     #[serde(rename = "IPv4")]
     ipv4: String,
+    #[serde(rename = "IPv4IPAMPool")]
+    ipv4_pool: String,
     #[serde(rename = "NodeMAC")]
     host_mac: String,
     #[serde(rename = "SecLabel")]
     identity: Option<FileIdentity>,
+    #[serde(rename = "Options")]
+    options: FileOptions,
+    #[serde(rename = "DNSHistory")]
+    dns_history: Value,
+    #[serde(rename = "DNSZombies")]
+    dns_zombies: Value,
     #[serde(rename = "K8sPodName")]
     pod: String,
     #[serde(rename = "K8sNamespace")]
@@ -233,32 +257,96 @@ struct File {
         skip_serializing_if = "Option::is_none"
     )]
     requested: Option<DatapathConfiguration>,
+    /// Not Cilium's: labels of the request.
+    #[serde(rename = "RequestedLabels", skip_serializing_if = "Option::is_none")]
+    requested_labels: Option<LabelMap>,
+    #[serde(rename = "CiliumEndpointUID")]
+    cilium_endpoint_uid: String,
     #[serde(rename = "Properties")]
-    properties: BTreeMap<String, serde_json::Value>,
+    properties: BTreeMap<String, Value>,
     #[serde(rename = "NetnsCookie")]
     netns_cookie: u64,
+    #[serde(rename = "RTInfo")]
+    rt_info: u32,
 }
+
+/// Labels by key.
+type LabelMap = BTreeMap<String, FileLabel>;
 
 /// Labels by where they are used.
 #[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "PascalCase")]
 struct FileLabels {
-    #[serde(rename = "OrchestrationIdentity")]
-    identity: BTreeMap<String, FileLabel>,
+    custom: LabelMap,
+    orchestration_identity: LabelMap,
+    disabled: LabelMap,
+    orchestration_info: LabelMap,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-struct FileLabel {
-    key: String,
-    value: String,
-    source: String,
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum FileLabel {
+    Parts {
+        #[serde(default)]
+        key: String,
+        #[serde(default)]
+        value: String,
+        #[serde(default)]
+        source: String,
+    },
+    /// `[source:]key[=value]`
+    Text(String),
+}
+
+impl Serialize for FileLabel {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Parts { key, value, source } if value.is_empty() => {
+                json!({"key": key, "source": source}).serialize(to)
+            }
+            Self::Parts { key, value, source } => {
+                json!({"key": key, "value": value, "source": source}).serialize(to)
+            }
+            Self::Text(text) => text.serialize(to),
+        }
+    }
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct FileIdentity {
     id: u32,
+    labels: LabelMap,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct FileOptions {
+    map: BTreeMap<String, i64>,
+}
+
+fn label_map(labels: &Labels) -> LabelMap {
+    let entry = |label: &Label| {
+        let parts = FileLabel::Parts {
+            key: label.key().to_owned(),
+            value: label.value().to_owned(),
+            source: label.source().as_str().to_owned(),
+        };
+        (label.key().to_owned(), parts)
+    };
+    labels.iter().map(entry).collect()
+}
+
+/// Labels of a field; or the field, with the key of what is no label.
+fn labels(field: &'static str, map: &LabelMap) -> Result<Labels, (&'static str, String)> {
+    let label = |(name, label): (&String, &FileLabel)| {
+        let label = match label {
+            FileLabel::Parts { key, value, source } => Label::new(source.as_str().into(), key, value),
+            FileLabel::Text(text) => text.parse(),
+        };
+        label.map_err(|_| (field, name.clone()))
+    };
+    map.iter().map(label).collect()
 }
 
 pub(crate) const SKIP_MASQUERADE4: &str = "property-skip-masquerade-v4";
@@ -269,14 +357,7 @@ impl File {
         let spec = &saved.spec;
         let address =
             |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();
-        let label = |label: &Label| {
-            let entry = FileLabel {
-                key: label.key().to_owned(),
-                value: label.value().to_owned(),
-                source: label.source().as_str().to_owned(),
-            };
-            (label.key().to_owned(), entry)
-        };
+        let init: Arc<Labels> = Reserved::Init.into();
         let properties = [
             (SKIP_MASQUERADE4, spec.skip_masquerade4),
             (SKIP_MASQUERADE6, spec.skip_masquerade6),
@@ -289,24 +370,48 @@ impl File {
             ifindex: spec.ifindex,
             container_interface: spec.container_interface.clone(),
             labels: FileLabels {
-                identity: spec.labels.iter().map(label).collect(),
+                custom: label_map(&saved.labels.custom),
+                orchestration_identity: match saved.labels.identity.is_empty() {
+                    true if saved.labels.custom.is_empty() => label_map(&init),
+                    _ => label_map(&saved.labels.identity),
+                },
+                disabled: label_map(&saved.labels.disabled),
+                orchestration_info: label_map(&saved.labels.info),
             },
             mac: spec.mac.to_string(),
             ipv6: address(spec.ipv6.map(IpAddr::from)),
+            ipv6_pool: spec.ipv6_pool.clone(),
             ipv4: address(spec.ipv4.map(IpAddr::from)),
+            ipv4_pool: spec.ipv4_pool.clone(),
             host_mac: spec.host_mac.to_string(),
-            identity: saved.identity.map(|identity| FileIdentity { id: identity.get() }),
+            identity: saved.identity.map(|identity| FileIdentity {
+                id: identity.get(),
+                labels: label_map(&saved.identity_labels),
+            }),
+            options: FileOptions {
+                map: saved
+                    .options
+                    .numbers()
+                    .iter()
+                    .map(|(name, value)| (name.clone(), i64::from(*value)))
+                    .collect(),
+            },
+            dns_history: json!([]),
+            dns_zombies: json!({}),
             pod: spec.pod.clone(),
             namespace: spec.namespace.clone(),
             pod_uid: spec.pod_uid.clone(),
             datapath: saved.effective,
             requested: (saved.effective != spec.datapath).then_some(spec.datapath),
+            requested_labels: (!spec.labels.is_empty()).then(|| label_map(&spec.labels)),
+            cilium_endpoint_uid: saved.cilium_endpoint_uid.to_string(),
             properties: properties
                 .into_iter()
                 .filter(|(_, is_set)| *is_set)
                 .map(|(key, _)| (key.to_owned(), true.into()))
                 .collect(),
             netns_cookie: spec.netns_cookie,
+            ..Self::default()
         }
     }
 
@@ -314,9 +419,25 @@ impl File {
     fn saved(self) -> Result<Saved, (&'static str, String)> {
         let mac = |field, text: String| text.parse::<Mac>().map_err(|_| (field, text));
         let is_set = |key: &str| self.properties.get(key) == Some(&true.into());
-        let label = |label: &FileLabel| {
-            Label::new(label.source.as_str().into(), &label.key, &label.value)
-                .map_err(|_| ("OpLabels", label.key.clone()))
+        let of = |map| labels("OpLabels", map);
+        // Stands for no labels.
+        let is_label = |label: &&Label| label.reserved() != Some(Reserved::Init);
+        let identity = of(&self.labels.orchestration_identity)?;
+        let kept = EndpointLabels {
+            custom: of(&self.labels.custom)?,
+            identity: Arc::new(identity.iter().filter(is_label).cloned().collect()),
+            info: of(&self.labels.orchestration_info)?,
+            disabled: of(&self.labels.disabled)?,
+        };
+        let requested_labels = match &self.requested_labels {
+            Some(map) => labels("RequestedLabels", map)?,
+            None if self.pod.is_empty() => kept.identity.iter().chain(kept.info.iter()).cloned().collect(),
+            // They are its pod's.
+            None => Labels::default(),
+        };
+        let (id, identity_labels) = match &self.identity {
+            Some(identity) => (identity.id, labels("SecLabel", &identity.labels)?),
+            None => (0, Labels::default()),
         };
         if self.interface.is_empty() {
             return Err(("IfName", self.interface));
@@ -324,12 +445,7 @@ impl File {
         let spec = EndpointSpec {
             skip_masquerade4: is_set(SKIP_MASQUERADE4),
             skip_masquerade6: is_set(SKIP_MASQUERADE6),
-            labels: self
-                .labels
-                .identity
-                .values()
-                .map(label)
-                .collect::<Result<Labels, _>>()?,
+            labels: requested_labels,
             container_id: self.container_id,
             container_interface: self.container_interface,
             netns: self.netns,
@@ -338,6 +454,8 @@ impl File {
             ifindex: self.ifindex,
             ipv4: address::<Ipv4Addr>("IPv4", self.ipv4)?,
             ipv6: address::<Ipv6Addr>("IPv6", self.ipv6)?,
+            ipv4_pool: self.ipv4_pool,
+            ipv6_pool: self.ipv6_pool,
             mac: mac("LXCMAC", self.mac)?,
             host_mac: mac("NodeMAC", self.host_mac)?,
             namespace: self.namespace,
@@ -348,11 +466,12 @@ impl File {
         Ok(Saved {
             id: self.id,
             spec,
+            labels: kept,
             effective: self.datapath,
-            identity: self
-                .identity
-                .map(|identity| NumericIdentity::new(identity.id))
-                .filter(|identity| *identity != NumericIdentity::UNKNOWN),
+            identity: Some(NumericIdentity::new(id)).filter(|identity| *identity != NumericIdentity::UNKNOWN),
+            identity_labels,
+            options: EndpointOptions::of_numbers(self.options.map),
+            cilium_endpoint_uid: self.cilium_endpoint_uid.into(),
         })
     }
 }

@@ -4,15 +4,20 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use skep_identity::NumericIdentity;
+use skep_identity::{Labels, NumericIdentity, Reserved};
+use skep_identity_allocator::Held;
 use skep_policy_maps::{EndpointPolicy, PolicyMaps};
 use statedb::{
     Db, InitGuard, Obj, ReadTxn, RwTable, Table, WriteTxn,
     reconciler::{Status, StatusKind},
 };
 
+use tokio::sync::watch;
+
 use crate::{
-    Endpoint, EndpointSpec, EndpointState, Identifier, Phase,
+    Endpoint, EndpointLabels, EndpointOptions, EndpointSpec, EndpointState, Identifier, Phase,
+    RegenerationReason, StatusLog,
+    metadata::Metadata,
     state_dir::{Saved, StateDir},
 };
 
@@ -62,6 +67,8 @@ pub struct Endpoints {
     table: RwTable<Endpoint>,
     files: StateDir,
     policies: PolicyMaps,
+    /// Whether endpoints may be created.
+    fence: Arc<watch::Sender<bool>>,
 }
 
 impl Endpoints {
@@ -71,6 +78,7 @@ impl Endpoints {
             table,
             files,
             policies,
+            fence: Arc::new(watch::Sender::new(false)),
         }
     }
 
@@ -98,6 +106,72 @@ impl Endpoints {
         id: Option<u16>,
         identity: Option<NumericIdentity>,
     ) -> Result<Obj<Endpoint>, CreateError> {
+        let labels = EndpointLabels {
+            identity: Arc::new(spec.labels.clone()),
+            ..EndpointLabels::default()
+        };
+        let metadata = Metadata {
+            pod: None,
+            labels: Arc::new(labels),
+        };
+        self.add(spec, metadata, id, identity)
+    }
+
+    /// Adds an endpoint whose labels are known.
+    pub(crate) fn add(
+        &self,
+        spec: EndpointSpec,
+        metadata: Metadata,
+        id: Option<u16>,
+        identity: Option<NumericIdentity>,
+    ) -> Result<Obj<Endpoint>, CreateError> {
+        let mut txn = self.db.write(&[&self.table]);
+        self.check_spec(&txn, &spec)?;
+        let id = match id {
+            Some(id) => self.reserve(&txn, id)?,
+            None => self.free_id(&txn)?,
+        };
+        let log = StatusLog::default();
+        log.ok(EndpointState::WaitingForIdentity, "Endpoint creation");
+        let mut row = Endpoint {
+            id,
+            spec: Arc::new(spec),
+            pod: metadata.pod,
+            identity_labels: identity
+                .map(|id| labels_of(id, &metadata.labels))
+                .unwrap_or_default(),
+            labels: metadata.labels,
+            identity,
+            options: EndpointOptions::shared(),
+            log,
+            ..Endpoint::default()
+        };
+        if identity.is_some() {
+            row.regenerate(
+                RegenerationReason::EndpointInit,
+                "Initial build on endpoint creation",
+            );
+        }
+        let row = self.table.insert_get(&mut txn, row)?;
+        txn.commit();
+        self.policies.request(identity.map(|identity| (id, identity)))?;
+        Ok(row)
+    }
+
+    /// Checks that an endpoint can be created.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`]
+    pub(crate) fn check(&self, spec: &EndpointSpec, id: Option<u16>) -> Result<(), CreateError> {
+        let snapshot = self.db.read();
+        if let Some(id) = id {
+            self.reserve(&snapshot, id)?;
+        }
+        self.check_spec(&snapshot, spec)
+    }
+
+    fn check_spec(&self, txn: &impl ReadTxn, spec: &EndpointSpec) -> Result<(), CreateError> {
         let missing = |what| Err(CreateError::Missing { what });
         if spec.interface.is_empty() || spec.ifindex == 0 {
             return missing("the name and the index of its interface on the node");
@@ -105,27 +179,7 @@ impl Endpoints {
         if spec.addresses().next().is_none() {
             return missing("an address");
         }
-        let mut txn = self.db.write(&[&self.table]);
-        self.check_free(&txn, &spec)?;
-        let id = match id {
-            Some(id) => self.reserve(&txn, id)?,
-            None => self.free_id(&txn)?,
-        };
-        let row = Endpoint {
-            id,
-            spec: Arc::new(spec),
-            identity,
-            policy: None,
-            phase: Phase::Live,
-            status: match identity {
-                Some(_) => Status::pending(),
-                None => Status::default(),
-            },
-        };
-        let row = self.table.insert_get(&mut txn, row)?;
-        txn.commit();
-        self.policies.request(identity.map(|identity| (id, identity)))?;
-        Ok(row)
+        self.check_free(txn, spec)
     }
 
     /// Checks that no other endpoint has the interface, the addresses or the attachment.
@@ -183,8 +237,8 @@ impl Endpoints {
         let is_live = self.change(id, |row| {
             let is_live = row.is_live();
             if is_live && row.identity != Some(identity) {
-                row.identity = Some(identity);
-                (row.policy, row.status) = (None, Status::pending());
+                row.identity_labels = labels_of(identity, &row.labels);
+                change_identity(row, identity);
             }
             is_live
         })?;
@@ -192,6 +246,57 @@ impl Endpoints {
             self.policies.request([(id, identity)])?;
         }
         Ok(is_live)
+    }
+
+    /// An endpoint has the identity of its labels, and holds it; false if it has other labels by now.
+    pub(crate) fn hold(&self, id: u16, labels: &Labels, held: Held) -> Result<bool, statedb::Error> {
+        let identity = held.id();
+        let mut is_new = false;
+        let is_held = self.change(id, |row| {
+            if !row.is_live() || *row.labels.security() != *labels {
+                return false;
+            }
+            is_new = row.identity != Some(identity);
+            let is_saved = row.identity_labels == *held.labels();
+            row.identity_labels = held.labels().clone();
+            row.held = Some(held);
+            match (is_new, is_saved) {
+                (true, _) => change_identity(row, identity),
+                // Its file.
+                (false, false) => row.status = Status::pending(),
+                (false, true) => {}
+            }
+            true
+        })?;
+        if is_new {
+            self.policies.request([(id, identity)])?;
+        }
+        Ok(is_held)
+    }
+
+    /// Takes over what Kubernetes knows of an endpoint.
+    pub(crate) fn set_metadata(&self, id: u16, metadata: Metadata) -> Result<bool, statedb::Error> {
+        self.change(id, |row| {
+            if row.is_live() {
+                if row.labels != metadata.labels {
+                    // Its file; programs follow with the identity.
+                    row.status = Status::pending();
+                }
+                (row.pod, row.labels) = (metadata.pod, metadata.labels);
+            }
+            row.is_live()
+        })
+    }
+
+    /// Remembers the CiliumEndpoint of an endpoint; false if there is no such endpoint.
+    pub fn set_cilium_endpoint_uid(&self, id: u16, uid: &str) -> Result<bool, statedb::Error> {
+        self.change(id, |row| {
+            if row.cilium_endpoint_uid != uid {
+                row.cilium_endpoint_uid = uid.into();
+                row.status = Status::pending();
+            }
+            true
+        })
     }
 
     /// Takes over what is realized of the policies of endpoints: those that programs must know of are due. Returns those of
@@ -216,8 +321,12 @@ impl Endpoints {
             match policy.current() {
                 Some(realized) if before != Some(realized) => {
                     row.policy = Some(realized);
-                    if before.is_none_or(|before| before.open != realized.open) {
-                        row.status = Status::pending();
+                    match before {
+                        None => row.status = Status::pending(),
+                        Some(before) if before.open != realized.open => {
+                            row.regenerate(RegenerationReason::PolicyUpdate, "policy rules updated");
+                        }
+                        Some(_) => {}
                     }
                 }
                 None if policy.status.kind == StatusKind::Error
@@ -241,10 +350,18 @@ impl Endpoints {
     /// Begins the deletion of an endpoint; false if there is none. Its id, interface and addresses are in use until
     /// nothing of it is left, see [`wait_gone`](Self::wait_gone).
     pub fn disconnect(&self, id: u16) -> Result<bool, statedb::Error> {
+        self.disconnect_with(id, false)
+    }
+
+    /// As [`disconnect`](Self::disconnect); its addresses may stay allocated.
+    pub(crate) fn disconnect_with(&self, id: u16, keeps_addresses: bool) -> Result<bool, statedb::Error> {
         self.change(id, |row| {
             if row.is_live() {
+                row.log.ok(EndpointState::Disconnecting, "Deleting endpoint");
                 row.phase = Phase::Disconnecting;
                 row.status = Status::pending();
+                row.keeps_addresses |= keeps_addresses;
+                row.held = None;
             }
             true
         })
@@ -292,29 +409,41 @@ impl Endpoints {
     ) -> Result<Vec<(u16, CreateError)>, statedb::Error> {
         let (mut refused, mut identities) = (Vec::new(), Vec::new());
         let mut txn = self.db.write(&[&self.table]);
-        for (
-            Saved {
-                id, spec, identity, ..
-            },
-            is_there,
-        ) in saved
-        {
-            if let Err(error) = self.check_free(&txn, &spec) {
+        for (saved, is_there) in saved {
+            let id = saved.id;
+            if let Err(error) = self.check_free(&txn, &saved.spec) {
                 refused.push((id, error));
                 continue;
             }
-            let identity = identity.unwrap_or(NumericIdentity::INIT);
+            let log = StatusLog::default();
+            log.ok(EndpointState::Restoring, "Endpoint restoring");
+            log.ok(
+                EndpointState::Restoring,
+                "Restoring endpoint from previous cilium instance",
+            );
+            let (identity, identity_labels) = match saved.identity {
+                Some(identity) => (identity, Arc::new(saved.identity_labels)),
+                None => (NumericIdentity::INIT, Reserved::Init.into()),
+            };
             let row = Endpoint {
                 id,
-                spec: Arc::new(spec),
+                spec: Arc::new(saved.spec),
+                labels: Arc::new(saved.labels),
                 identity: Some(identity),
-                policy: None,
+                identity_labels,
+                options: Arc::new(saved.options),
+                cilium_endpoint_uid: saved.cilium_endpoint_uid,
                 phase: if is_there {
                     Phase::Restored
                 } else {
                     Phase::Disconnecting
                 },
+                // Those of an endpoint that is gone are not allocated again.
+                keeps_addresses: !is_there,
+                reason: RegenerationReason::EndpointRestore,
+                log,
                 status: Status::pending(),
+                ..Endpoint::default()
             };
             self.table.insert(&mut txn, row)?;
             identities.push((id, identity));
@@ -341,6 +470,21 @@ impl Endpoints {
     /// Waits until the endpoints of the run before are in the table.
     pub async fn restored(&self) {
         self.table.reader().wait_initialized(&self.db).await;
+    }
+
+    /// Endpoints may be created: the addresses of those of the run before are allocated again, and queued deletions done.
+    pub(crate) fn open_fence(&self) {
+        self.fence.send_replace(true);
+    }
+
+    pub(crate) fn is_accepting(&self) -> bool {
+        *self.fence.borrow()
+    }
+
+    /// Waits until endpoints may be created.
+    pub async fn accepting(&self) {
+        // The sender is in `self`.
+        _ = self.fence.subscribe().wait_for(|is_open| *is_open).await;
     }
 
     /// The endpoints of this name: several if it names a container or pod with several interfaces.
@@ -380,6 +524,25 @@ impl Endpoints {
         }
     }
 
+    /// Waits until an endpoint has an identity.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError::Gone`]
+    pub async fn wait_identity(&self, id: u16) -> Result<Obj<Endpoint>, WaitError> {
+        loop {
+            let snapshot = self.db.read();
+            let (found, changed) = self.table.get_watch(&snapshot, Endpoint::BY_ID.key(&id));
+            let row = found.cloned().filter(|row| row.is_live());
+            let row = row.ok_or(WaitError::Gone { id })?;
+            if row.identity.is_some() {
+                return Ok(row);
+            }
+            drop(snapshot);
+            changed.closed().await;
+        }
+    }
+
     /// Waits until nothing is left of an endpoint, or until it could not be taken down once.
     ///
     /// # Errors
@@ -402,6 +565,21 @@ impl Endpoints {
             changed.closed().await;
         }
     }
+}
+
+/// Labels of an identity that was given to an endpoint.
+fn labels_of(identity: NumericIdentity, labels: &EndpointLabels) -> Arc<Labels> {
+    let reserved = Reserved::ALL
+        .into_iter()
+        .find(|label| label.identity() == identity);
+    reserved.map_or_else(|| labels.security(), Into::into)
+}
+
+fn change_identity(row: &mut Endpoint, identity: NumericIdentity) {
+    row.identity = Some(identity);
+    row.policy = None;
+    row.log.ok(EndpointState::Ready, "Set identity for this endpoint");
+    row.regenerate(RegenerationReason::LabelsUpdate, "updated security labels");
 }
 
 impl std::fmt::Debug for Endpoints {

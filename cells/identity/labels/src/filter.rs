@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use skep_identity::Label;
+use skep_identity::{Label, Labels};
 
 use crate::pattern::{Pattern, PatternError, parse};
 use crate::prefix_file::{self, PrefixFileError};
@@ -111,6 +111,17 @@ impl LabelFilter {
             (None, None) => !self.is_whitelist,
             (included, excluded) => included > excluded,
         }
+    }
+}
+
+impl LabelFilter {
+    /// Labels of identities, and the others.
+    pub fn split(&self, labels: impl IntoIterator<Item = Label>) -> (Labels, Labels) {
+        // Of labels with a key the last counts, whether it is relevant or not.
+        let all: Labels = labels.into_iter().collect();
+        let (relevant, others): (Vec<_>, Vec<_>) =
+            all.iter().cloned().partition(|label| self.is_relevant(label));
+        (relevant.into_iter().collect(), others.into_iter().collect())
     }
 }
 

@@ -101,8 +101,13 @@ pub struct PodLabels<'a> {
 }
 
 impl PodLabels<'_> {
-    /// The labels of its identity. What no label can have, such as a `;`, is left out.
+    /// The labels of its identity.
     pub fn identity(&self, filter: &LabelFilter) -> Labels {
+        self.split(filter).0
+    }
+
+    /// The labels of its identity, and the others. What no label can have, such as a `;`, is left out.
+    pub fn split(&self, filter: &LabelFilter) -> (Labels, Labels) {
         let own = self
             .labels
             .iter()
@@ -121,8 +126,7 @@ impl PodLabels<'_> {
             .chain(account)
             .map(|(key, value)| Label::new(LabelSource::K8s, key, value));
         // A pod cannot say that it is of another namespace, cluster or account: what comes last counts.
-        let all = own.chain(of_namespace).chain(rest).flatten();
-        all.filter(|label| filter.is_relevant(label)).collect()
+        filter.split(own.chain(of_namespace).chain(rest).flatten())
     }
 }
 

@@ -137,7 +137,8 @@ pub(super) const GROUPS: &[Group] = &[
     ]),
     supported(AGENT, &[
         "enable-well-known-identities", "fixed-identity-mapping", "identity-allocation-sync-interval",
-        "identity-allocation-mode", "identity-allocation-timeout", "identity-management-mode",
+        "identity-allocation-mode", "identity-allocation-timeout", "identity-change-grace-period",
+        "identity-management-mode", "label-prefix-file", "labels",
     ]),
     supported(OPERATOR, &[
         "agent-not-ready-taint-key", "auto-create-cilium-pod-ip-pools", "ces-controller-mode",
@@ -416,6 +417,6 @@ pub(super) const GROUPS: &[Group] = &[
         "ipv6-pod-cidr", "ipv6-range", "ipv6-service-range",
     ]),
     no_effect(AGENT, "no grace periods of identities", &[
-        "identity-change-grace-period", "identity-max-jitter", "identity-restore-grace-period",
+        "identity-max-jitter", "identity-restore-grace-period",
     ]),
 ];

@@ -5,24 +5,22 @@
 use std::net::IpAddr;
 
 use skep_base_api_types::{
-    Endpoint as Model, EndpointAddressing, EndpointHealth, EndpointIdentifiers, EndpointNetworking,
-    EndpointPolicy, EndpointPolicyStatus, EndpointStatus, Identity, LabelConfigurationStatus,
+    Endpoint as Model, EndpointAddressing, EndpointConfigurationSpec, EndpointHealth, EndpointIdentifiers,
+    EndpointNetworking, EndpointPolicy, EndpointPolicyStatus, EndpointStatus, EndpointStatusChange, Identity,
+    LabelConfigurationSpec, LabelConfigurationStatus, NamedPort,
 };
-use skep_identity::{Label, NumericIdentity, Reserved};
+use skep_identity::NumericIdentity;
+use skep_policy_maps::Realized;
 
-use crate::{Endpoint, EndpointState};
+use crate::{Endpoint, EndpointState, LogEntry, labels::texts};
 
 /// An endpoint as the API shows it.
 pub(super) fn endpoint(row: &Endpoint) -> Model {
     let spec = &*row.spec;
     let address = |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();
-    let policy = EndpointPolicy {
-        id: row.identity.map_or(0, NumericIdentity::get),
-        // No policies are computed: everything is allowed.
-        policy_enabled: "none".to_owned(),
-    };
     Model {
         id: row.id,
+        spec: configuration(row),
         status: EndpointStatus {
             state: row.state().as_str().to_owned(),
             external_identifiers: EndpointIdentifiers {
@@ -30,14 +28,21 @@ pub(super) fn endpoint(row: &Endpoint) -> Model {
                 container_id: spec.container_id.clone(),
                 k8s_namespace: spec.namespace.clone(),
                 k8s_pod_name: spec.pod.clone(),
-                pod_name: spec.pod_name().unwrap_or_default(),
+                pod_name: format!("{}/{}", spec.namespace, spec.pod),
             },
-            identity: row.identity.map(identity),
+            identity: row.identity.map(|id| Identity {
+                id: id.get(),
+                labels: texts(&row.identity_labels),
+            }),
             labels: labels(row),
+            log: row.log.last().iter().map(log_entry).collect(),
+            named_ports: named_ports(row),
             networking: EndpointNetworking {
                 addressing: vec![EndpointAddressing {
                     ipv4: address(spec.ipv4.map(IpAddr::from)),
+                    ipv4_pool_name: spec.ipv4_pool.clone(),
                     ipv6: address(spec.ipv6.map(IpAddr::from)),
+                    ipv6_pool_name: spec.ipv6_pool.clone(),
                     ..EndpointAddressing::default()
                 }],
                 container_interface_name: spec.container_interface.clone(),
@@ -48,49 +53,68 @@ pub(super) fn endpoint(row: &Endpoint) -> Model {
             },
             health: health(row),
             policy: EndpointPolicyStatus {
-                spec: policy.clone(),
-                realized: policy,
+                spec: policy(row, row.policy),
+                realized: policy(row, row.policy),
+                ..EndpointPolicyStatus::default()
             },
+            realized: configuration(row),
         },
     }
 }
 
-/// The labels of reserved identities are known; those of others only who allocated them knows.
-fn identity(number: NumericIdentity) -> Identity {
-    let reserved = Reserved::ALL.into_iter().find(|label| label.identity() == number);
-    Identity {
-        id: number.get(),
-        labels: reserved
-            .map(|label| format!("reserved:{}", label.name()))
-            .into_iter()
-            .collect(),
+/// Its policy: no rules are computed, everything is allowed.
+fn policy(row: &Endpoint, realized: Option<Realized>) -> EndpointPolicy {
+    let all = || realized.map(|_| vec![0]);
+    let revision = realized.map_or(0, |realized| realized.revision);
+    EndpointPolicy {
+        id: row.identity.map_or(0, NumericIdentity::get),
+        build: revision,
+        policy_revision: revision,
+        policy_enabled: "none".to_owned(),
+        allowed_egress_identities: all(),
+        allowed_ingress_identities: all(),
+        ..EndpointPolicy::default()
     }
 }
 
-fn text(label: &Label) -> String {
-    match label.value() {
-        "" => format!("{}:{}", label.source(), label.key()),
-        value => format!("{}:{}={value}", label.source(), label.key()),
+pub(super) fn configuration(row: &Endpoint) -> EndpointConfigurationSpec {
+    EndpointConfigurationSpec {
+        label_configuration: user_labels(row),
+        options: row.options.texts(),
     }
 }
 
-/// Labels of an endpoint. Those that came with it are not in its identity while that is a reserved one.
+pub(super) fn user_labels(row: &Endpoint) -> LabelConfigurationSpec {
+    LabelConfigurationSpec {
+        user: texts(&row.labels.custom),
+    }
+}
+
+pub(super) fn log_entry(entry: &LogEntry) -> EndpointStatusChange {
+    EndpointStatusChange {
+        code: entry.code.as_str().to_owned(),
+        message: entry.message.to_string(),
+        state: entry.state.as_str().to_owned(),
+        timestamp: Some(entry.at),
+    }
+}
+
+fn named_ports(row: &Endpoint) -> Vec<NamedPort> {
+    let ports = row.pod.iter().flat_map(|pod| &pod.named_ports);
+    let port = |port: &crate::NamedPort| NamedPort {
+        name: port.name.to_string(),
+        port: port.port,
+        protocol: port.protocol.to_string(),
+    };
+    ports.map(port).collect()
+}
+
 pub(super) fn labels(row: &Endpoint) -> LabelConfigurationStatus {
-    let own: Vec<String> = row.spec.labels.iter().map(text).collect();
-    let of_identity = row
-        .identity
-        .map(|number| identity(number).labels)
-        .unwrap_or_default();
-    match of_identity.is_empty() {
-        true => LabelConfigurationStatus {
-            security_relevant: own,
-            ..LabelConfigurationStatus::default()
-        },
-        false => LabelConfigurationStatus {
-            derived: own,
-            security_relevant: of_identity,
-            ..LabelConfigurationStatus::default()
-        },
+    LabelConfigurationStatus {
+        derived: texts(&row.labels.info),
+        disabled: texts(&row.labels.disabled),
+        realized: user_labels(row),
+        security_relevant: texts(&row.labels.security()),
     }
 }
 
@@ -99,9 +123,10 @@ pub(super) fn health(row: &Endpoint) -> EndpointHealth {
         EndpointState::Ready => ("OK", true),
         EndpointState::NotReady => ("Failure", false),
         EndpointState::Disconnecting | EndpointState::Disconnected => ("Disabled", false),
-        // After a restart its programs go on.
         EndpointState::Restoring => ("Pending", true),
-        EndpointState::WaitingForIdentity | EndpointState::WaitingToRegenerate => ("Pending", false),
+        EndpointState::WaitingForIdentity
+        | EndpointState::WaitingToRegenerate
+        | EndpointState::Regenerating => ("Pending", true),
     };
     EndpointHealth {
         bpf: word.to_owned(),

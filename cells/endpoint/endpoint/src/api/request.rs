@@ -10,7 +10,7 @@ use skep_identity::{Label, LabelSource, Labels};
 
 use super::ApiError;
 use crate::{
-    DatapathConfiguration, EndpointSpec, Identifier, Mac,
+    DatapathConfiguration, EndpointSpec, Mac,
     state_dir::{SKIP_MASQUERADE4, SKIP_MASQUERADE6},
 };
 
@@ -34,24 +34,9 @@ pub(super) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError
         .map_err(|error| ApiError::Invalid(format!("the body of the request: {error}")))
 }
 
-/// The id that a request wants: that of the path, else that of the body; none if the agent is to choose.
-pub(super) fn wanted_id(path: &str, body: &EndpointChangeRequest) -> Result<Option<u16>, ApiError> {
-    let id = match path.parse::<Identifier>() {
-        Ok(Identifier::Id(id)) => id,
-        Ok(other) => {
-            let text = format!("an endpoint is created with its id, or 0: not as {other}");
-            return Err(ApiError::Invalid(text));
-        }
-        Err(error) => return Err(ApiError::Invalid(error.to_string())),
-    };
-    match (id, body.id) {
-        (0, 0) => Ok(None),
-        (0, id) | (id, 0) => Ok(Some(id)),
-        (id, other) if id == other => Ok(Some(id)),
-        (id, other) => Err(ApiError::Invalid(format!(
-            "the path says id {id}, the body {other}"
-        ))),
-    }
+/// The id that a request wants; none if the agent is to choose. The path has no meaning, as in Cilium.
+pub(super) fn wanted_id(body: &EndpointChangeRequest) -> Result<Option<u16>, ApiError> {
+    Ok((body.id != 0).then_some(body.id))
 }
 
 /// What the endpoint of a request is.
@@ -76,6 +61,8 @@ pub(super) fn spec(body: &EndpointChangeRequest) -> Result<EndpointSpec, ApiErro
         ifindex: body.interface_index,
         ipv4: optional("addressing.ipv4", &body.addressing.ipv4)?,
         ipv6: optional("addressing.ipv6", &body.addressing.ipv6)?,
+        ipv4_pool: body.addressing.ipv4_pool_name.clone(),
+        ipv6_pool: body.addressing.ipv6_pool_name.clone(),
         mac: parse::<Mac>("mac", &body.mac)?,
         host_mac: parse::<Mac>("host-mac", &body.host_mac)?,
         namespace: body.k8s_namespace.clone(),

@@ -123,6 +123,7 @@ impl Bench {
         let cells = [
             statedb::cell(),
             skep_base_settings::cell(),
+            skep_base_settings::cluster::cell(),
             skep_datapath_maps::in_memory_cell(),
             skep_ipcache::cell(),
             skep_policy_maps::cell(),

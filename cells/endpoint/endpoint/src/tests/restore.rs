@@ -43,7 +43,7 @@ async fn an_endpoint_whose_interface_is_gone_is_deleted() {
     let text = std::fs::read_to_string(folder.join("ep_config.json")).unwrap();
     std::fs::write(
         folder.join("ep_config.json"),
-        text.replace("\"IfIndex\": 109", "\"IfIndex\": 44"),
+        text.replace("\"IfIndex\":109", "\"IfIndex\":44"),
     )
     .unwrap();
 
@@ -147,7 +147,8 @@ fn a_file_of_cilium_is_read() {
         (saved.id, saved.identity.map(|identity| identity.get())),
         (417, Some(52_310))
     );
-    assert_eq!(saved.spec.labels.to_string(), "k8s:app=cart;");
+    assert_eq!(saved.labels.identity.to_string(), "k8s:app=cart;");
+    assert!(saved.spec.labels.is_empty(), "they are the pod's");
     assert_eq!(
         (saved.spec.netns_cookie, saved.spec.skip_masquerade4),
         (4211, true)
@@ -161,10 +162,7 @@ fn what_is_written_is_read_again() {
     let row = crate::Endpoint {
         id: 7,
         spec: Arc::new(spec(7)),
-        identity: None,
-        policy: None,
-        phase: Phase::Live,
-        status: statedb::reconciler::Status::default(),
+        ..crate::Endpoint::default()
     };
 
     let effective = ENDPOINT_ROUTES.effective(row.spec.datapath);

@@ -149,6 +149,7 @@ pub(super) async fn start_with(node: &Node, settings: &[&str]) -> Outcome<Agent>
     let cells = [
         statedb::cell(),
         skep_base_settings::cell(),
+        skep_base_settings::cluster::cell(),
         skep_datapath_maps::cell(),
         skep_ipcache::cell(),
         skep_policy_maps::cell(),

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Options of an endpoint.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
+
+const AGGREGATION: &str = "MonitorAggregationLevel";
+const LEVELS: [&str; 5] = ["None", "Lowest", "Low", "Medium", "Maximum"];
+
+/// Names of options and their values in a new endpoint.
+const DEFAULT: [(&str, u8); 9] = [
+    ("Debug", 0),
+    ("DebugLB", 0),
+    ("DebugPolicy", 0),
+    ("DropNotification", 1),
+    (AGGREGATION, 0),
+    ("PolicyAuditMode", 0),
+    ("PolicyVerdictNotification", 1),
+    ("SourceIPVerification", 1),
+    ("TraceNotification", 1),
+];
+
+/// Options by name. Names are compared without case; those of requests are kept as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointOptions(BTreeMap<String, u8>);
+
+/// Why an option is not changed. Texts are Cilium's: clients show them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    #[error("unknown option {0:?}")]
+    Unknown(String),
+    #[error("invalid option value {0}")]
+    Value(String),
+    #[error("monitor aggregation level must be between 0 and 4")]
+    Level,
+}
+
+impl Default for EndpointOptions {
+    fn default() -> Self {
+        Self(DEFAULT.map(|(name, value)| (name.to_owned(), value)).into())
+    }
+}
+
+impl EndpointOptions {
+    /// The options of a new endpoint.
+    pub(crate) fn shared() -> Arc<Self> {
+        static SHARED: LazyLock<Arc<EndpointOptions>> = LazyLock::new(Arc::default);
+        SHARED.clone()
+    }
+
+    /// The numbers of options by name, for its file.
+    pub(crate) fn numbers(&self) -> &BTreeMap<String, u8> {
+        &self.0
+    }
+
+    /// Options of a file; unknown names are left out.
+    pub(crate) fn of_numbers(numbers: BTreeMap<String, i64>) -> Self {
+        let mut options = Self::default();
+        for (name, number) in numbers {
+            if let (Some((known, _)), Ok(number)) = (known(&name), u8::try_from(number))
+                && known == name
+            {
+                options.0.insert(name, number);
+            }
+        }
+        options
+    }
+
+    /// Texts of options by name.
+    pub fn texts(&self) -> BTreeMap<String, String> {
+        let text = |(name, value): (&String, &u8)| {
+            let text = match name.eq_ignore_ascii_case(AGGREGATION) {
+                true => LEVELS.get(usize::from(*value)).copied().unwrap_or(LEVELS[0]),
+                false if *value == 0 => "Disabled",
+                false => "Enabled",
+            };
+            (name.clone(), text.to_owned())
+        };
+        self.0.iter().map(text).collect()
+    }
+
+    /// The options with these changes.
+    ///
+    /// # Errors
+    ///
+    /// [`OptionError`] for the first change that is invalid.
+    pub fn with<'a>(
+        &self,
+        changes: impl IntoIterator<Item = (&'a String, &'a String)>,
+    ) -> Result<Self, OptionError> {
+        let mut options = self.clone();
+        for (name, text) in changes {
+            let (known, _) = known(name).ok_or_else(|| OptionError::Unknown(name.clone()))?;
+            let value = match known == AGGREGATION {
+                true => level(text)?,
+                false => switch(text)?,
+            };
+            options.0.insert(name.clone(), value);
+        }
+        Ok(options)
+    }
+}
+
+fn known(name: &str) -> Option<(&'static str, u8)> {
+    DEFAULT
+        .into_iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(name))
+}
+
+fn switch(text: &str) -> Result<u8, OptionError> {
+    match text.to_lowercase().as_str() {
+        "true" | "on" | "enable" | "enabled" | "1" => Ok(1),
+        "false" | "off" | "disable" | "disabled" | "0" => Ok(0),
+        _ => Err(OptionError::Value(text.to_owned())),
+    }
+}
+
+fn level(text: &str) -> Result<u8, OptionError> {
+    let named = LEVELS.iter().position(|level| level.eq_ignore_ascii_case(text));
+    let number = named.or_else(|| text.parse().ok().filter(|level| *level < LEVELS.len()));
+    let number = match text.to_lowercase().as_str() {
+        "" | "disabled" => Some(0),
+        "max" => Some(LEVELS.len() - 1),
+        _ => number,
+    };
+    number
+        .and_then(|level| u8::try_from(level).ok())
+        .ok_or(OptionError::Level)
+}
