@@ -2,4 +2,5 @@
 
 //! What this node publishes about itself and its endpoints.
 
+pub mod endpoints;
 pub mod node;

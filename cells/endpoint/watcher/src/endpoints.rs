@@ -37,11 +37,22 @@ impl View {
     }
 }
 
-fn owner(key: &ObjectKey) -> Owner {
+/// Owner of the claims for the endpoint of a name.
+pub fn owner(key: &ObjectKey) -> Owner {
     Owner::new(
         Source::CustomResource,
         ResourceId::new(KIND, &key.namespace, &key.name),
     )
+}
+
+/// Name of the endpoint that an owner claims for; none for other owners.
+pub fn key_of_owner(owner: &Owner) -> Option<ObjectKey> {
+    let object = owner.resource.as_str().strip_prefix(KIND)?.strip_prefix('/')?;
+    let (namespace, name) = object.split_once('/')?;
+    (owner.source == Source::CustomResource).then(|| ObjectKey {
+        namespace: namespace.into(),
+        name: name.into(),
+    })
 }
 
 /// An endpoint as one object has it.

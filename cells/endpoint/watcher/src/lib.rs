@@ -21,5 +21,6 @@ mod watch;
 pub use cell::cell;
 pub use config::Config;
 pub use convert::EndpointError;
+pub use endpoints::{key_of_owner, owner};
 
 hive::catalogue!(cell);
