@@ -181,6 +181,7 @@ impl Pod<'_> {
             mac: mac.clone(),
             host_mac: host_mac.clone(),
             addressing: self.allocation.pod.clone(),
+            properties: self.allocation.properties.clone(),
             ..request(call)
         };
         if self.allocation.is_delegated {

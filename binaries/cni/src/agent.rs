@@ -65,7 +65,13 @@ pub(crate) fn configuration(client: &Client) -> Result<DaemonConfigurationStatus
         Value::Null => Err(CniError::internal(
             "received empty configuration object from Cilium agent",
         )),
-        status => serde_json::from_value(status).map_err(|error| failed(error.to_string())),
+        mut status => {
+            // All settings; those of Cilium's agent are of other types.
+            if let Some(status) = status.as_object_mut() {
+                status.remove("daemonConfigurationMap");
+            }
+            serde_json::from_value(status).map_err(|error| failed(error.to_string()))
+        }
     }
 }
 

@@ -153,10 +153,11 @@ impl Call {
             let quoted = Value::from(&*text);
             failed(
                 "InvalidNetworkConfig",
-                format!("unable to parse CNI configuration {quoted}: failed to load netconf: {cause}"),
+                format!("unable to parse CNI configuration {quoted}: {cause}"),
             )
         };
-        let config = NetConf::read(input).map_err(|error| unparsed(format!("json: {error}")))?;
+        let config = NetConf::read(input)
+            .map_err(|error| unparsed(format!("failed to load netconf: json: {error}")))?;
         let previous = match &config.previous {
             None => None,
             Some(previous) => {

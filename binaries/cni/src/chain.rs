@@ -30,7 +30,8 @@ pub(crate) fn mode<'a>(call: &'a Call, log: &Log) -> Result<Option<&'a str>, Cni
         &config.name
     };
     if MODES.contains(&wanted.as_str()) {
-        log.info("Using chained plugin", &[("mode", wanted)]);
+        let by = if is_named { "mode" } else { "name" };
+        log.info("Using chained plugin", &[(by, wanted)]);
         return Ok(Some(wanted));
     }
     if !is_named {
@@ -58,6 +59,9 @@ pub(crate) fn add(
 ) -> Result<CniResult, CniError> {
     let added = added(call, client, settings, previous, log);
     if let Err(error) = &added {
+        let previous = previous.of_version(&call.version).to_string();
+        let about = [("error", error.message.as_str()), ("previous", &previous)];
+        log.error("Unable to create endpoint", &about);
         log.warn("Chained ADD failed", &[("error", &error.message)]);
     }
     added

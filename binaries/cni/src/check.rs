@@ -35,6 +35,9 @@ pub(crate) fn check(call: &Call, log: &Log) -> Result<(), CniError> {
         ));
     };
     let id = format!("cni-attachment-id:{}", call.attachment());
+    if is_chained {
+        log.warn("Asking agent for healthz for endpoint", &[("endpointID", &id)]);
+    }
     let health = client.endpoint_health(&id).map_err(|error| {
         let details = format!(
             "failed to retrieve container health: {}",

@@ -3,6 +3,7 @@
 //! Addresses: the agent's, or those of another plugin (`ipam.type`).
 
 use std::{
+    collections::BTreeMap,
     io::{self, Write as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -28,6 +29,8 @@ const DELEGATED: &str = "delegated-plugin";
 pub(crate) struct Allocation {
     pub(crate) pod: EndpointAddressing,
     pub(crate) node: Option<NodeAddressing>,
+    /// Properties of the endpoint.
+    pub(crate) properties: BTreeMap<String, bool>,
     /// Another plugin allocated them, and releases them.
     pub(crate) is_delegated: bool,
 }
@@ -49,15 +52,22 @@ pub(crate) fn allocate(
     let Some(mut pod) = response.address else {
         return Err(CniError::internal("invalid IPAM response, missing addressing"));
     };
-    if let Some(ipv4) = response.ipv4 {
-        pod.ipv4_expiration_uuid = ipv4.expiration_uuid;
-    }
-    if let Some(ipv6) = response.ipv6 {
-        pod.ipv6_expiration_uuid = ipv6.expiration_uuid;
+    let mut properties = BTreeMap::new();
+    let families = [
+        (response.ipv4, &mut pod.ipv4_expiration_uuid, "v4"),
+        (response.ipv6, &mut pod.ipv6_expiration_uuid, "v6"),
+    ];
+    for (family, expiration, name) in families {
+        let Some(family) = family else { continue };
+        *expiration = family.expiration_uuid;
+        if family.skip_masquerade {
+            properties.insert(format!("property-skip-masquerade-{name}"), true);
+        }
     }
     Ok(Allocation {
         pod,
         node: response.host_addressing,
+        properties,
         is_delegated: false,
     })
 }
@@ -83,6 +93,7 @@ fn delegated(call: &Call, settings: &DaemonConfigurationStatus) -> Result<Alloca
     Ok(Allocation {
         pod,
         node: settings.addressing.clone(),
+        properties: BTreeMap::new(),
         is_delegated: true,
     })
 }

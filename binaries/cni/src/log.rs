@@ -42,12 +42,12 @@ impl Log {
         ]
         .map(|(key, value)| (key, value.to_owned()));
         let file = Path::new(&call.config.log_file);
-        let log = Self {
+        let mut log = Self {
             is_verbose: call.config.enable_debug,
             is_json: format.starts_with("json"),
             has_time: !matches!(format.as_str(), "text" | "json"),
-            file: (!call.config.log_file.is_empty()).then(|| file.to_owned()),
-            about: about.into(),
+            file: None,
+            about: Vec::new(),
         };
         if !matches!(format.as_str(), "" | "text" | "text-ts" | "json" | "json-ts") {
             let error = format!(
@@ -55,6 +55,8 @@ impl Log {
             );
             log.warn("Ignoring user-configured log format", &[("error", &error)]);
         }
+        log.file = (!call.config.log_file.is_empty()).then(|| file.to_owned());
+        log.about = about.into();
         log
     }
 
@@ -77,34 +79,52 @@ impl Log {
     }
 
     fn write(&self, level: &str, message: &str, fields: &[(&str, &str)]) {
-        let _ = writeln!(std::io::stderr(), "{}", self.line(level, message, fields));
+        let all = self.fields(self.has_time, level, message, fields);
+        let line = if self.is_json { json(&all) } else { text(&all) };
+        let _ = writeln!(std::io::stderr(), "{line}");
         let Some(path) = &self.file else {
             return;
         };
         rotate(path);
-        let line = self.line(&level.to_uppercase(), message, fields) + "\n";
+        // In one format, whatever the configured one is.
+        let line = text(&self.fields(true, &level.to_uppercase(), message, fields)) + "\n";
         let file = OpenOptions::new().create(true).append(true).open(path);
         // A log file that cannot be written keeps no pod from its network.
         let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
 
-    fn line(&self, level: &str, message: &str, fields: &[(&str, &str)]) -> String {
-        let time = self.has_time.then(|| jiff::Timestamp::now().to_string());
+    fn fields(
+        &self,
+        has_time: bool,
+        level: &str,
+        message: &str,
+        fields: &[(&str, &str)],
+    ) -> Vec<(String, String)> {
+        let time = has_time.then(|| jiff::Timestamp::now().to_string());
         let time = time.iter().map(|time| ("time", time.as_str()));
         let about = self.about.iter().map(|(key, value)| (*key, value.as_str()));
-        let all = time
-            .chain([("level", level), ("msg", message)])
+        time.chain([("level", level), ("msg", message)])
             .chain(about)
-            .chain(fields.iter().copied());
-        if self.is_json {
-            let object: Map<String, Value> = all.map(|(key, value)| (key.to_owned(), value.into())).collect();
-            return Value::Object(object).to_string();
-        }
-        let words: Vec<String> = all
-            .map(|(key, value)| format!("{key}={}", quoted(value)))
-            .collect();
-        words.join(" ")
+            .chain(fields.iter().copied())
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
     }
+}
+
+fn json(fields: &[(String, String)]) -> String {
+    let object: Map<String, Value> = fields
+        .iter()
+        .map(|(key, value)| (key.clone(), value.as_str().into()))
+        .collect();
+    Value::Object(object).to_string()
+}
+
+fn text(fields: &[(String, String)]) -> String {
+    let words: Vec<String> = fields
+        .iter()
+        .map(|(key, value)| format!("{key}={}", quoted(value)))
+        .collect();
+    words.join(" ")
 }
 
 fn quoted(text: &str) -> String {

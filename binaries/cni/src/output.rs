@@ -46,7 +46,9 @@ impl CniResult {
     pub(crate) fn read(value: &Value) -> Result<Self, String> {
         let version = value["cniVersion"].as_str().unwrap_or("0.1.0");
         if !crate::VERSIONS.contains(&version) {
-            return Err(format!("unsupported CNI result version {version:?}"));
+            return Err(format!(
+                "result type supports [1.0.0 1.1.0] but unmarshalled CNIVersion is {version:?}"
+            ));
         }
         let mut result = Self::deserialize(value).map_err(|error| error.to_string())?;
         result.more.remove("cniVersion");

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Values of `${NAME}`, and comparison with what has them.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde_json::{Map, Value};
+
+/// A difference from the recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mismatch {
+    /// Path of the value, from the step on: `3 ADD/stdout/ips/0`.
+    pub(crate) place: String,
+    pub(crate) expected: Value,
+    pub(crate) found: Value,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            out,
+            "{}: expected {}, found {}",
+            self.place, self.expected, self.found
+        )
+    }
+}
+
+/// Values of names.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Bindings {
+    bound: BTreeMap<String, String>,
+    recorded: BTreeMap<String, String>,
+}
+
+/// Names of values that are never the same.
+fn is_any(name: &str) -> bool {
+    name == "TIME"
+}
+
+impl Bindings {
+    /// The names of a recording.
+    pub(crate) fn of(recording: &Value) -> Self {
+        let recorded = recording["bindings"].as_object().into_iter().flatten();
+        let text = |value: &Value| {
+            value
+                .as_str()
+                .map_or_else(|| value.to_string(), ToOwned::to_owned)
+        };
+        Self {
+            recorded: recorded
+                .map(|(name, value)| (name.clone(), text(value)))
+                .collect(),
+            bound: BTreeMap::new(),
+        }
+    }
+
+    /// Replaces names by their values, by the recorded ones if they have no other.
+    pub(crate) fn fill(&mut self, value: &Value) -> Value {
+        match value {
+            Value::String(text) => {
+                let filled = self.fill_text(text);
+                // Numbers of the kernel and of the agent.
+                let is_number = ["${IFI", "${EP_", "${ID_"]
+                    .iter()
+                    .any(|start| text.starts_with(start));
+                match filled.parse::<u64>() {
+                    Ok(number) if is_number => number.into(),
+                    _ => filled.into(),
+                }
+            }
+            Value::Array(list) => list.iter().map(|value| self.fill(value)).collect(),
+            Value::Object(object) => {
+                let all = object
+                    .iter()
+                    .map(|(key, value)| (self.fill_text(key), self.fill(value)));
+                Value::Object(all.collect())
+            }
+            other => other.clone(),
+        }
+    }
+
+    pub(crate) fn fill_text(&mut self, text: &str) -> String {
+        let mut text = text.to_owned();
+        let mut from = 0;
+        while let Some((name, at)) = first_name(&text[from..]) {
+            let at = from + at;
+            let value = match self.bound.get(&name).or_else(|| self.recorded.get(&name)) {
+                Some(value) => value.clone(),
+                None if is_any(&name) => "2026-06-25T12:00:00.000Z".to_owned(),
+                None => String::new(),
+            };
+            if !is_any(&name) {
+                self.bound.entry(name.clone()).or_insert_with(|| value.clone());
+            }
+            text.replace_range(at..at + name.len() + 3, &value);
+            from = at + value.len();
+        }
+        text
+    }
+
+    /// Compares, and binds names that have no value. Lists may be in another order.
+    pub(crate) fn compare(&mut self, place: &str, expected: &Value, found: &Value, to: &mut Vec<Mismatch>) {
+        let differs = || Mismatch {
+            place: place.to_owned(),
+            expected: expected.clone(),
+            found: found.clone(),
+        };
+        match (expected, found) {
+            (Value::String(pattern), found) => {
+                let text = found
+                    .as_str()
+                    .map_or_else(|| found.to_string(), ToOwned::to_owned);
+                if !self.matches_text(pattern, &text) {
+                    to.push(differs());
+                }
+            }
+            (Value::Array(expected), Value::Array(found)) if expected.len() == found.len() => {
+                self.compare_list(place, expected, found, to);
+            }
+            (Value::Object(expected), Value::Object(found)) => {
+                self.compare_object(place, expected, found, to)
+            }
+            (expected, found) if expected == found => {}
+            _ => to.push(differs()),
+        }
+    }
+
+    /// Whether it matches; names are bound only if it does.
+    pub(crate) fn matches(&mut self, expected: &Value, found: &Value) -> bool {
+        let (mut trial, mut differing) = (self.clone(), Vec::new());
+        trial.compare("", expected, found, &mut differing);
+        if differing.is_empty() {
+            *self = trial;
+        }
+        differing.is_empty()
+    }
+
+    fn compare_list(&mut self, place: &str, expected: &[Value], found: &[Value], to: &mut Vec<Mismatch>) {
+        let (mut trial, mut ordered) = (self.clone(), Vec::new());
+        for (index, (expected, found)) in expected.iter().zip(found).enumerate() {
+            trial.compare(&format!("{place}/{index}"), expected, found, &mut ordered);
+        }
+        if ordered.is_empty() {
+            *self = trial;
+            return;
+        }
+        let mut unordered = self.clone();
+        let mut left: Vec<&Value> = found.iter().collect();
+        let all = expected.iter().all(|expected| {
+            let at = left.iter().position(|found| unordered.matches(expected, found));
+            at.map(|at| left.remove(at)).is_some()
+        });
+        match all {
+            true => *self = unordered,
+            false => {
+                *self = trial;
+                to.extend(ordered);
+            }
+        }
+    }
+
+    fn compare_object(
+        &mut self,
+        place: &str,
+        expected: &Map<String, Value>,
+        found: &Map<String, Value>,
+        to: &mut Vec<Mismatch>,
+    ) {
+        let mut left: Vec<&String> = found.keys().collect();
+        // Keys without names first.
+        let (named, plain): (Vec<_>, Vec<_>) = expected.iter().partition(|(key, _)| key.contains("${"));
+        for (key, value) in plain.into_iter().chain(named) {
+            let at = left.iter().position(|found| *found == key).or_else(|| {
+                left.iter().position(|found| {
+                    let mut trial = self.clone();
+                    let is_match = trial.matches_text(key, found);
+                    if is_match {
+                        *self = trial;
+                    }
+                    is_match
+                })
+            });
+            match at.map(|at| left.remove(at)) {
+                Some(name) => self.compare(&format!("{place}/{name}"), value, &found[name], to),
+                None => to.push(Mismatch {
+                    place: format!("{place}/{key}"),
+                    expected: value.clone(),
+                    found: Value::Null,
+                }),
+            }
+        }
+        to.extend(left.into_iter().map(|name| Mismatch {
+            place: format!("{place}/{name}"),
+            expected: Value::Null,
+            found: found[name].clone(),
+        }));
+    }
+
+    pub(crate) fn matches_text(&mut self, pattern: &str, found: &str) -> bool {
+        let Some((name, at)) = first_name(pattern) else {
+            return pattern == found;
+        };
+        let Some(rest) = found.strip_prefix(&pattern[..at]) else {
+            return false;
+        };
+        let behind = &pattern[at + name.len() + 3..];
+        if let Some(value) = self.bound.get(&name).cloned() {
+            return rest
+                .strip_prefix(&value)
+                .is_some_and(|rest| self.matches_text(behind, rest));
+        }
+        let end = behind.find("${").map_or(behind, |next| &behind[..next]);
+        let end = match end.is_empty() {
+            true => rest.len(),
+            false => rest.find(end).unwrap_or(rest.len()),
+        };
+        if !is_any(&name) {
+            self.bound.insert(name, rest[..end].to_owned());
+        }
+        self.matches_text(behind, &rest[end..])
+    }
+}
+
+/// The first name of a text, and where it begins.
+fn first_name(text: &str) -> Option<(String, usize)> {
+    let at = text.find("${")?;
+    let (name, _) = text[at + 2..].split_once('}')?;
+    Some((name.to_owned(), at))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_are_bound_once_and_lists_may_be_in_another_order() {
+        let mut bindings = Bindings::of(&json!({"bindings": {"A": "1"}}));
+        let mut found = Vec::new();
+
+        bindings.compare(
+            "",
+            &json!([{"id": "${EP_1}", "name": "a"}, {"id": "${EP_2}", "name": "b"}, "at ${TIME}", "on ${TIME}"]),
+            &json!(["on 2", {"id": 7, "name": "b"}, {"id": 3, "name": "a"}, "at 1"]),
+            &mut found,
+        );
+
+        assert_eq!(found, []);
+        assert_eq!(bindings.fill(&json!("${EP_2}")), 7);
+        bindings.compare("x", &json!({"${EP_1}": 1}), &json!({"4": 1}), &mut found);
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+}
