@@ -23,7 +23,17 @@ hive::catalogue!(cell);
 const DEVICES: Duration = Duration::from_secs(5);
 
 pub(crate) fn cell() -> Cell {
-    Cell::module("agent-configuration", "The configuration in force").provide(routes)
+    Cell::module("agent-configuration", "The configuration in force")
+        .config::<PodConfig>()
+        .provide(routes)
+}
+
+/// What the CNI plugin sets in pods.
+#[derive(Debug, Clone, hive::Config)]
+pub(crate) struct PodConfig {
+    /// Ports that pods do not use as source ports, such as `8472,9000-9010`; `auto`: none.
+    #[config(default = "auto")]
+    container_ip_local_reserved_ports: String,
 }
 
 /// The configuration in force, for the API. Filled once it is known.

@@ -85,8 +85,10 @@ impl StatusProbe for Interfaces {
                     ipv4: ipv4.is_some(),
                     ipv6: ipv6.is_some(),
                 },
+                exclusion: ipv4.clone().unwrap_or_default(),
                 exclusion4: ipv4.unwrap_or_default(),
                 exclusion6: ipv6.unwrap_or_default(),
+                ..Masquerading::default()
             },
         });
         None

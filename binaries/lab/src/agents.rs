@@ -113,6 +113,8 @@ impl Agent {
             ("kube-proxy-replacement", "true".to_owned()),
             ("enable-ipv4", "true".to_owned()),
             ("enable-ipv6", "true".to_owned()),
+            // The kubelet of the lab allocates pod CIDRs.
+            ("ipam", "kubernetes".to_owned()),
             // Of many nodes on one machine: its memory is not for each of them.
             ("bpf-ct-global-tcp-max", "65536".to_owned()),
             ("bpf-ct-global-any-max", "32768".to_owned()),

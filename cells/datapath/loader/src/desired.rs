@@ -160,12 +160,13 @@ impl Desired {
     }
 }
 
-/// Addresses that `cilium_host` has, but for link-local ones.
+/// Addresses of the router: allocated ones, then those that `cilium_host` has.
 fn own_addresses<'a>(tables: &Tables<'a>) -> impl Iterator<Item = IpAddr> + 'a {
     let addrs = tables
         .device(HOST)
         .map_or(&[][..], |device| device.addrs.as_slice());
-    addrs.iter().map(|own| own.addr)
+    let allocated = tables.node.into_iter().flat_map(LocalNode::routers);
+    allocated.chain(addrs.iter().map(|own| own.addr))
 }
 
 fn router4(tables: &Tables<'_>, config: &AttachConfig, cidr: Option<ipnet::Ipv4Net>) -> Option<Ipv4Addr> {

@@ -54,7 +54,9 @@ fn ipam(params: IpamParams) -> Ipam {
     let allocator = |family| match config.mode {
         Mode::Kubernetes | Mode::ClusterPool => None,
         Mode::MultiPool => Some(Allocator::Pools(Pools::new(family, config.pre_allocation()))),
-        Mode::Crd => Some(Allocator::Single(SingleAddresses::new(family))),
+        Mode::Crd | Mode::Eni | Mode::Azure | Mode::AlibabaCloud => {
+            Some(Allocator::Single(SingleAddresses::new(family)))
+        }
         Mode::DelegatedPlugin => Some(Allocator::Delegated),
     };
     ipam.change(|state| {

@@ -14,10 +14,24 @@ pub enum Mode {
     ClusterPool,
     MultiPool,
     Crd,
+    /// As `crd`: the operator of a cloud fills the CiliumNode.
+    Eni,
+    /// As `crd`.
+    Azure,
+    /// As `crd`.
+    AlibabaCloud,
     DelegatedPlugin,
 }
 
-const MODES: &str = "kubernetes, cluster-pool, multi-pool, crd or delegated-plugin";
+const MODES: &str = "kubernetes, cluster-pool, multi-pool, crd, eni, azure, alibabacloud or delegated-plugin";
+
+impl Mode {
+    /// Pod CIDRs are those of the Kubernetes Node.
+    #[must_use]
+    pub fn has_node_cidrs(self) -> bool {
+        matches!(self, Self::Kubernetes | Self::DelegatedPlugin)
+    }
+}
 
 /// Use one of the modes in the text.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +47,9 @@ impl FromStr for Mode {
             "cluster-pool" => Self::ClusterPool,
             "multi-pool" => Self::MultiPool,
             "crd" => Self::Crd,
+            "eni" => Self::Eni,
+            "azure" => Self::Azure,
+            "alibabacloud" => Self::AlibabaCloud,
             "delegated-plugin" => Self::DelegatedPlugin,
             _ => return Err(UnknownMode(text.to_owned())),
         })
@@ -46,6 +63,9 @@ impl fmt::Display for Mode {
             Self::ClusterPool => "cluster-pool",
             Self::MultiPool => "multi-pool",
             Self::Crd => "crd",
+            Self::Eni => "eni",
+            Self::Azure => "azure",
+            Self::AlibabaCloud => "alibabacloud",
             Self::DelegatedPlugin => "delegated-plugin",
         })
     }
@@ -53,14 +73,14 @@ impl fmt::Display for Mode {
 
 hive::config_value!(
     Mode,
-    "kubernetes, cluster-pool, multi-pool, crd or delegated-plugin"
+    "kubernetes, cluster-pool, multi-pool, crd, eni, azure, alibabacloud or delegated-plugin"
 );
 
 /// How addresses are allocated.
 #[derive(Debug, Clone, hive::Config)]
 #[config(validate = Config::check)]
 pub struct Config {
-    /// IPAM mode: kubernetes, cluster-pool, multi-pool, crd or delegated-plugin.
+    /// IPAM mode: kubernetes, cluster-pool, multi-pool, crd (also eni, azure, alibabacloud) or delegated-plugin.
     #[config(default = "cluster-pool", flag = "ipam")]
     pub mode: Mode,
     /// Pool of pods that select no other one, and of the node's own addresses.
@@ -75,6 +95,12 @@ pub struct Config {
     /// Masquerade packets of the default pool alone; mode multi-pool.
     #[config(default = false)]
     pub only_masquerade_default_pool: bool,
+    /// Wait for the IPv4 pod CIDR of the node, in any case if IPv4 is enabled.
+    #[config(default = false, flag = "k8s-require-ipv4-pod-cidr")]
+    pub requires_ipv4: bool,
+    /// Wait for the IPv6 pod CIDR of the node, in any case if IPv6 is enabled.
+    #[config(default = false, flag = "k8s-require-ipv6-pod-cidr")]
+    pub requires_ipv6: bool,
 }
 
 impl Config {

@@ -76,6 +76,8 @@ struct Shared {
     metrics: Recorder,
     is_ready: watch::Sender<bool>,
     is_restored: watch::Sender<bool>,
+    /// The node has its own addresses.
+    has_node: watch::Sender<bool>,
     /// Number of changes of what is allocated, or asked for.
     changes: watch::Sender<u64>,
     timers_changed: Notify,
@@ -106,6 +108,7 @@ impl Ipam {
             metrics,
             is_ready: watch::Sender::new(false),
             is_restored: watch::Sender::new(false),
+            has_node: watch::Sender::new(false),
             changes: watch::Sender::new(0),
             timers_changed: Notify::new(),
         }))
@@ -153,6 +156,17 @@ impl Ipam {
     #[must_use]
     pub fn is_restored(&self) -> bool {
         *self.0.is_restored.borrow()
+    }
+
+    /// Reports that table `infrastructure-addresses` is complete.
+    pub(crate) fn set_node_addressed(&self) {
+        self.0.has_node.send_replace(true);
+    }
+
+    /// Wakes when table `infrastructure-addresses` is complete.
+    #[must_use]
+    pub fn node_addressed(&self) -> watch::Receiver<bool> {
+        self.0.has_node.subscribe()
     }
 
     #[must_use]

@@ -9,7 +9,7 @@
 //! | `kubernetes` | pod CIDRs of the Node, else its annotations |
 //! | `cluster-pool` | pod CIDRs of the own CiliumNode |
 //! | `multi-pool` | networks of pools in the own CiliumNode, requested there by demand |
-//! | `crd` | single addresses in the own CiliumNode |
+//! | `crd`, `eni`, `azure`, `alibabacloud` | single addresses in the own CiliumNode |
 //! | `delegated-plugin` | none: another CNI plugin allocates |
 //!
 //! At start: [`Ipam::ready`] (the node has its networks), then the addresses of endpoints are restored and

@@ -55,6 +55,8 @@ enum StartError {
     Reflect(#[from] ReflectError),
     #[error(transparent)]
     Job(#[from] SpawnError),
+    #[error(transparent)]
+    Table(#[from] statedb::Error),
 }
 
 fn reflect_pools(
@@ -123,17 +125,19 @@ fn start(params: StartParams) -> Result<(), StartError> {
     if !client.is_enabled() {
         return Ok(());
     }
-    if !matches!(config.mode, Mode::Kubernetes | Mode::DelegatedPlugin) {
-        node::reflect(&db, &table, client.clone(), &name, &jobs)?;
+    node::reflect(&db, &table, client.clone(), &name, &jobs)?;
+    if !config.mode.has_node_cidrs() {
+        // From the start: those of the Kubernetes Node are others.
+        local.update(|node| node.set_ipam_cidrs(Vec::new()))?;
     }
     let networks = match config.mode {
         Mode::Kubernetes => Networks::Node(local.table()),
         Mode::ClusterPool => Networks::CiliumNode(table.reader()),
-        Mode::MultiPool | Mode::Crd => {
+        Mode::MultiPool | Mode::Crd | Mode::Eni | Mode::Azure | Mode::AlibabaCloud => {
             let rate = config.ipam_cilium_node_update_rate;
             let table = table.reader();
             let job = skep_k8s_controller::job("write-cilium-node", move || {
-                controller::controller(&client, &ipam, &db, &table, &name, rate)
+                controller::controller(&client, &ipam, &db, &table, &name, rate, &local)
             });
             jobs.spawn(job)?;
             return Ok(());
@@ -144,6 +148,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         db,
         ipam,
         name,
+        local,
         networks,
     };
     jobs.keep("follow-networks", follow, FollowNetworks::run)?;

@@ -46,6 +46,7 @@ pub mod cells {
             .provide(statedb::read_only::<Route>)
             .provide(statedb::read_only::<Neighbor>)
             .run(reflector::reflect_devices)
+            .library() // programs require some of the tables
     }
 
     /// Table `node-addresses`, kept in sync with the devices.

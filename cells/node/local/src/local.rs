@@ -36,6 +36,12 @@ pub struct LocalNode {
     pub provider_id: Str,
     /// Pod CIDRs of the node.
     pub pod_cidrs: Vec<IpNet>,
+    /// Pod CIDRs that IPAM allocates from. `None`: those of the Kubernetes Node are the node's.
+    pub ipam_cidrs: Option<Vec<IpNet>>,
+    /// Addresses of its health endpoint, at most one of each family.
+    pub health: Vec<IpAddr>,
+    /// Addresses of its ingress listener, at most one of each family.
+    pub ingress: Vec<IpAddr>,
     /// Boot id of the kernel.
     pub boot_id: Str,
     /// Cookie of the host's network namespace; `None` if the kernel does not report it.
@@ -72,6 +78,21 @@ impl LocalNode {
             .or(external.last())
             .copied()
             .or(other)
+            .map(|(_, addr)| *addr)
+    }
+
+    /// Sets the pod CIDRs that IPAM allocates from, in place of those of the Kubernetes Node.
+    pub fn set_ipam_cidrs(&mut self, cidrs: Vec<IpNet>) {
+        self.pod_cidrs.clone_from(&cidrs);
+        self.ipam_cidrs = Some(cidrs);
+    }
+
+    /// Addresses of the agent itself: gateways of pods.
+    pub fn routers(&self) -> impl Iterator<Item = IpAddr> {
+        let own = |kind: &NodeAddressType| *kind == NodeAddressType::CiliumInternalIp;
+        self.addresses
+            .iter()
+            .filter(move |(kind, _)| own(kind))
             .map(|(_, addr)| *addr)
     }
 
@@ -118,6 +139,8 @@ impl Row for LocalNode {
             "Labels": self.labels,
             "Annotations": self.annotations,
             "BootID": self.boot_id,
+            "HealthIPs": self.health,
+            "IngressIPs": self.ingress,
             "Local": {
                 "UID": self.uid,
                 "ProviderID": self.provider_id,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use hive::{BoxError, JobCtx, Jobs, Params};
+use ipnet::IpNet;
 use skep_k8s_client::{Api, Backoff, Client, ObjectEvent, WatcherEvent, watcher};
 use skep_k8s_types::selector::FieldSelector;
 use skep_k8s_types::slim::{Node, NodeAddressType};
@@ -20,6 +21,12 @@ use skep_base_settings::NodeName;
 /// Taint of a node that the cluster autoscaler is about to delete: load balancers should drain it, as kube-proxy tells them
 /// (KEP-3836).
 const DELETION_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// Pod CIDRs of clusters in which Nodes have none.
+const POD_CIDR_ANNOTATIONS: [&str; 2] = [
+    "network.cilium.io/ipv4-pod-cidr",
+    "network.cilium.io/ipv6-pod-cidr",
+];
 
 #[derive(Params)]
 pub(crate) struct SyncParams {
@@ -158,12 +165,23 @@ fn apply_node(local: &mut LocalNode, node: &Node) {
     local.annotations = node.metadata.annotations.clone();
     local.uid = node.metadata.uid.clone();
     local.provider_id = node.spec.provider_id.clone();
+    local.pod_cidrs = local.ipam_cidrs.clone().unwrap_or_else(|| pod_cidrs(node));
+}
+
+/// Pod CIDRs of a Node; of a family without one, that of its annotations.
+fn pod_cidrs(node: &Node) -> Vec<IpNet> {
     let single = node.spec.pod_cidrs.is_empty().then_some(&node.spec.pod_cidr);
-    local.pod_cidrs = node
-        .spec
-        .pod_cidrs
-        .iter()
-        .chain(single)
-        .filter_map(|cidr| cidr.parse().ok())
-        .collect();
+    let all = node.spec.pod_cidrs.iter().chain(single);
+    let mut cidrs: Vec<IpNet> = all.filter_map(|cidr| cidr.parse().ok()).collect();
+    for key in POD_CIDR_ANNOTATIONS {
+        let annotated = node.metadata.annotations.get(key);
+        let annotated: Option<IpNet> = annotated.and_then(|cidr| cidr.parse().ok());
+        let is_missing = |net: &IpNet| {
+            !cidrs
+                .iter()
+                .any(|cidr| cidr.addr().is_ipv4() == net.addr().is_ipv4())
+        };
+        cidrs.extend(annotated.filter(is_missing));
+    }
+    cidrs
 }

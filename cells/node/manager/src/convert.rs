@@ -126,6 +126,8 @@ pub(crate) fn local_node(local: &LocalNode) -> Node {
     let mut node = Node::new(NodeKey::new(&local.cluster, &local.name), Source::Local);
     node.addresses = local.addresses.clone();
     node.pod_cidrs = local.pod_cidrs.clone();
+    node.health.clone_from(&local.health);
+    node.ingress.clone_from(&local.ingress);
     node.boot_id = local.boot_id.clone();
     node.labels = local.labels.clone();
     node.annotations = local.annotations.clone();

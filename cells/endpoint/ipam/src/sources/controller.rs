@@ -18,6 +18,7 @@ use skep_base_settings::NodeName;
 use skep_k8s_client::{Client, Subresource, WriteOptions};
 use skep_k8s_controller::{Controller, Failure, Reconciler, RequestError, Retry, Work, request};
 use skep_k8s_types::Resource as _;
+use skep_node_local::LocalNodeStore;
 use statedb::{Db, Table};
 use tokio::{sync::watch, time::Instant};
 
@@ -25,7 +26,7 @@ use super::node::{
     self, AllocatedPool, IpamNode, KEPT, MARKED, NodeAllocation, NodeIpamStatus, NodePools, OwnNode, READY,
     RequestedPool,
 };
-use crate::{Family, Ipam, pools::Pools};
+use crate::{Family, Ipam, allocator::Allocator, pools::Pools};
 
 /// Demand expires without an event.
 const REFRESH: Duration = Duration::from_secs(60);
@@ -52,6 +53,7 @@ pub(super) struct NodeWriter {
     client: Arc<dyn Client>,
     ipam: Ipam,
     name: String,
+    local: LocalNodeStore,
     node: Option<Arc<IpamNode>>,
     rate: Duration,
     /// When it was last written.
@@ -72,6 +74,7 @@ pub(super) fn controller(
     table: &Table<OwnNode>,
     name: &NodeName,
     rate: Duration,
+    local: &LocalNodeStore,
 ) -> Controller<NodeWriter> {
     let nodes = node::changes(db.clone(), table.clone(), name);
     let (ready_db, ready_table) = (db.clone(), table.clone());
@@ -79,6 +82,7 @@ pub(super) fn controller(
         client: client.clone(),
         ipam: ipam.clone(),
         name: name.as_str().to_owned(),
+        local: local.clone(),
         node: None,
         rate,
         written: None,
@@ -130,12 +134,32 @@ impl NodeWriter {
                     pools.has_initial()
                 })
             });
+            self.set_cidrs();
             if is_ready {
                 self.ipam.set_ready();
             }
         }
         self.node = node;
         self.key()
+    }
+
+    /// Makes the networks of all pools those of the local node, the default pool's first.
+    fn set_cidrs(&self) {
+        let default_pool = self.ipam.default_pool();
+        let mut networks: Vec<(bool, IpNet)> = Vec::new();
+        self.ipam.inspect(|state| {
+            for family in Family::enabled(self.ipam.families()) {
+                let pools = state.allocator(family).as_mut().and_then(Allocator::pools);
+                for (pool, own) in pools.map(|pools| pools.networks()).unwrap_or_default() {
+                    networks.extend(own.into_iter().map(|network| (pool != default_pool, network)));
+                }
+            }
+        });
+        networks.sort();
+        let cidrs = networks.into_iter().map(|(_, network)| network).collect();
+        if let Err(error) = self.local.update(|node| node.set_ipam_cidrs(cidrs)) {
+            tracing::error!(%error, "Cannot update the local node");
+        }
     }
 
     fn desired(&self, node: &IpamNode) -> Desired {

@@ -61,6 +61,8 @@ fn router_in(text: &str, family: Family) -> Option<IpAddr> {
     }
 }
 
+hive::catalogue!(cell);
+
 #[must_use]
 pub fn cell() -> Cell {
     Cell::module("ipam-infrastructure", "Allocates addresses of the node itself")
@@ -117,7 +119,8 @@ impl InfrastructureParams {
         cx.health
             .starting("Waiting for the addresses of endpoints to be restored");
         self.ipam.restored().await;
-        cx.health.starting("Waiting for the addresses of the previous run");
+        cx.health
+            .starting("Waiting for the addresses of the previous run");
         self.nodes.wait_initialized(&self.db).await;
         if let Some(devices) = &self.devices {
             devices.wait_initialized(&self.db).await;

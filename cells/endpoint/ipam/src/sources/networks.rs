@@ -2,13 +2,13 @@
 
 //! Modes `kubernetes` and `cluster-pool`: pod CIDRs of the Node or of the CiliumNode become the ranges of [`Ipam`].
 
-use std::{convert::Infallible, sync::Arc};
+use std::sync::Arc;
 
 use futures::{Stream, StreamExt as _, pin_mut, stream};
 use hive::{Health, JobCtx};
 use ipnet::IpNet;
 use skep_base_settings::NodeName;
-use skep_node_local::LocalNode;
+use skep_node_local::{LocalNode, LocalNodeStore};
 use statedb::{Db, Table};
 
 use super::node::{self, IpamNode, OwnNode};
@@ -28,21 +28,9 @@ fn node_networks(
         }
         let snapshot = db.read();
         let (row, watch) = table.get_watch(&snapshot, LocalNode::BY_NAME.key(&name));
-        let networks = row.map(|row| pod_cidrs(row)).unwrap_or_default();
+        let networks = row.map(|row| row.pod_cidrs.clone()).unwrap_or_default();
         Some((networks, (db, table, name, Some(watch))))
     })
-}
-
-/// Pod CIDRs of a Node: of its spec, else of its annotations.
-fn pod_cidrs(node: &LocalNode) -> Vec<IpNet> {
-    let annotated = [
-        "network.cilium.io/ipv4-pod-cidr",
-        "network.cilium.io/ipv6-pod-cidr",
-    ];
-    let annotated = annotated
-        .iter()
-        .filter_map(|key| node.annotations.get(key)?.parse().ok());
-    node.pod_cidrs.iter().copied().chain(annotated).collect()
 }
 
 /// A pod CIDR is missing: let kube-controller-manager or the operator allocate it, or turn the family off.
@@ -89,31 +77,42 @@ pub(super) struct FollowNetworks {
     pub(super) db: Db,
     pub(super) ipam: Ipam,
     pub(super) name: NodeName,
+    pub(super) local: LocalNodeStore,
     pub(super) networks: Networks,
 }
 
 impl FollowNetworks {
-    pub(super) async fn run(&self, cx: &JobCtx) -> Result<(), Infallible> {
+    pub(super) async fn run(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
         let db = self.db.clone();
         match &self.networks {
             Networks::Node(table) => {
                 self.follow(node_networks(db, table.clone(), &self.name), cx)
-                    .await;
+                    .await
             }
             Networks::CiliumNode(table) => {
                 let nodes = node::changes(db, table.clone(), &self.name);
                 let networks =
                     |node: Option<Arc<IpamNode>>| node.map(|node| node.pod_cidrs()).unwrap_or_default();
-                self.follow(nodes.map(networks), cx).await;
+                self.follow(nodes.map(networks), cx).await
             }
         }
-        Ok(())
     }
 
-    async fn follow(&self, networks: impl Stream<Item = Vec<IpNet>> + Send, cx: &JobCtx) {
+    async fn follow(
+        &self,
+        networks: impl Stream<Item = Vec<IpNet>> + Send,
+        cx: &JobCtx,
+    ) -> Result<(), statedb::Error> {
         pin_mut!(networks);
         while let Some(networks) = networks.next().await {
             apply(&self.ipam, &networks, &cx.health);
+            if matches!(self.networks, Networks::CiliumNode(_)) {
+                let families = [Family::V4, Family::V6].into_iter();
+                let cidrs = families.filter_map(|family| self.ipam.network(family).parse().ok());
+                let cidrs = cidrs.collect();
+                self.local.update(|node| node.set_ipam_cidrs(cidrs))?;
+            }
         }
+        Ok(())
     }
 }

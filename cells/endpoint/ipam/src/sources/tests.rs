@@ -137,12 +137,16 @@ async fn a_node_of_a_cluster_pool_waits_for_pod_cidrs_and_keeps_its_own_addresse
         "IPv4: 4/254 allocated from 10.0.1.0/24, IPv6: 3/254 allocated from fd00::/120"
     );
     let local: LocalNodeStore = bench.running.get().unwrap();
-    let routers = &local.get().unwrap().addresses;
-    assert!(routers.iter().any(|(_, router)| *router == ip("10.0.1.7")) && routers.len() == 2);
+    until(|| async { (local.get().unwrap().routers().count() == 2, String::new()) }).await;
+    let local = local.get().unwrap();
+    assert!(local.routers().any(|router| router == ip("10.0.1.7")));
+    assert!(local.health.contains(&ip("fd00::8")));
+    let cidrs: Vec<String> = local.pod_cidrs.iter().map(ToString::to_string).collect();
+    assert_eq!(cidrs, ["10.0.1.0/24", "fd00::/120"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kubernetes_node_has_the_pod_cidrs_of_its_node_or_of_its_annotations() {
+async fn a_kubernetes_node_has_the_pod_cidrs_of_its_node() {
     let flags = [
         "--ipam=kubernetes",
         "--local-router-ipv4=169.254.23.1",
@@ -153,9 +157,9 @@ async fn a_kubernetes_node_has_the_pod_cidrs_of_its_node_or_of_its_annotations()
 
     local
         .update(|node| {
-            node.pod_cidrs = vec!["10.1.0.0/24".parse().unwrap()];
-            let annotations = [("network.cilium.io/ipv6-pod-cidr", "fd00:1::/64")];
-            node.annotations = annotations.into_iter().collect();
+            node.pod_cidrs = ["10.1.0.0/24", "fd00:1::/64"]
+                .map(|cidr| cidr.parse().unwrap())
+                .into();
         })
         .unwrap();
     ipam.ready().await;
