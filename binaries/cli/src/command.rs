@@ -2,7 +2,10 @@
 
 //! The command line, and what each command does.
 
-use std::{error::Error, io::Write, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    error::Error, io::Write, os::unix::process::CommandExt as _, path::PathBuf, process::ExitCode,
+    time::Duration,
+};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use jiff::Timestamp;
@@ -15,6 +18,7 @@ use skep_shell::Remote;
 use crate::{
     address::{self, IpCommand},
     agent,
+    cleanup::{self, CleanupOptions},
     config::{self, ConfigOptions},
     datapath::{self, CounterCommand, IpcacheCommand, LxcCommand, PolicyCommand},
     duration::duration,
@@ -134,6 +138,16 @@ enum Command {
     Metrics(MetricsCommand),
     /// Print the agent's tables, as JSON.
     Statedb,
+    /// Remove what an agent left on the node: programs, maps, interfaces, routes, state, CNI configuration.
+    #[command(alias = "post-uninstall-cleanup")]
+    Cleanup(CleanupOptions),
+    /// Write the configuration of this node in the cluster to a directory: `skep-agent build-config`.
+    #[command(disable_help_flag = true)]
+    BuildConfig {
+        /// Arguments of `skep-agent build-config`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Print the completion script of a shell.
     Completion {
         /// Shell.
@@ -448,6 +462,8 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
                 _ => document(&metrics, format)?,
             }
         }
+        Command::Cleanup(options) => cleanup::run(&options, &line.bpf_root)?,
+        Command::BuildConfig { arguments } => return Err(build_config(&arguments)),
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Line::command(), "skep", &mut script);
@@ -591,6 +607,19 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format, out: &mut dyn Writ
         BpfCommand::Nat(command) => return flows::translations(pinned, command, format, out),
     };
     Ok(out.write_all(print::entries(&entries, titles, format).as_bytes())?)
+}
+
+/// Becomes `skep-agent build-config`, which has a client of Kubernetes. Returns only if it cannot be run.
+fn build_config(arguments: &[String]) -> Box<dyn Error> {
+    const AGENT: &str = "skep-agent";
+    let beside = std::env::current_exe().map(|path| path.with_file_name(AGENT));
+    let program = beside.ok().filter(|path| path.exists());
+    let program = program.unwrap_or_else(|| PathBuf::from(AGENT));
+    let error = std::process::Command::new(&program)
+        .arg("build-config")
+        .args(arguments)
+        .exec();
+    fatal(format!("cannot run {}: {error}", program.display())).into()
 }
 
 fn version(agent: &Client, format: Format) -> String {

@@ -4,6 +4,7 @@
 
 mod address;
 mod agent;
+mod cleanup;
 mod command;
 mod config;
 mod datapath;

@@ -3,18 +3,18 @@
 //! Removes what an earlier agent left on the node: of this agent and of Cilium's, which uses the same names.
 
 use std::{
-    env, fs, io,
+    env, fmt, fs, io,
     path::{Path, PathBuf},
 };
 
-use skep_base_net::Netlink;
+use skep_base_net::{Netlink, Route, RouteFilter, packet::route::RouteProtocol};
 use skep_bpf_sys::{
     filter::{self, Filters},
     link::{self, InterfaceHook},
     mount::BPF_ROOT,
 };
 
-use crate::{cni, error::InitError, say};
+use crate::{error::InitError, say};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -49,31 +49,132 @@ pub(crate) fn run(args: &Args) -> Result<(), InitError> {
         say("The state stays");
         return Ok(());
     }
-    // Programs before the maps that they use.
-    filters()?;
-    pins(&args.bpf_root)?;
-    if all {
-        interfaces()?;
-        directory(&args.state_dir.join("state"))?;
-        if let Some(path) = args.cni_conf.as_deref().filter(|path| path.exists()) {
-            cni::remove(path)?;
-        }
+    let places = Places {
+        bpf_root: args.bpf_root.clone(),
+        state_dir: args.state_dir.clone(),
+        cni_conf: args.cni_conf.clone(),
+    };
+    for leftover in leftovers(&places, all)? {
+        say(&leftover);
+        leftover.remove()?;
     }
     Ok(())
 }
 
-/// Detaches programs that filters run.
-fn filters() -> Result<(), InitError> {
+/// Where an agent leaves state.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// Mount point of the BPF file system.
+    pub bpf_root: PathBuf,
+    /// Directory of sockets and state.
+    pub state_dir: PathBuf,
+    /// The CNI configuration.
+    pub cni_conf: Option<PathBuf>,
+}
+
+/// What an agent left on the node. Its text says what removal does.
+#[derive(Debug)]
+pub enum Leftover {
+    /// A filter that runs a program.
+    Filter {
+        interface: String,
+        hook: InterfaceHook,
+        program: String,
+    },
+    File(PathBuf),
+    Directory(PathBuf),
+    Interface(String),
+    /// Routes of the agent's own protocol.
+    Routes(Vec<Route>),
+}
+
+impl fmt::Display for Leftover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Filter {
+                interface, program, ..
+            } => write!(f, "Detaching {program}-{interface}"),
+            Self::File(path) | Self::Directory(path) => write!(f, "Removing {}", path.display()),
+            Self::Interface(name) => write!(f, "Removing interface {name}"),
+            Self::Routes(routes) => write!(f, "Removing {} routes", routes.len()),
+        }
+    }
+}
+
+/// Protocol of the agent's routes.
+const ROUTES: RouteProtocol = RouteProtocol::Other(207);
+
+/// What an agent left on the node, in the order of removal: programs before the maps that they use. `all`: interfaces,
+/// routes, endpoints and the CNI configuration, too.
+pub fn leftovers(places: &Places, all: bool) -> Result<Vec<Leftover>, InitError> {
+    let mut found = Vec::new();
+    filters(&mut found)?;
+    // Pinned links, whose removal detaches their programs, then maps.
+    directory(places.bpf_root.join("cilium"), &mut found);
+    pins(&places.bpf_root, &mut found)?;
+    if !all {
+        return Ok(found);
+    }
+    let netlink = Netlink::open()?;
+    let routes = netlink.routes(&RouteFilter {
+        protocol: Some(ROUTES),
+        ..RouteFilter::default()
+    })?;
+    if !routes.is_empty() {
+        found.push(Leftover::Routes(routes));
+    }
+    // Interfaces of the datapath, and those of pods: their pods must be made again.
+    let names = netlink.links()?.into_iter().map(|link| link.name);
+    let own = names.filter(|name| name.starts_with("cilium_") || name.starts_with("lxc"));
+    found.extend(own.map(Leftover::Interface));
+    directory(places.state_dir.join("state"), &mut found);
+    let conf = places.cni_conf.iter().filter(|path| path.exists());
+    found.extend(conf.cloned().map(Leftover::File));
+    Ok(found)
+}
+
+impl Leftover {
+    /// Removes it; fine if it is gone.
+    pub fn remove(&self) -> Result<(), InitError> {
+        let removed = |path: &Path, result: io::Result<()>| match result {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result.map_err(InitError::path("remove", path)),
+        };
+        match self {
+            Self::Filter {
+                interface,
+                hook,
+                program,
+            } => drop(Filters::new(interface)?.detach(program, *hook)?),
+            Self::File(path) => removed(path, fs::remove_file(path))?,
+            Self::Directory(path) => removed(path, fs::remove_dir_all(path))?,
+            // One of a pair goes with the other.
+            Self::Interface(name) => drop(Netlink::open()?.delete_link(name)?),
+            Self::Routes(routes) => {
+                let netlink = Netlink::open()?;
+                for route in routes {
+                    netlink.delete_route(route)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn filters(found: &mut Vec<Leftover>) -> Result<(), InitError> {
     let interfaces = link::interfaces().map_err(InitError::Interfaces)?;
     for (interface, _) in filter::everywhere(&interfaces).map_err(InitError::Interfaces)? {
         let filters = Filters::new(&interface.name)?;
         for hook in [InterfaceHook::Ingress, InterfaceHook::Egress] {
-            for found in filters.list(hook)? {
+            for filter in filters.list(hook)? {
                 let suffix = format!("-{}", interface.name);
-                let program = found.name.strip_suffix(&suffix).unwrap_or_default();
+                let program = filter.name.strip_suffix(&suffix).unwrap_or_default();
                 if program.starts_with("cil_") {
-                    say(format_args!("Detaching {}", found.name));
-                    filters.detach(program, hook)?;
+                    found.push(Leftover::Filter {
+                        interface: interface.name.clone(),
+                        hook,
+                        program: program.to_owned(),
+                    });
                 }
             }
         }
@@ -81,9 +182,7 @@ fn filters() -> Result<(), InitError> {
     Ok(())
 }
 
-/// Removes pinned links, which detaches their programs, then maps.
-fn pins(root: &Path) -> Result<(), InitError> {
-    directory(&root.join("cilium"))?;
+fn pins(root: &Path, found: &mut Vec<Leftover>) -> Result<(), InitError> {
     let maps = root.join("tc/globals");
     let entries = match fs::read_dir(&maps) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -94,32 +193,14 @@ fn pins(root: &Path) -> Result<(), InitError> {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if name.starts_with("cilium_") || name.starts_with("skep_") {
-            cni::remove(&entry.path())?;
+            found.push(Leftover::File(entry.path()));
         }
     }
     Ok(())
 }
 
-/// Interfaces of the datapath, and those of pods: their pods must be made again.
-fn interfaces() -> Result<(), InitError> {
-    let netlink = Netlink::open()?;
-    for link in netlink.links()? {
-        if link.name.starts_with("cilium_") || link.name.starts_with("lxc") {
-            say(format_args!("Removing interface {}", link.name));
-            // One of a pair goes with the other.
-            netlink.delete_link(&link.name)?;
-        }
-    }
-    Ok(())
-}
-
-fn directory(path: &Path) -> Result<(), InitError> {
-    if !path.exists() {
-        return Ok(());
-    }
-    say(format_args!("Removing {}", path.display()));
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result.map_err(InitError::path("remove", path)),
+fn directory(path: PathBuf, found: &mut Vec<Leftover>) {
+    if path.exists() {
+        found.push(Leftover::Directory(path));
     }
 }

@@ -13,7 +13,7 @@ use skep_bpf_sys::{link::LinkError, mount::MountError};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum InitError {
+pub enum InitError {
     #[error("cannot {action} {}", path.display())]
     Path {
         action: &'static str,
