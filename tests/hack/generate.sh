@@ -96,6 +96,9 @@ weight() { # packages, with their features
 	echo "| and \`skep-loadbalancer-sources\`: services from a file or from Kubernetes | $(weight -p skep-loadbalancer-reconciler -p skep-loadbalancer-sources) |"
 } >"$fresh/docs/reference/weights.md"
 
+# The table of the chart's values, and what the chart knows about them.
+python3 deploy/helm/generate.py --docs "$fresh/docs/reference" ${1:+--check}
+
 if [ "${1:-}" = --check ]; then
 	diff -ru docs/reference "$fresh/docs/reference" || {
 		echo "generate.sh: docs/reference is out of date; run tests/hack/generate.sh" >&2
