@@ -5,14 +5,19 @@
 //! Entries of an identity depend on what rules say about it and on the entries of identity 0, of any peer, and on nothing
 //! else: an identity that comes or goes changes no entry of another one, and the order of changes does not matter.
 
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
 use crate::{
     filter::Origins,
-    levels::TierRange,
+    levels::{self, TierRange},
     map_state::Proxy,
     ports::TrafficKey,
     rule::{AuthType, Tier, Verdict},
 };
-use std::sync::Arc;
 
 /// What a rule says about the traffic of a key.
 #[derive(Clone, Debug)]
@@ -151,8 +156,11 @@ impl Entries {
         let no_entries = Entries::default();
         let (any, wide) = any.unwrap_or((&no_entries, &[]));
         let has_passes = !any.passes.is_empty() || own.iter().any(|one| one.said.verdict == Verdict::Pass);
-        sort(&mut own);
         if !has_passes {
+            match features.has_auth {
+                true => own.sort_by_key(|one| (one.key.length(), one.key, Reverse(one.said.precedence))),
+                false => own.sort_by_key(|one| (Reverse(one.said.precedence), one.key.length(), one.key)),
+            }
             for candidate in own {
                 let entry = MapEntry::of(&candidate.said);
                 match features.has_auth && !entry.is_deny {
@@ -162,34 +170,60 @@ impl Entries {
             }
             return made;
         }
-        // Tier by tier: passes of one raise what later tiers say.
+        made.compute_with_passes(features, any, own, wide);
+        made
+    }
+
+    /// Tier by tier: passes of one raise what later tiers say, for the keys of passes too that are narrower.
+    fn compute_with_passes(
+        &mut self,
+        features: Features,
+        any: &Self,
+        own: Vec<Candidate>,
+        wide: &[Candidate],
+    ) {
+        let place = |one: &Candidate| (one.tier, Reverse(one.said.precedence), one.key.length(), one.key);
         let mut all: Vec<(Candidate, bool)> = own.into_iter().map(|candidate| (candidate, true)).collect();
         all.extend(wide.iter().cloned().map(|candidate| (candidate, false)));
-        all.sort_by(|(one, _), (other, _)| order(one).cmp(&order(other)));
-        for (candidate, is_own) in all {
-            match (candidate.said.verdict, is_own) {
-                (Verdict::Pass, true) => made.add_pass(any, &candidate),
-                (Verdict::Pass, false) => {}
-                (_, is_own) => made.insert_behind_passes(features, any, &candidate, is_own),
+        all.sort_by_key(|(candidate, _)| place(candidate));
+        for of_tier in all.chunk_by(|(one, _), (other, _)| one.tier == other.tier) {
+            let mut direct = BTreeSet::new();
+            for (candidate, _) in of_tier.iter().filter(|(_, is_own)| *is_own) {
+                if candidate.said.verdict == Verdict::Pass {
+                    self.add_pass(any, candidate);
+                    continue;
+                }
+                direct.insert(candidate.key);
+                self.insert_behind_passes(features, any, candidate, candidate.key);
+            }
+            let verdicts = of_tier
+                .iter()
+                .filter(|(candidate, _)| candidate.said.verdict != Verdict::Pass);
+            for (candidate, is_own) in verdicts {
+                // What is said about any peer is an entry of identity 0: here only where a pass of this identity raises it.
+                let marks = self.passes.iter().chain(any.passes.iter().filter(|_| *is_own));
+                let mut keys: Vec<TrafficKey> = marks
+                    .filter(|mark| mark.tier < candidate.tier)
+                    .filter_map(|mark| candidate.key.intersection(mark.key))
+                    // What is said about these very ports is there already.
+                    .filter(|key| !(*is_own && *key == candidate.key) && !direct.contains(key))
+                    .collect();
+                keys.sort_unstable();
+                keys.dedup();
+                for key in keys {
+                    self.insert_behind_passes(features, any, candidate, key);
+                }
             }
         }
-        made
     }
 
     /// Whether an entry with this precedence has no effect beside another one that covers its key.
     fn is_covered(&self, any: &Self, key: TrafficKey, entry: &MapEntry) -> bool {
-        let covers = |known: TrafficKey, other: &MapEntry, is_other_key: bool| {
-            known.covers(key)
-                && (other.precedence > entry.precedence
-                    || is_other_key && entry.is_deny && other.is_deny && other.precedence == entry.precedence)
+        let covers = |(known, other): &(TrafficKey, MapEntry)| {
+            let is_same_deny = entry.is_deny && other.is_deny && other.precedence == entry.precedence;
+            known.covers(key) && (other.precedence > entry.precedence || is_same_deny)
         };
-        self.entries
-            .iter()
-            .any(|(known, other)| *known != key && covers(*known, other, true))
-            || any
-                .entries
-                .iter()
-                .any(|(known, other)| covers(*known, other, true))
+        self.entries.iter().any(|other| other.0 != key && covers(other)) || any.entries.iter().any(covers)
     }
 
     fn insert(&mut self, features: Features, any: &Self, key: TrafficKey, tier: Tier, entry: MapEntry) {
@@ -252,7 +286,7 @@ impl Entries {
             .iter()
             .filter(|(known, _)| *known != key && known.covers(key))
             .collect();
-        covering.sort_by_key(|(known, _)| std::cmp::Reverse(known.length()));
+        covering.sort_by_key(|(known, _)| Reverse(known.length()));
         let mut inherited = None;
         for (_, other) in covering {
             if other.precedence > entry.precedence {
@@ -300,82 +334,160 @@ impl Entries {
         }
     }
 
-    /// Adds a verdict: raised by the passes of earlier tiers that cover its key, and for the keys of narrower passes.
-    fn insert_behind_passes(&mut self, features: Features, any: &Self, candidate: &Candidate, is_own: bool) {
-        let Candidate { key, tier, said } = candidate;
-        let passes: Vec<PassMark> = self.passes.iter().chain(&any.passes).copied().collect();
-        let mut keys = Vec::new();
-        if is_own {
-            keys.push(*key);
-        }
-        // What is said about any peer is there as an entry of identity 0: here only where a pass of this identity raises it.
-        let narrower = if is_own { &passes } else { &self.passes };
-        for mark in narrower.iter().filter(|mark| mark.tier < *tier) {
-            if let Some(both) = key.intersection(mark.key)
-                && !keys.contains(&both)
-            {
-                keys.push(both);
+    /// Adds what a candidate says about a key, raised by the passes of earlier tiers that cover it.
+    fn insert_behind_passes(
+        &mut self,
+        features: Features,
+        any: &Self,
+        candidate: &Candidate,
+        key: TrafficKey,
+    ) {
+        let Candidate { tier, said, .. } = candidate;
+        let mut entry = MapEntry::of(said);
+        // The strongest pass of each tier.
+        let mut marks: BTreeMap<Tier, PassMark> = BTreeMap::new();
+        for mark in self
+            .passes
+            .iter()
+            .chain(&any.passes)
+            .filter(|mark| mark.key.covers(key))
+        {
+            if mark.tier == *tier && mark.precedence > said.precedence {
+                return;
+            }
+            let strongest = marks.entry(mark.tier).or_insert(*mark);
+            if mark.precedence > strongest.precedence {
+                *strongest = *mark;
             }
         }
-        for at in keys {
-            let mut entry = MapEntry::of(said);
-            let covering = |mark: &&PassMark| mark.key.covers(at);
-            let is_passed = passes
-                .iter()
-                .filter(covering)
-                .any(|mark| mark.tier == *tier && mark.precedence > said.precedence);
-            if is_passed {
-                continue;
-            }
-            let mut tiers: Vec<Tier> = passes
-                .iter()
-                .map(|mark| mark.tier)
-                .filter(|one| one < tier)
-                .collect();
-            tiers.sort_unstable();
-            tiers.dedup();
-            let mut is_raised = false;
-            for of in tiers.into_iter().rev() {
-                let strongest = passes
-                    .iter()
-                    .filter(covering)
-                    .filter(|mark| mark.tier == of)
-                    .max_by_key(|mark| mark.precedence);
-                if let Some(mark) = strongest {
-                    // Behind the pass, in the room that its tier has there.
-                    let skipped = mark.range.last - ((u32::MAX >> 8) - (mark.precedence >> 8));
-                    entry.precedence += skipped << 8;
-                    is_raised = true;
-                }
-            }
-            if at != *key && !is_raised {
-                continue;
-            }
-            self.insert(features, any, at, *tier, entry);
+        for mark in marks.range(..*tier).map(|(_, mark)| mark) {
+            // Into the room behind the pass.
+            entry.precedence += (mark.range.last - levels::level(mark.precedence)) << 8;
         }
+        self.insert(features, any, key, *tier, entry);
     }
 }
 
-/// Tiers ascending; of a tier what wins first, wider keys before narrower ones.
-fn order(candidate: &Candidate) -> (Tier, std::cmp::Reverse<u32>, u8, TrafficKey) {
-    (
-        candidate.tier,
-        std::cmp::Reverse(candidate.said.precedence),
-        candidate.key.length(),
-        candidate.key,
-    )
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{filter::ProxyClass, ports::Protocol, rule::Direction};
 
-/// Wider keys first where precedences are equal.
-fn sort(candidates: &mut [Candidate]) {
-    candidates.sort_by(|one, other| {
-        let by = |candidate: &Candidate| {
-            (
-                std::cmp::Reverse(candidate.said.precedence),
-                candidate.key.length(),
-                candidate.key,
-            )
+    const HTTP: u8 = levels::redirect(101);
+    const CRD: u8 = levels::redirect(126);
+    const PLAIN: u8 = levels::ALLOW;
+
+    fn candidate(key: (u16, u8), level: u32, low: u8, auth: Option<AuthType>) -> Candidate {
+        let key = match key {
+            (0, 0) => TrafficKey::new(Protocol::TCP, 0, 0),
+            (port, bits) => TrafficKey::new(Protocol::TCP, port, bits),
         };
-        by(one).cmp(&by(other))
-    });
+        let class = match low {
+            HTTP => Some(ProxyClass::Http(Direction::Ingress)),
+            CRD => Some(ProxyClass::Listener("l".into())),
+            _ => None,
+        };
+        Candidate {
+            key,
+            tier: Tier::NORMAL,
+            said: Arc::new(Said {
+                verdict: Verdict::Allow,
+                precedence: levels::precedence(level, low),
+                range: TierRange { first: 0, last: 9 },
+                proxy: class.map(|class| Arc::new(Proxy { port: 1, class })),
+                auth,
+                origins: Origins::default(),
+            }),
+        }
+    }
+
+    fn everything(mut candidate: Candidate) -> Candidate {
+        candidate.key = TrafficKey::ANY;
+        candidate
+    }
+
+    /// Keys with redirect and authentication, in words.
+    fn state(candidates: &[Candidate]) -> Vec<String> {
+        let features = Features {
+            is_plain: false,
+            has_auth: true,
+        };
+        let mut turned = candidates.to_vec();
+        turned.reverse();
+        let made = Entries::compute(features, candidates.to_vec(), None);
+        assert_eq!(
+            made,
+            Entries::compute(features, turned, None),
+            "order does not matter"
+        );
+        made.iter()
+            .map(|(key, entry)| {
+                let class = entry
+                    .proxy
+                    .as_ref()
+                    .map_or(String::new(), |proxy| format!(" {}", proxy.class));
+                let auth = entry.auth.map_or(String::new(), |auth| {
+                    format!(" {}{}", auth.kind.name(), if auth.is_explicit { "!" } else { "" })
+                });
+                format!("{key}{class}{auth}")
+            })
+            .collect()
+    }
+
+    #[test]
+    fn authentication_is_inherited_and_redirects_are_taken_over() {
+        let (spire, fail) = (Some(AuthType::Required), Some(AuthType::AlwaysFail));
+        let (tcp, twelve, port, next) = ((0, 0), (80, 12), (80, 16), (81, 16));
+
+        assert_eq!(
+            state(&[
+                everything(candidate(tcp, 0, PLAIN, fail)),
+                candidate(port, 0, HTTP, None)
+            ]),
+            [
+                "*/0/0 test-always-fail!",
+                "TCP/80/16 http-ingress test-always-fail"
+            ]
+        );
+        let both = ["TCP/80/16 http-ingress spire!", "TCP/81/16 http-ingress spire!"];
+        assert_eq!(
+            state(&[
+                candidate(tcp, 0, HTTP, None),
+                candidate(twelve, 0, CRD, None),
+                candidate(port, 0, PLAIN, spire),
+                candidate(next, 0, PLAIN, spire),
+            ]),
+            ["TCP/0/0 http-ingress", both[0], both[1]]
+        );
+        assert_eq!(
+            state(&[
+                candidate(tcp, 0, HTTP, None),
+                candidate(twelve, 0, CRD, spire),
+                candidate(port, 0, PLAIN, spire),
+                candidate(next, 0, PLAIN, spire),
+            ]),
+            [
+                "TCP/0/0 http-ingress",
+                "TCP/80/12 http-ingress spire!",
+                both[0],
+                both[1]
+            ]
+        );
+        assert_eq!(
+            state(&[
+                candidate(tcp, 0, HTTP, None),
+                candidate(twelve, 0, CRD, spire),
+                candidate(port, 0, PLAIN, None),
+            ]),
+            ["TCP/0/0 http-ingress", "TCP/80/12 http-ingress spire!"]
+        );
+        assert_eq!(
+            state(&[
+                everything(candidate(tcp, 2, PLAIN, spire)),
+                candidate(tcp, 2, PLAIN, None),
+                candidate(port, 1, PLAIN, None),
+            ]),
+            ["*/0/0 spire!", "TCP/0/0 spire", "TCP/80/16"]
+        );
+    }
 }

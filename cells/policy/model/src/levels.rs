@@ -15,6 +15,11 @@ pub const fn precedence(level: u32, low: u8) -> u32 {
     (MAX_LEVEL - level) << 8 | low as u32
 }
 
+/// The level of a precedence.
+pub const fn level(precedence: u32) -> u32 {
+    MAX_LEVEL - (precedence >> 8)
+}
+
 pub const DENY: u8 = 255;
 pub const ALLOW: u8 = 1;
 pub const PASS: u8 = 0;

@@ -89,7 +89,7 @@ impl NamedPorts {
         }
     }
 
-    fn identities(&self, name: &str, protocol: Protocol) -> impl Iterator<Item = NumericIdentity> {
+    fn identities(&self, name: &str, protocol: Protocol) -> impl Iterator<Item = NumericIdentity> + use<'_> {
         self.ports
             .get(&(name.to_owned(), protocol))
             .into_iter()
@@ -569,7 +569,8 @@ impl DirectionMap {
         for at in &self.named_of_any {
             let template = &self.templates[*at as usize];
             if let Ports::Name { name, .. } = &template.ports {
-                for identity in inputs.ports.identities(name, template.protocol) {
+                let known = |identity: &NumericIdentity| inputs.peers.labels(*identity).is_some();
+                for identity in inputs.ports.identities(name, template.protocol).filter(known) {
                     sets.entry(identity)
                         .or_default()
                         .extend(self.applied(*at, identity, inputs));
@@ -623,7 +624,8 @@ impl DirectionMap {
             .iter()
             .filter_map(|id| self.by_selector.get(id))
             .flatten();
-        let templates = templates.chain(&self.named_of_any);
+        let is_known = inputs.peers.labels(identity).is_some();
+        let templates = templates.chain(self.named_of_any.iter().filter(|_| is_known));
         let mut set: TemplateSet = templates
             .filter_map(|at| self.applied(*at, identity, inputs))
             .collect();

@@ -420,15 +420,15 @@ impl Policies {
     }
 
     fn set_policy(&mut self, identity: NumericIdentity, policy: SubjectPolicy) {
+        // The default of a direction that is open has no peers.
         let peers: BTreeSet<&Selector> = Direction::BOTH
             .iter()
-            .flat_map(|direction| policy.direction(*direction).filters.values())
+            .map(|direction| policy.direction(*direction))
+            .filter(|policy| policy.is_enforced)
+            .flat_map(|policy| policy.filters.values())
             .flat_map(BTreeMap::keys)
             .collect();
-        // Defaults of a direction that is open register no peer.
-        let is_open = !policy.ingress.is_enforced && !policy.egress.is_enforced;
-        let peers = peers.into_iter().filter(|peer| !is_open || !peer.is_wildcard());
-        let selectors: Vec<SelectorId> = peers.map(|peer| self.peers.add(peer)).collect();
+        let selectors: Vec<SelectorId> = peers.into_iter().map(|peer| self.peers.add(peer)).collect();
         for id in &selectors {
             self.users.entry(*id).or_default().insert(identity);
         }

@@ -128,9 +128,9 @@ impl Selector {
 
     /// Identities of networks inside of `net`, `text` as written, and outside of the excepted ones. A network of length 0 is
     /// the world of its family.
-    pub fn cidr(text: &str, net: IpNet, except: &[IpNet], is_dual_stack: bool) -> Self {
-        let mut requirements = vec![within(net, is_dual_stack)];
-        requirements.extend(except.iter().map(|net| without(*net, is_dual_stack)));
+    pub fn cidr(text: &str, net: IpNet, except: &[IpNet], settings: &PolicySettings) -> Self {
+        let mut requirements = vec![within(net, settings)];
+        requirements.extend(except.iter().map(|net| without(*net, settings)));
         Self::new(
             format_compact!("cidr:{text}{}", except_text(except)),
             requirements,
@@ -138,10 +138,10 @@ impl Selector {
     }
 
     /// Identities of networks of a CiliumCIDRGroup.
-    pub fn cidr_group(name: &str, except: &[IpNet], is_dual_stack: bool) -> Self {
+    pub fn cidr_group(name: &str, except: &[IpNet], settings: &PolicySettings) -> Self {
         let key = SelectorKey::new(LabelSource::CidrGroup, &format_compact!("{GROUP_NAME}/{name}"));
         let text = format_compact!("{key}{}", except_text(except));
-        let except = except.iter().map(|net| without(*net, is_dual_stack));
+        let except = except.iter().map(|net| without(*net, settings));
         Self::new(text, std::iter::once(Requirement::Exists(key)).chain(except))
     }
 
@@ -170,7 +170,7 @@ impl Selector {
         if !settings.fail_open && !requirements.iter().any(is_positive) {
             requirements.push(Requirement::InGroup);
         }
-        requirements.extend(except.iter().map(|net| without(*net, settings.dual_stack)));
+        requirements.extend(except.iter().map(|net| without(*net, settings)));
         Self::new(text, requirements)
     }
 
@@ -242,21 +242,23 @@ impl fmt::Display for Selector {
 /// Key of the label of a CiliumCIDRGroup, before its name.
 pub const GROUP_NAME: &str = "io.cilium.policy.cidrgroupname";
 
-fn world(net: IpNet, is_dual_stack: bool) -> SelectorKey {
-    let world = Reserved::world(net.addr(), is_dual_stack);
+/// The label of a network of length 0. With one family it is that of the world, and the other family's keeps its own.
+fn world(net: IpNet, settings: &PolicySettings) -> SelectorKey {
+    let is_other = matches!(net, IpNet::V4(_)) != settings.ipv4;
+    let world = Reserved::world(net.addr(), settings.dual_stack || is_other);
     SelectorKey::new(LabelSource::Reserved, world.name())
 }
 
-fn within(net: IpNet, is_dual_stack: bool) -> Requirement {
+fn within(net: IpNet, settings: &PolicySettings) -> Requirement {
     match net.prefix_len() {
-        0 => Requirement::Exists(world(net, is_dual_stack)),
+        0 => Requirement::Exists(world(net, settings)),
         _ => Requirement::Inside(net.trunc()),
     }
 }
 
-fn without(net: IpNet, is_dual_stack: bool) -> Requirement {
+fn without(net: IpNet, settings: &PolicySettings) -> Requirement {
     match net.prefix_len() {
-        0 => Requirement::DoesNotExist(world(net, is_dual_stack)),
+        0 => Requirement::DoesNotExist(world(net, settings)),
         _ => Requirement::Outside(net.trunc()),
     }
 }

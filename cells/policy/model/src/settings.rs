@@ -33,6 +33,7 @@ pub struct PolicySettings {
     pub default_local_cluster: bool,
     /// Rules can leave their direction open (`enable-non-default-deny-policies`).
     pub non_default_deny: bool,
+    pub ipv4: bool,
     /// Both families are on: the world has an identity for each.
     pub dual_stack: bool,
     /// TLS secrets are references, which the proxy resolves.
@@ -54,6 +55,7 @@ impl Default for PolicySettings {
             host_firewall: false,
             default_local_cluster: true,
             non_default_deny: true,
+            ipv4: true,
             dual_stack: false,
             secrets_by_reference: true,
             fail_open: false,

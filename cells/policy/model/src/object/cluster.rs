@@ -262,9 +262,7 @@ fn select(
             for (index, text) in networks.iter().enumerate() {
                 let net = network(text).map_err(|fault| (at(&format!("{field}.networks"), index), fault))?;
                 set.networks.insert(net);
-                found
-                    .selectors
-                    .push(Selector::cidr(text, net, &[], settings.dual_stack));
+                found.selectors.push(Selector::cidr(text, net, &[], settings));
             }
         } else if let Some(names) = peer.domain_names.as_ref().filter(|_| is_egress) {
             let names_field = format!("{field}.domainNames");

@@ -212,7 +212,7 @@ pub(super) fn namespaces(selector: &ObjectSelector) -> LabelSelector {
 
 /// Pods of some namespaces with some labels.
 pub(super) fn pods_of(namespaces: LabelSelector, selector: &ObjectSelector) -> LabelSelector {
-    pods(selector).and(namespaces)
+    namespaces.and(pods(selector))
 }
 
 fn select(source: &Source<'_>, field: &str, peer: &Peer, set: &mut RuleSet) -> Faulty<Selector> {
@@ -226,12 +226,7 @@ fn select(source: &Source<'_>, field: &str, peer: &Peer, set: &mut RuleSet) -> F
         }
         set.networks.insert(net);
         set.networks.extend(&except);
-        return Ok(Selector::cidr(
-            &block.cidr,
-            net,
-            &except,
-            source.settings().dual_stack,
-        ));
+        return Ok(Selector::cidr(&block.cidr, net, &except, source.settings()));
     }
     for (name, selector) in [
         ("podSelector", &peer.pod_selector),

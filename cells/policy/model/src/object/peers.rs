@@ -110,7 +110,7 @@ pub(super) fn select(
         };
         let net = network(text).map_err(fault)?;
         networks.insert(net);
-        peers.push(Selector::cidr(text, net, &[], settings.dual_stack));
+        peers.push(Selector::cidr(text, net, &[], settings));
     }
     for (index, cidr) in rule.cidr_set.iter().flatten().enumerate() {
         let field = at(&format!("{field}.{}", name("fromCIDRSet", "toCIDRSet")), index);
@@ -215,14 +215,10 @@ fn cidr_peer(
     networks.extend(&except);
     if let Some(net) = net {
         networks.insert(net);
-        return Ok(Selector::cidr(&rule.cidr, net, &except, settings.dual_stack));
+        return Ok(Selector::cidr(&rule.cidr, net, &except, settings));
     }
     let Some(selector) = &rule.cidr_group_selector else {
-        return Ok(Selector::cidr_group(
-            &rule.cidr_group_ref,
-            &except,
-            settings.dual_stack,
-        ));
+        return Ok(Selector::cidr_group(&rule.cidr_group_ref, &except, settings));
     };
     validate::label_selector(&format!("{field}.cidrGroupSelector"), selector)?;
     let labels = LabelSelector::of(selector, |key| SelectorKey::parse(key, &LabelSource::CidrGroup));
@@ -276,7 +272,7 @@ fn service_peers(
         for backend in &service.backends {
             let net = IpNet::from(*backend);
             networks.insert(net);
-            let selector = Selector::cidr(&net.to_string(), net, &[], scope.source.settings().dual_stack);
+            let selector = Selector::cidr(&net.to_string(), net, &[], scope.source.settings());
             if !peers.contains(&selector) {
                 peers.push(selector);
             }
