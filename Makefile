@@ -20,7 +20,7 @@ STEP = ./tests/hack/step.sh
 WORKSPACE = --workspace --exclude lb-benchmark
 TARGETS = --lib --bins --tests --examples
 
-.PHONY: all dist deps demo test check affected nightly fmt fmt-check untested clippy doc generated deny crates bench kernel-test
+.PHONY: all dist deps demo test check affected nightly fmt fmt-check untested clippy doc generated check-deploy deny crates bench kernel-test
 
 all: deps
 	$(CARGO) build --workspace
@@ -36,10 +36,11 @@ test:
 	@$(STEP) build $(CARGO) build $(WORKSPACE) $(TARGETS)
 	@$(STEP) doctests $(CARGO) test $(WORKSPACE) --doc --quiet
 	@$(STEP) tests ./tests/hack/nextest.sh $(WORKSPACE)
+	@$(STEP) chart ./deploy/helm/test.sh
 
 check:
 	@$(STEP) deps ./tests/hack/deps.sh --checks
-	@for target in fmt-check untested deny crates clippy doc generated; do \
+	@for target in fmt-check untested deny crates clippy doc generated check-deploy; do \
 		$(STEP) $$target $(MAKE) --no-print-directory $$target || exit 1; \
 	done
 
@@ -77,6 +78,10 @@ doc:
 # Reference pages are generated from the code; they must be up to date.
 generated:
 	./tests/hack/generate.sh --check
+
+# The chart, and the manifest for those without Helm.
+check-deploy:
+	./deploy/helm/check.sh
 
 # Licences, bans and sources of dependencies, of all platforms.
 deny:

@@ -296,6 +296,12 @@ def main():
     unknown = [path for path in keys if not path.startswith("derived.") and path not in {v.path for v in values}]
     if unknown:
         sys.exit(f"generate.py: files/config.yaml has values that values.yaml does not have: {' '.join(sorted(unknown))}")
+    metrics = "".join(read(os.path.join(options.docs, f"{name}.md")) for name in ("metrics", "metrics-operator"))
+    boards = read(os.path.join(CHART, "files", "dashboards.yaml"))
+    named = {re.sub(r"_bucket$", "", name) for name in re.findall(r"cilium_\w+", boards)} - {"cilium_app"}
+    lost = sorted(name for name in named if f"`{name}`" not in metrics)
+    if lost:
+        sys.exit(f"generate.py: files/dashboards.yaml has metrics that the programs do not have: {' '.join(lost)}")
     known = {
         "defaults": {v.path: v.default for v in values if v.leaf},
         "groups": {v.path: True for v in values if not v.leaf},
