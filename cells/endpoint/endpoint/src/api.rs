@@ -4,8 +4,9 @@
 //!
 //! Requests that change something wait for the endpoints of the run before and for the packet programs: 503 if they are not
 //! there in time. Then they, and those that read, wait for their limiter (`api-rate-limit`): 429 after its longest wait. A
-//! deletion of what does not exist does not wait: runtimes repeat them. Errors are texts.
+//! deletion of what does not exist does not wait: runtimes repeat them. Errors are texts; those of bodies are objects.
 
+mod body;
 mod limits;
 mod model;
 mod request;
@@ -18,19 +19,21 @@ use axum::{
     Json,
     body::Bytes,
     extract::{Path, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
 use hive::{Cell, Cfg, Member, Params};
+use serde_json::json;
 use skep_base_api::{Routes, json_list};
 use skep_base_api_types::{
-    Endpoint as Model, EndpointBatchDeleteRequest, EndpointChangeRequest, EndpointHealth, Identity,
-    IdentityEndpoints, LabelConfiguration,
+    Endpoint as Model, EndpointBatchDeleteRequest, EndpointChangeRequest, EndpointConfigurationSpec,
+    EndpointConfigurationStatus, EndpointHealth, EndpointStatusChange, Identity, IdentityEndpoints,
+    LabelConfiguration, LabelConfigurationSpec,
 };
 use skep_base_limiter::{Limiter, LimiterMetrics, NotAdmitted};
 use skep_datapath_hooks::EndpointHooks;
 use skep_endpoint_ipam::Ipam;
-use skep_identity::NumericIdentity;
+use skep_identity::{Label, Labels, NumericIdentity};
 use skep_identity_allocator::Allocator;
 use skep_identity_cache::SecurityIdentity;
 use statedb::{Obj, Table};
@@ -83,9 +86,11 @@ struct ApiParams {
 fn api(params: ApiParams) -> Member<Routes> {
     let routes = OpenApiRouter::new()
         .routes(routes!(list, delete_container))
-        .routes(routes!(get, create, delete))
+        .routes(routes!(get, create, change, delete))
+        .routes(routes!(configuration, configure))
         .routes(routes!(health))
-        .routes(routes!(labels))
+        .routes(routes!(labels, change_labels))
+        .routes(routes!(log))
         .routes(routes!(identities))
         .with_state(Api {
             endpoints: params.endpoints,
@@ -101,13 +106,17 @@ fn api(params: ApiParams) -> Member<Routes> {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
+    /// The body is invalid. Codes from 600 on are of validation.
+    #[error("{message}")]
+    Framework { code: u32, message: String },
     #[error("{0}")]
     Invalid(String),
-    #[error("no endpoint {0}")]
+    /// The text may be empty.
+    #[error("{0}")]
     NotFound(String),
     #[error(transparent)]
     NotAdmitted(#[from] NotAdmitted),
-    #[error("the agent is starting: {0}")]
+    #[error("api not ready: {0}")]
     Starting(&'static str),
     #[error("{0}")]
     Failed(String),
@@ -122,7 +131,9 @@ pub(crate) enum ApiError {
 impl ApiError {
     fn status(&self) -> StatusCode {
         match self {
-            Self::Invalid(_) => StatusCode::BAD_REQUEST,
+            Self::Framework { code: 415, .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::Framework { code: 600.., .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Framework { .. } | Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::NotAdmitted(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Starting(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -134,13 +145,18 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
+        let status = self.status();
         match self {
             // Clients of this status read a number.
             Self::Incomplete { failed, .. } => {
                 tracing::warn!(error = %self, "Cannot delete endpoints");
-                (self.status(), Json(failed)).into_response()
+                (status, Json(failed)).into_response()
             }
-            _ => (self.status(), Json(self.to_string())).into_response(),
+            Self::NotFound(text) if text.is_empty() => status.into_response(),
+            Self::Framework { code, message } => {
+                (status, Json(json!({ "code": code, "message": message }))).into_response()
+            }
+            _ => (status, Json(self.to_string())).into_response(),
         }
     }
 }
@@ -161,21 +177,22 @@ impl From<CreateError> for ApiError {
 }
 
 impl Api {
-    fn find(&self, name: &str) -> Result<Vec<Obj<Endpoint>>, ApiError> {
+    /// The endpoints of a name; none is an error with this text.
+    fn find(&self, name: &str, missing: &str) -> Result<Vec<Obj<Endpoint>>, ApiError> {
         let identifier: Identifier = name
             .parse()
             .map_err(|error: crate::IdentifierError| ApiError::Invalid(error.to_string()))?;
         let found = self.endpoints.find(&self.endpoints.db().read(), &identifier);
         match found.is_empty() {
-            true => Err(ApiError::NotFound(identifier.to_string())),
+            true => Err(ApiError::NotFound(missing.to_owned())),
             false => Ok(found),
         }
     }
 
     /// The endpoint of a name; the one with the lowest id if there are several.
-    fn find_one(&self, name: &str) -> Result<Obj<Endpoint>, ApiError> {
-        let first = self.find(name)?.into_iter().next();
-        first.ok_or_else(|| ApiError::NotFound(name.to_owned()))
+    fn find_one(&self, name: &str, missing: &str) -> Result<Obj<Endpoint>, ApiError> {
+        let first = self.find(name, missing)?.into_iter().next();
+        first.ok_or_else(|| ApiError::NotFound(missing.to_owned()))
     }
 
     async fn restored(&self) -> Result<(), ApiError> {
@@ -183,16 +200,55 @@ impl Api {
         restored.map_err(|_| ApiError::Starting("endpoints are not restored yet"))
     }
 
-    async fn create(&self, body: EndpointChangeRequest) -> Result<Obj<Endpoint>, ApiError> {
+    async fn accepting(&self) -> Result<(), ApiError> {
         let accepting = timeout(START, self.endpoints.accepting()).await;
         accepting.map_err(|_| ApiError::Starting("endpoints are not restored yet"))?;
         let loaded = timeout(START, self.hooks.loaded()).await;
-        loaded.map_err(|_| ApiError::Starting("the packet programs are not loaded yet"))?;
+        loaded.map_err(|_| ApiError::Starting("the packet programs are not loaded yet"))
+    }
+
+    /// Changes an endpoint, and waits until it is written.
+    async fn change(&self, name: &str, body: &EndpointChangeRequest) -> Result<(), ApiError> {
+        let row = self.find_one(name, "")?;
+        let change = request::spec(body)?;
+        if !self
+            .endpoints
+            .update(row.id, &change, |spec| self.metadata.requested(&spec.labels))?
+        {
+            return Ok(());
+        }
+        match timeout(CHANGE, self.endpoints.wait_ready(row.id)).await {
+            Ok(Ok(_)) => Ok(()),
+            _ => Err(ApiError::Failed(format!(
+                "error while regenerating endpoint. For more info run: 'cilium endpoint get {}'",
+                row.id
+            ))),
+        }
+    }
+
+    fn change_labels(&self, name: &str, spec: &LabelConfigurationSpec) -> Result<(), ApiError> {
+        let row = self.find_one(name, "")?;
+        let wanted = match request::labels(&spec.user) {
+            Ok(labels) => labels,
+            Err(ApiError::Invalid(text)) if text.starts_with("not allowed to add reserved") => {
+                return Err(ApiError::Failed(text.replacen("not", "Not", 1)));
+            }
+            Err(error) => return Err(error),
+        };
+        self.endpoints.set_user_labels(row.id, |labels| {
+            // Of the orchestration's labels those stay that are not overwritten.
+            labels.custom = wanted;
+        })?;
+        Ok(())
+    }
+
+    async fn create(&self, body: EndpointChangeRequest) -> Result<Obj<Endpoint>, ApiError> {
+        self.accepting().await?;
         limited(&self.limiters.create, self.create_admitted(&body)).await
     }
 
     async fn create_admitted(&self, body: &EndpointChangeRequest) -> Result<Obj<Endpoint>, ApiError> {
-        let wanted = request::wanted_id(body)?;
+        let wanted = request::wanted_id(body);
         let spec = request::spec(body)?;
         self.endpoints.check(&spec, wanted)?;
         let requested = self.metadata.requested(&spec.labels);
@@ -304,14 +360,30 @@ async fn limited<T>(
     result
 }
 
-/// Lists endpoints.
-#[utoipa::path(get, path = "/endpoint", responses(
+/// Whether an endpoint has all of these labels. Those without source match nothing.
+fn has_labels(row: &Endpoint, labels: &Labels) -> bool {
+    let own = &row.identity_labels;
+    labels.iter().all(|label| own.get(label.key()) == Some(label))
+}
+
+/// Lists endpoints, all or those with some labels.
+#[utoipa::path(get, path = "/endpoint", request_body = Vec<String>, responses(
     (status = 200, description = "The endpoints", body = [Model]),
+    (status = 400, description = "The labels are invalid", body = String),
+    (status = 404, description = "No endpoint has the labels"),
     (status = 429, description = "Rate limit exceeded", body = String)))]
-async fn list(State(api): State<Api>) -> Result<Response, ApiError> {
+async fn list(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Result<Response, ApiError> {
+    let texts: Vec<String> = body::optional(&body::LABELS, &headers, &body)?.unwrap_or_default();
+    let labels: Result<Labels, _> = texts.iter().map(|text| text.parse::<Label>()).collect();
+    let labels = labels.map_err(|error| ApiError::Invalid(hive::error_chain(&error)))?;
     limited(&api.limiters.list, async {
         let snapshot = api.endpoints.db().read();
-        let rows: Vec<Obj<Endpoint>> = api.endpoints.table().all(&snapshot).cloned().collect();
+        let table = api.endpoints.table();
+        let rows = table.all(&snapshot).filter(|row| has_labels(row, &labels));
+        let rows: Vec<Obj<Endpoint>> = rows.cloned().collect();
+        if rows.is_empty() && !labels.is_empty() {
+            return Err(ApiError::NotFound(String::new()));
+        }
         Ok(json_list(rows, |row, out| {
             serde_json::to_writer(out, &model::endpoint(row))
         }))
@@ -327,13 +399,16 @@ async fn list(State(api): State<Api>) -> Result<Response, ApiError> {
     (status = 404, description = "The container has no endpoint", body = String),
     (status = 429, description = "Rate limit exceeded", body = String),
     (status = 503, description = "The agent is starting", body = String)))]
-async fn delete_container(State(api): State<Api>, body: Bytes) -> Result<(), ApiError> {
-    let body: EndpointBatchDeleteRequest = request::parse_body(&body)?;
+async fn delete_container(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Result<(), ApiError> {
+    let body: EndpointBatchDeleteRequest = body::required(&body::DELETION, &headers, &body)?;
     if body.container_id.is_empty() {
-        return Err(ApiError::Invalid("`container-id` is missing".to_owned()));
+        return Err(ApiError::Invalid("invalid container id".to_owned()));
     }
     api.restored().await?;
-    let rows = api.find(&format!("container-id:{}", body.container_id))?;
+    let rows = api.find(
+        &format!("container-id:{}", body.container_id),
+        "endpoints not found",
+    )?;
     api.delete(rows).await
 }
 
@@ -342,11 +417,11 @@ async fn delete_container(State(api): State<Api>, body: Bytes) -> Result<(), Api
     ("id" = String, Path, description = "Id of the endpoint, or a prefixed name such as pod-name:<namespace>/<name>")), responses(
     (status = 200, description = "The endpoint", body = Model),
     (status = 400, description = "The name is invalid", body = String),
-    (status = 404, description = "No such endpoint", body = String),
+    (status = 404, description = "No such endpoint"),
     (status = 429, description = "Rate limit exceeded", body = String)))]
 async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<Model>, ApiError> {
     limited(&api.limiters.get, async {
-        Ok(Json(model::endpoint(&*api.find_one(&id)?)))
+        Ok(Json(model::endpoint(&*api.find_one(&id, "")?)))
     })
     .await
 }
@@ -357,17 +432,43 @@ async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<Mode
     request_body = EndpointChangeRequest, responses(
     (status = 201, description = "The endpoint", body = Model),
     (status = 400, description = "The endpoint is invalid or in conflict with another one", body = String),
+    (status = 422, description = "The body is missing or incomplete"),
     (status = 429, description = "Rate limit exceeded", body = String),
     (status = 500, description = "The endpoint did not become ready and is deleted", body = String),
     (status = 503, description = "The agent is starting", body = String)))]
 async fn create(
     State(api): State<Api>,
     Path(_): Path<String>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Result<(StatusCode, Json<Model>), ApiError> {
-    let body: EndpointChangeRequest = request::parse_body(&body)?;
+    let body: EndpointChangeRequest = body::required(&body::ENDPOINT, &headers, &body)?;
+    body::check_state(&body.state)?;
     let row = api.create(body).await?;
     Ok((StatusCode::CREATED, Json(model::endpoint(&row))))
+}
+
+/// Changes an endpoint: what the body has.
+#[utoipa::path(patch, path = "/endpoint/{id}", params(
+    ("id" = String, Path, description = "Id of the endpoint, or a prefixed name")),
+    request_body = EndpointChangeRequest, responses(
+    (status = 200, description = "The endpoint is changed"),
+    (status = 400, description = "The change is invalid or in conflict with another endpoint", body = String),
+    (status = 404, description = "No such endpoint"),
+    (status = 422, description = "The body is missing or incomplete"),
+    (status = 429, description = "Rate limit exceeded", body = String),
+    (status = 500, description = "The endpoint is not ready", body = String),
+    (status = 503, description = "The agent is starting", body = String)))]
+async fn change(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<(), ApiError> {
+    let body: EndpointChangeRequest = body::required(&body::ENDPOINT, &headers, &body)?;
+    body::check_state(&body.state)?;
+    api.accepting().await?;
+    limited(&api.limiters.patch, api.change(&id, &body)).await
 }
 
 /// Deletes an endpoint.
@@ -381,8 +482,56 @@ async fn create(
     (status = 503, description = "The agent is starting", body = String)))]
 async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<(), ApiError> {
     api.restored().await?;
-    let rows = api.find(&id)?;
+    let rows = api.find(&id, "endpoint not found")?;
     api.delete(rows).await
+}
+
+/// Returns the options of an endpoint.
+#[utoipa::path(get, path = "/endpoint/{id}/config", params(
+    ("id" = String, Path, description = "Id of the endpoint, or a prefixed name")), responses(
+    (status = 200, description = "Configuration of the endpoint", body = EndpointConfigurationStatus),
+    (status = 400, description = "The name is invalid", body = String),
+    (status = 404, description = "No such endpoint"),
+    (status = 429, description = "Rate limit exceeded", body = String)))]
+async fn configuration(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+) -> Result<Json<EndpointConfigurationStatus>, ApiError> {
+    limited(&api.limiters.get, async {
+        Ok(Json(EndpointConfigurationStatus {
+            realized: model::configuration(&*api.find_one(&id, "")?),
+            ..EndpointConfigurationStatus::default()
+        }))
+    })
+    .await
+}
+
+/// Changes options of an endpoint.
+#[utoipa::path(patch, path = "/endpoint/{id}/config", params(
+    ("id" = String, Path, description = "Id of the endpoint, or a prefixed name")),
+    request_body = EndpointConfigurationSpec, responses(
+    (status = 200, description = "The options are changed"),
+    (status = 400, description = "An option is invalid", body = String),
+    (status = 404, description = "No such endpoint", body = String),
+    (status = 422, description = "The body is missing"),
+    (status = 429, description = "Rate limit exceeded", body = String),
+    (status = 503, description = "The agent is starting", body = String)))]
+async fn configure(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<(), ApiError> {
+    let body: EndpointConfigurationSpec = body::required(&body::CONFIGURATION, &headers, &body)?;
+    api.restored().await?;
+    limited(&api.limiters.patch, async {
+        let row = api.find_one(&id, &format!("endpoint {id} not found"))?;
+        let options = row.options.with(&body.options);
+        let options = options.map_err(|error| ApiError::Invalid(error.to_string()))?;
+        api.endpoints.set_options(row.id, options)?;
+        Ok(())
+    })
+    .await
 }
 
 /// Returns the health of an endpoint.
@@ -390,11 +539,11 @@ async fn delete(State(api): State<Api>, Path(id): Path<String>) -> Result<(), Ap
     ("id" = String, Path, description = "Id of the endpoint, or a prefixed name")), responses(
     (status = 200, description = "Health of the endpoint", body = EndpointHealth),
     (status = 400, description = "The name is invalid", body = String),
-    (status = 404, description = "No such endpoint", body = String),
+    (status = 404, description = "No such endpoint"),
     (status = 429, description = "Rate limit exceeded", body = String)))]
 async fn health(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<EndpointHealth>, ApiError> {
     limited(&api.limiters.get, async {
-        Ok(Json(model::health(&*api.find_one(&id)?)))
+        Ok(Json(model::health(&*api.find_one(&id, "")?)))
     })
     .await
 }
@@ -404,18 +553,58 @@ async fn health(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<E
     ("id" = String, Path, description = "Id of the endpoint, or a prefixed name")), responses(
     (status = 200, description = "Labels of the endpoint", body = LabelConfiguration),
     (status = 400, description = "The name is invalid", body = String),
-    (status = 404, description = "No such endpoint", body = String),
+    (status = 404, description = "No such endpoint"),
     (status = 429, description = "Rate limit exceeded", body = String)))]
 async fn labels(
     State(api): State<Api>,
     Path(id): Path<String>,
 ) -> Result<Json<LabelConfiguration>, ApiError> {
     limited(&api.limiters.get, async {
-        let row = api.find_one(&id)?;
+        let row = api.find_one(&id, "")?;
         Ok(Json(LabelConfiguration {
             spec: model::user_labels(&row),
             status: model::labels(&row),
         }))
+    })
+    .await
+}
+
+/// Replaces the user labels of an endpoint.
+#[utoipa::path(patch, path = "/endpoint/{id}/labels", params(
+    ("id" = String, Path, description = "Id of the endpoint, or a prefixed name")),
+    request_body = LabelConfigurationSpec, responses(
+    (status = 200, description = "The labels are changed"),
+    (status = 400, description = "The name is invalid", body = String),
+    (status = 404, description = "No such endpoint"),
+    (status = 422, description = "The body is missing"),
+    (status = 429, description = "Rate limit exceeded", body = String),
+    (status = 500, description = "A label is reserved", body = String),
+    (status = 503, description = "The agent is starting", body = String)))]
+async fn change_labels(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<(), ApiError> {
+    let body: LabelConfigurationSpec = body::required(&body::LABEL_CONFIGURATION, &headers, &body)?;
+    api.restored().await?;
+    limited(&api.limiters.patch, async { api.change_labels(&id, &body) }).await
+}
+
+/// Returns the events of an endpoint, the last one first.
+#[utoipa::path(get, path = "/endpoint/{id}/log", params(
+    ("id" = String, Path, description = "Id of the endpoint, or a prefixed name")), responses(
+    (status = 200, description = "The events", body = [EndpointStatusChange]),
+    (status = 400, description = "The name is invalid", body = String),
+    (status = 404, description = "No such endpoint"),
+    (status = 429, description = "Rate limit exceeded", body = String)))]
+async fn log(
+    State(api): State<Api>,
+    Path(id): Path<String>,
+) -> Result<Json<Vec<EndpointStatusChange>>, ApiError> {
+    limited(&api.limiters.get, async {
+        let row = api.find_one(&id, "")?;
+        Ok(Json(row.log.entries().iter().map(model::log_entry).collect()))
     })
     .await
 }

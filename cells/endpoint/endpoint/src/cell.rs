@@ -189,6 +189,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         of_policies,
         hooks.clone(),
         (*files).clone(),
+        interfaces.clone(),
         routing,
         routes,
     );

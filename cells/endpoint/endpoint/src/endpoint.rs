@@ -11,7 +11,6 @@ use std::{
 use serde_json::{Value, json};
 use skep_bpf_maps::endpoint::{self as family, LxcKey, LxcValue, endpoint_flags, lxc_flags};
 use skep_identity::{Labels, NumericIdentity};
-use skep_identity_allocator::Held;
 use skep_k8s_types::slim::Str;
 use skep_policy_maps::Realized;
 use statedb::{
@@ -63,6 +62,41 @@ impl EndpointSpec {
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
         let v4 = self.ipv4.map(IpAddr::from);
         v4.into_iter().chain(self.ipv6.map(IpAddr::from))
+    }
+
+    /// This one with what another one has.
+    pub(crate) fn changed(&self, change: &Self) -> Self {
+        let text = |own: &String, other: &String| match other.is_empty() {
+            true => own.clone(),
+            false => other.clone(),
+        };
+        let number = |own: u32, other: u32| if other == 0 { own } else { other };
+        let mac = |own: Mac, other: Mac| if other == Mac::default() { own } else { other };
+        Self {
+            container_id: text(&self.container_id, &change.container_id),
+            container_interface: text(&self.container_interface, &change.container_interface),
+            netns: text(&self.netns, &change.netns),
+            netns_cookie: match change.netns_cookie {
+                0 => self.netns_cookie,
+                cookie => cookie,
+            },
+            interface: text(&self.interface, &change.interface),
+            ifindex: number(self.ifindex, change.ifindex),
+            ipv4: change.ipv4.or(self.ipv4),
+            ipv6: change.ipv6.or(self.ipv6),
+            ipv4_pool: text(&self.ipv4_pool, &change.ipv4_pool),
+            ipv6_pool: text(&self.ipv6_pool, &change.ipv6_pool),
+            mac: mac(self.mac, change.mac),
+            host_mac: mac(self.host_mac, change.host_mac),
+            namespace: text(&self.namespace, &change.namespace),
+            pod: text(&self.pod, &change.pod),
+            pod_uid: text(&self.pod_uid, &change.pod_uid),
+            labels: match change.labels.is_empty() {
+                true => self.labels.clone(),
+                false => change.labels.clone(),
+            },
+            ..self.clone()
+        }
     }
 
     /// Its addresses, with their pools.
@@ -179,11 +213,13 @@ pub struct Endpoint {
     pub identity: Option<NumericIdentity>,
     /// Labels of its identity; those of [`labels`](Self::labels) once the identity is theirs.
     pub identity_labels: Arc<Labels>,
-    /// The use of its identity; none of a restored endpoint until it is allocated again.
-    pub held: Option<Held>,
     /// Its addresses stay allocated when it is deleted.
     pub keeps_addresses: bool,
     pub options: Arc<EndpointOptions>,
+    /// Interface and addresses before a change; none once they are out of maps and hooks.
+    pub former: Option<Arc<EndpointSpec>>,
+    /// It was written once since the agent has started.
+    pub is_written: bool,
     /// Uid of its CiliumEndpoint, if it has one.
     pub cilium_endpoint_uid: Str,
     /// Why it is written next, or was written last.
@@ -201,7 +237,7 @@ impl Endpoint {
     pub const BY_ID: Index<Self, u16> = Index::new("id", |row, keys| keys.add(&row.id));
     /// By the interface on the node's side.
     pub const BY_INTERFACE: Index<Self, str> =
-        Index::unique("interface", |row, keys| keys.add(&row.spec.interface));
+        Index::new("interface", |row, keys| keys.add(&row.spec.interface));
     pub const BY_ADDRESS: Index<Self, IpAddr> = Index::unique("address", |row, keys| {
         row.spec.addresses().for_each(|address| keys.add(&address));
     });
@@ -230,6 +266,11 @@ impl Endpoint {
     /// Whether it is not being deleted.
     pub fn is_live(&self) -> bool {
         matches!(self.phase, Phase::Live | Phase::Restored)
+    }
+
+    /// Whether programs may be at its interface. An endpoint that never was ready has none.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.is_written || self.phase != Phase::Live
     }
 
     pub fn state(&self) -> EndpointState {

@@ -2,11 +2,7 @@
 
 //! How requests name an endpoint.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    str::FromStr,
-};
+use std::{fmt, net::IpAddr, num::IntErrorKind, str::FromStr};
 
 use statedb::Query;
 
@@ -20,13 +16,14 @@ use crate::Endpoint;
 /// assert_eq!("417".parse(), Ok(Identifier::Id(417)));
 /// assert_eq!("cilium-local:417".parse(), Ok(Identifier::Id(417)));
 /// assert_eq!("pod-name:shop/cart-0".parse(), Ok(Identifier::Pod("shop/cart-0".into())));
-/// assert!("ipv4:fd00::1".parse::<Identifier>().is_err());
+/// assert_eq!("ipv4:abc".parse(), Ok(Identifier::Nothing("ipv4:abc".into())));
+/// assert!("docker:1".parse::<Identifier>().is_err());
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identifier {
-    /// `<id>`, `cilium-local:<id>`; 0 in requests that leave the choice to the agent.
+    /// `<id>`, `cilium-local:<id>`.
     Id(u16),
-    /// `container-id:<container>`, and `cni-attachment-id:<container>` without an interface.
+    /// `container-id:<container>`.
     Container(String),
     /// `cni-attachment-id:<container>:<interface>`.
     Attachment(String),
@@ -34,34 +31,36 @@ pub enum Identifier {
     Pod(String),
     /// `ipv4:<address>`, `ipv6:<address>`.
     Address(IpAddr),
+    /// Well formed, but of no endpoint.
+    Nothing(String),
 }
 
+/// A name is invalid. Texts are Cilium's: clients show them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentifierError {
-    /// The word before the colon is unknown.
-    #[error(
-        "`{kind}:` in `{text}` is unknown: name an endpoint by its id, container-id:, cni-attachment-id:, pod-name:, \
-         cep-name:, ipv4: or ipv6:"
-    )]
-    Kind { text: String, kind: String },
-    /// What is behind the colon is not of this kind.
-    #[error("`{text}`: {value:?} is not {wanted}")]
-    Value {
-        text: String,
-        value: String,
-        wanted: &'static str,
-    },
+    #[error("unknown endpoint ID prefix {0:?}")]
+    Prefix(String),
+    #[error("endpoint id too large: {0}")]
+    TooLarge(i64),
+    #[error("invalid numeric cilium id: strconv.ParseInt: parsing {0:?}: {1}")]
+    Number(String, &'static str),
+    /// The text lacks its cause, as Cilium's does.
+    #[error("invalid numeric cilium id: %!w(<nil>)")]
+    Negative,
+    #[error("unsupported IP address format")]
+    Global,
 }
 
 impl Identifier {
-    pub(crate) fn query(&self) -> Query<Endpoint> {
-        match self {
+    pub(crate) fn query(&self) -> Option<Query<Endpoint>> {
+        Some(match self {
             Self::Id(id) => Endpoint::BY_ID.key(id),
             Self::Container(container) => Endpoint::BY_CONTAINER.key(container.as_str()),
             Self::Attachment(attachment) => Endpoint::BY_ATTACHMENT.key(attachment.as_str()),
             Self::Pod(pod) => Endpoint::BY_POD.key(pod.as_str()),
             Self::Address(address) => Endpoint::BY_ADDRESS.key(address),
-        }
+            Self::Nothing(_) => return None,
+        })
     }
 }
 
@@ -70,37 +69,34 @@ impl FromStr for Identifier {
 
     fn from_str(text: &str) -> Result<Self, IdentifierError> {
         let (kind, value) = text.split_once(':').unwrap_or(("cilium-local", text));
-        let failed = |wanted| IdentifierError::Value {
-            text: text.to_owned(),
-            value: value.to_owned(),
-            wanted,
-        };
-        let named = |wanted| match value.is_empty() {
-            true => Err(failed(wanted)),
-            false => Ok(value.to_owned()),
+        let address = |is_of: fn(&IpAddr) -> bool| {
+            let address = value.parse().ok().filter(is_of);
+            address.map_or_else(|| Self::Nothing(text.to_owned()), Self::Address)
         };
         Ok(match kind {
-            "cilium-local" => Self::Id(value.parse().map_err(|_| failed("an id from 0 to 65535"))?),
-            "container-id" => Self::Container(named("the id of a container")?),
-            "cni-attachment-id" if value.contains(':') => Self::Attachment(value.to_owned()),
-            "cni-attachment-id" => Self::Container(named("the id of a container")?),
-            "pod-name" | "cep-name" if value.contains('/') => Self::Pod(value.to_owned()),
-            "pod-name" | "cep-name" => return Err(failed("<namespace>/<name>")),
-            "ipv4" => {
-                let address: Ipv4Addr = value.parse().map_err(|_| failed("an IPv4 address"))?;
-                Self::Address(address.into())
-            }
-            "ipv6" => {
-                let address: Ipv6Addr = value.parse().map_err(|_| failed("an IPv6 address"))?;
-                Self::Address(address.into())
-            }
-            _ => {
-                return Err(IdentifierError::Kind {
-                    text: text.to_owned(),
-                    kind: kind.to_owned(),
-                });
-            }
+            "cilium-local" => Self::Id(number(value)?),
+            "cilium-global" => return Err(IdentifierError::Global),
+            "container-id" => Self::Container(value.to_owned()),
+            "cni-attachment-id" => Self::Attachment(value.to_owned()),
+            "pod-name" | "cep-name" => Self::Pod(value.to_owned()),
+            "ipv4" => address(IpAddr::is_ipv4),
+            "ipv6" => address(IpAddr::is_ipv6),
+            _ => return Err(IdentifierError::Prefix(kind.to_owned())),
         })
+    }
+}
+
+fn number(text: &str) -> Result<u16, IdentifierError> {
+    let number = text.parse::<i64>().map_err(|error| {
+        let cause = match error.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+            _ => "invalid syntax",
+        };
+        IdentifierError::Number(text.to_owned(), cause)
+    })?;
+    match number {
+        ..0 => Err(IdentifierError::Negative),
+        number => u16::try_from(number).map_err(|_| IdentifierError::TooLarge(number)),
     }
 }
 
@@ -111,6 +107,7 @@ impl fmt::Display for Identifier {
             Self::Container(container) => write!(f, "container-id:{container}"),
             Self::Attachment(attachment) => write!(f, "cni-attachment-id:{attachment}"),
             Self::Pod(pod) => write!(f, "pod-name:{pod}"),
+            Self::Nothing(text) => f.write_str(text),
             Self::Address(IpAddr::V4(address)) => write!(f, "ipv4:{address}"),
             Self::Address(IpAddr::V6(address)) => write!(f, "ipv6:{address}"),
         }

@@ -144,7 +144,7 @@ impl Reconciler for IdentityReconciler {
             Err(error) => return future::ready(Err(error.into())).boxed(),
         };
         let labels = row.labels.security();
-        if row.held.as_ref().is_some_and(|held| *held.labels() == labels) {
+        if self.endpoints.holds(id, &labels) {
             return future::ready(Ok(())).boxed();
         }
         let (endpoints, allocator, grace) = (self.endpoints.clone(), self.allocator.clone(), self.grace);

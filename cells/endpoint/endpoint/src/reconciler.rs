@@ -28,7 +28,7 @@ use statedb::{
 };
 
 use crate::{
-    Endpoint, EndpointMaps, EndpointRoutes, EndpointRouting, EndpointState, Phase, StatusCode,
+    Endpoint, EndpointMaps, EndpointRoutes, EndpointRouting, EndpointState, Interfaces, Phase, StatusCode,
     maps::{EndpointMap, LxcMap},
     state_dir::{StateDir, StateError},
 };
@@ -50,6 +50,18 @@ pub(crate) enum EndpointError {
     Hook(#[from] HookError),
     #[error(transparent)]
     Route(#[from] NetError),
+    #[error("no interface {0}")]
+    NoInterface(String),
+    /// An interface of this name was made after the endpoint.
+    #[error("interface {name} has index {found}, not {wanted}")]
+    OtherInterface { name: String, found: u32, wanted: u32 },
+    /// It is not known whether the interface is there.
+    #[error("looking for interface {name}")]
+    Interface {
+        name: String,
+        #[source]
+        source: std::io::Error,
+    },
 }
 
 skep_datapath_maps::stages! {
@@ -70,6 +82,7 @@ pub struct EndpointOps {
     policies: PolicyMaps,
     hooks: Arc<dyn EndpointHooks>,
     files: StateDir,
+    interfaces: Arc<dyn Interfaces>,
     routing: EndpointRouting,
     routes: Arc<dyn EndpointRoutes>,
     /// Interfaces and addresses that this run has routed, by endpoint: to ask the kernel, which lists them all, takes time
@@ -84,6 +97,7 @@ impl EndpointOps {
         policies: PolicyMaps,
         hooks: Arc<dyn EndpointHooks>,
         files: StateDir,
+        interfaces: Arc<dyn Interfaces>,
         routing: EndpointRouting,
         routes: Arc<dyn EndpointRoutes>,
     ) -> Self {
@@ -92,6 +106,7 @@ impl EndpointOps {
             policies,
             hooks,
             files,
+            interfaces,
             routing,
             routes,
             routed: HashMap::new(),
@@ -118,6 +133,7 @@ impl EndpointOps {
     fn bring_up(&mut self, txn: &mut Transaction<EndpointError>, endpoints: &[(Owner, &Endpoint)]) {
         let maps = self.maps.clone();
         self.each(txn, endpoints, Self::save);
+        self.each(txn, endpoints, Self::check_interface);
         self.each(txn, endpoints, Self::stage_facts);
         txn.run(&mut self.stages.endpoints, &maps.facts);
         self.each(txn, endpoints, Self::attach);
@@ -129,20 +145,45 @@ impl EndpointOps {
     }
 
     fn take_down(&mut self, txn: &mut Transaction<EndpointError>, endpoints: &[(Owner, &Endpoint)]) {
+        self.disconnect(txn, endpoints);
+        self.each(txn, endpoints, |ops, _, endpoint| {
+            Ok(ops.files.remove(endpoint.id)?)
+        });
+    }
+
+    fn disconnect(&mut self, txn: &mut Transaction<EndpointError>, endpoints: &[(Owner, &Endpoint)]) {
         let maps = self.maps.clone();
         self.each(txn, endpoints, Self::stage_stale_addresses);
         txn.run(&mut self.stages.stale_addresses, &maps.lxc);
         self.each(txn, endpoints, Self::detach);
         txn.run(&mut self.stages.stale_endpoints, &maps.facts);
-        self.each(txn, endpoints, |ops, _, endpoint| {
-            Ok(ops.files.remove(endpoint.id)?)
-        });
         self.stages.clear();
     }
 
     fn save(&mut self, _: Owner, endpoint: &Endpoint) -> Result<(), EndpointError> {
         let effective = self.routing.effective(endpoint.spec.datapath);
         Ok(self.files.save(endpoint, effective)?)
+    }
+
+    /// Checks that the interface is the one that the endpoint was created with.
+    fn check_interface(&mut self, _: Owner, endpoint: &Endpoint) -> Result<(), EndpointError> {
+        let (name, wanted) = (&endpoint.spec.interface, endpoint.spec.ifindex);
+        let found = self
+            .interfaces
+            .index(name)
+            .map_err(|source| EndpointError::Interface {
+                name: name.clone(),
+                source,
+            })?;
+        match found {
+            None => Err(EndpointError::NoInterface(name.clone())),
+            Some(found) if found != wanted => Err(EndpointError::OtherInterface {
+                name: name.clone(),
+                found,
+                wanted,
+            }),
+            Some(_) => Ok(()),
+        }
     }
 
     /// What programs know of the endpoint. The flag of the egress program says who asks the policy about packets of the host:
@@ -292,6 +333,7 @@ impl BatchOps<Endpoint> for EndpointOps {
     fn batch(&mut self, _: &Round<'_>, deletes: &mut [Delete<Endpoint>], updates: &mut [Update<Endpoint>]) {
         let mut txn = Transaction::default();
         let (mut up, mut down, mut saved) = (Vec::new(), Vec::new(), Vec::new());
+        let mut former: Vec<(Owner, Endpoint)> = Vec::new();
         for entry in &*deletes {
             let owner = txn.add_owner();
             if entry.object.phase != Phase::Disconnected {
@@ -300,6 +342,10 @@ impl BatchOps<Endpoint> for EndpointOps {
         }
         for entry in &*updates {
             let (owner, endpoint) = (txn.add_owner(), &entry.object);
+            if let Some(spec) = endpoint.former.clone() {
+                let endpoint = endpoint.clone();
+                former.push((owner, Endpoint { spec, ..endpoint }));
+            }
             match endpoint.phase {
                 Phase::Live | Phase::Restored if endpoint.policy.is_none() => saved.push((owner, endpoint)),
                 Phase::Live | Phase::Restored => {
@@ -314,6 +360,11 @@ impl BatchOps<Endpoint> for EndpointOps {
             }
         }
         self.take_down(&mut txn, &down);
+        let former: Vec<_> = former
+            .iter()
+            .map(|(owner, endpoint)| (*owner, endpoint))
+            .collect();
+        self.disconnect(&mut txn, &former);
         self.each(&mut txn, &saved, Self::save);
         self.bring_up(&mut txn, &up);
         let mut errors = txn.finish();
@@ -327,7 +378,10 @@ impl BatchOps<Endpoint> for EndpointOps {
                 None if entry.object.phase == Phase::Disconnecting => {
                     entry.object.phase = Phase::Disconnected;
                 }
-                None => {}
+                None => {
+                    entry.object.is_written |= entry.object.policy.is_some();
+                    entry.object.former = None;
+                }
             }
         }
     }

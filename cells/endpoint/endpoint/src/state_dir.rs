@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 //! Endpoints in files: `<state-dir>/state/<id>/ep_config.json`, with Cilium's keys.
+//!
+//! Cilium's directories are read, too: `<id>_next…` is of a build that was interrupted, and counts only without `<id>`. A
+//! directory whose file is not that of an endpoint is moved aside, to `<id>_corrupt`.
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
+    io::{self, Write as _},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    os::unix::fs::DirBuilderExt as _,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -31,14 +35,14 @@ pub enum StateError {
         #[source]
         source: io::Error,
     },
-    /// The file is not that of an endpoint. It is kept: correct it, or remove it.
+    /// The file is not that of an endpoint. It is moved aside: correct it and move it back, or remove it.
     #[error("{} is not the file of an endpoint", path.display())]
     Json {
         path: PathBuf,
         #[source]
         source: serde_json::Error,
     },
-    /// A field of the file has no value that makes sense. It is kept: correct it, or remove it.
+    /// A field of the file has no value that makes sense. It is moved aside: correct it and move it back, or remove it.
     #[error("{}: {field} is `{value}`", path.display())]
     Field {
         path: PathBuf,
@@ -119,15 +123,23 @@ impl StateDir {
             source,
         })?;
         let temporary = folder.join(format!("{FILE}.tmp"));
-        fs::write(&temporary, text).map_err(failed("writing", &temporary))?;
+        let mut options = fs::OpenOptions::new();
+        let opened = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary);
+        let written = opened.and_then(|mut file| file.write_all(&text));
+        written.map_err(failed("writing", &temporary))?;
         fs::rename(&temporary, &path).map_err(failed("writing", &path))
     }
 
-    /// Removes an endpoint's file; fine if there is none.
+    /// Removes an endpoint's directory; fine if there is none.
     ///
     /// # Errors
     ///
-    /// [`StateError`] names the folder.
+    /// [`StateError`] names the directory.
     pub fn remove(&self, id: u16) -> Result<(), StateError> {
         let folder = self.folder(id);
         match fs::remove_dir_all(&folder) {
@@ -140,16 +152,71 @@ impl StateDir {
     ///
     /// # Errors
     ///
-    /// [`StateError`] if the folder cannot be read at all.
+    /// [`StateError`] if the directory cannot be read at all.
     pub(crate) fn read_all(&self) -> Result<(Vec<Saved>, Vec<StateError>), StateError> {
         let (mut found, mut errors) = (Vec::new(), Vec::new());
+        self.settle_builds()?;
         for id in self.ids()? {
             match self.read(id) {
                 Ok(saved) => found.extend(saved),
-                Err(error) => errors.push(error),
+                Err(error) => {
+                    if matches!(error, StateError::Json { .. } | StateError::Field { .. }) {
+                        errors.extend(self.move_aside(id).err());
+                    }
+                    errors.push(error);
+                }
             }
         }
         Ok((found, errors))
+    }
+
+    fn move_aside(&self, id: u16) -> Result<(), StateError> {
+        let (folder, aside) = (self.folder(id), self.0.join(format!("{id}_corrupt")));
+        match fs::remove_dir_all(&aside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => fs::rename(&folder, &aside),
+        }
+        .map_err(failed("moving aside", &folder))
+    }
+
+    /// Removes directories of interrupted builds, except the first one of an endpoint that has no other: it becomes that of
+    /// the endpoint.
+    fn settle_builds(&self) -> Result<(), StateError> {
+        let mut builds: Vec<(u16, PathBuf)> = Vec::new();
+        for name in self.names()? {
+            let id = name
+                .split_once("_next")
+                .and_then(|(id, _)| id.parse::<u16>().ok());
+            builds.extend(id.filter(|id| *id > 0).map(|id| (id, self.0.join(name))));
+        }
+        builds.sort();
+        for (id, path) in builds {
+            let is_whole = || path.join(FILE).symlink_metadata().is_ok();
+            match !self.has(id) && is_whole() {
+                true => {
+                    // Without file, or there is none.
+                    _ = fs::remove_dir_all(self.folder(id));
+                    fs::rename(&path, self.folder(id)).map_err(failed("renaming", &path))?;
+                }
+                false => fs::remove_dir_all(&path).map_err(failed("removing", &path))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Names in the directory.
+    fn names(&self) -> Result<Vec<String>, StateError> {
+        let entries = match fs::read_dir(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed("reading", &self.0))?,
+        };
+        let names = entries.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()));
+        let names: io::Result<Vec<_>> = names.collect();
+        Ok(names
+            .map_err(failed("reading", &self.0))?
+            .into_iter()
+            .flatten()
+            .collect())
     }
 
     /// Ids that have a file, whatever is in it.
@@ -158,17 +225,9 @@ impl StateDir {
     ///
     /// [`StateError`] if the folder cannot be read.
     pub fn ids(&self) -> Result<Vec<u16>, StateError> {
-        let entries = match fs::read_dir(&self.0) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(failed("reading", &self.0))?,
-        };
-        let mut ids = Vec::new();
-        for entry in entries {
-            let name = entry.map_err(failed("reading", &self.0))?.file_name();
-            // Cilium has folders of other names here, such as those of builds that failed.
-            let id = name.to_str().and_then(|name| name.parse::<u16>().ok());
-            ids.extend(id.filter(|id| *id > 0 && self.has(*id)));
-        }
+        let names = self.names()?;
+        let ids = names.iter().filter_map(|name| name.parse::<u16>().ok());
+        let mut ids: Vec<u16> = ids.filter(|id| *id > 0 && self.has(*id)).collect();
         ids.sort_unstable();
         Ok(ids)
     }
@@ -500,7 +559,7 @@ fn address<A: std::str::FromStr>(
 
 /// Files that are not restored, with what is wrong with each.
 #[derive(Debug, thiserror::Error)]
-#[error("{} of the state directory not restored and kept: {}", count(.0.len()), texts(.0))]
+#[error("{} of the state directory not restored: {}", count(.0.len()), texts(.0))]
 pub(crate) struct BadFiles(pub(crate) Arc<[StateError]>);
 
 fn count(files: usize) -> String {

@@ -13,4 +13,4 @@ mod life;
 mod restore;
 mod routes;
 mod unreachable;
-mod world;
+pub(crate) mod world;

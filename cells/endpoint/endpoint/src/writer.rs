@@ -2,8 +2,9 @@
 
 //! The one owner of writes to table `endpoints`.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
+use parking_lot::Mutex;
 use skep_identity::{Labels, NumericIdentity, Reserved};
 use skep_identity_allocator::Held;
 use skep_policy_maps::{EndpointPolicy, PolicyMaps};
@@ -27,10 +28,17 @@ const ID_MAX: u16 = 65_534;
 /// Why an endpoint is not created.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
-    /// Another one has what it needs.
-    #[error("{what} is in use by endpoint {owner} ({state})")]
-    InUse {
-        what: String,
+    #[error("endpoint ID {0} already exists")]
+    Id(u16),
+    #[error("endpoint for CNI attachment ID {0} already exists")]
+    Attachment(String),
+    /// Another endpoint has the address.
+    #[error("IP {}:{address} is already in use", family(.address))]
+    Address { address: IpAddr },
+    /// Programs of another endpoint are at the interface.
+    #[error("interface {interface} is in use by endpoint {owner} ({state})")]
+    Interface {
+        interface: String,
         owner: u16,
         state: EndpointState,
     },
@@ -41,7 +49,7 @@ pub enum CreateError {
     File { id: u16 },
     /// The id is outside the range.
     #[error("{id} is no id of an endpoint: they are 1 to {ID_MAX}")]
-    Id { id: u16 },
+    OutOfRange { id: u16 },
     #[error("all ids of endpoints are in use")]
     Exhausted,
     /// It has none of what makes an endpoint.
@@ -67,6 +75,8 @@ pub struct Endpoints {
     table: RwTable<Endpoint>,
     files: StateDir,
     policies: PolicyMaps,
+    /// Uses of identities. They are not in rows: snapshots keep rows for longer.
+    held: Arc<Mutex<HashMap<u16, Held>>>,
     /// Whether endpoints may be created.
     fence: Arc<watch::Sender<bool>>,
 }
@@ -78,6 +88,7 @@ impl Endpoints {
             table,
             files,
             policies,
+            held: Arc::default(),
             fence: Arc::new(watch::Sender::new(false)),
         }
     }
@@ -176,46 +187,54 @@ impl Endpoints {
         if spec.interface.is_empty() || spec.ifindex == 0 {
             return missing("the name and the index of its interface on the node");
         }
-        if spec.addresses().next().is_none() {
-            return missing("an address");
-        }
-        self.check_free(txn, spec)
+        self.check_free(txn, spec, None)
     }
 
-    /// Checks that no other endpoint has the interface, the addresses or the attachment.
-    fn check_free(&self, txn: &impl ReadTxn, spec: &EndpointSpec) -> Result<(), CreateError> {
-        let mut wanted = vec![(
-            format!("interface {}", spec.interface),
-            Endpoint::BY_INTERFACE.key(spec.interface.as_str()),
-        )];
-        let address = |address: IpAddr| (format!("address {address}"), Endpoint::BY_ADDRESS.key(&address));
-        wanted.extend(spec.addresses().map(address));
-        if let Some(attachment) = spec.attachment() {
-            let query = Endpoint::BY_ATTACHMENT.key(attachment.as_str());
-            wanted.push((format!("attachment {attachment}"), query));
+    /// Checks that no other endpoint has the attachment, the addresses, or programs at the interface.
+    fn check_free(
+        &self,
+        txn: &impl ReadTxn,
+        spec: &EndpointSpec,
+        own: Option<u16>,
+    ) -> Result<(), CreateError> {
+        let has = |query| {
+            self.table
+                .get(txn, query)
+                .is_some_and(|other| Some(other.id) != own)
+        };
+        if let Some(attachment) = spec.attachment()
+            && has(Endpoint::BY_ATTACHMENT.key(attachment.as_str()))
+        {
+            return Err(CreateError::Attachment(attachment));
         }
-        for (what, query) in wanted {
-            if let Some(other) = self.table.get(txn, query) {
-                return Err(CreateError::InUse {
-                    what,
-                    owner: other.id,
-                    state: other.state(),
-                });
-            }
+        if let Some(address) = spec
+            .addresses()
+            .find(|address| has(Endpoint::BY_ADDRESS.key(address)))
+        {
+            return Err(CreateError::Address { address });
         }
-        Ok(())
+        let others = self
+            .table
+            .list(txn, Endpoint::BY_INTERFACE.key(spec.interface.as_str()));
+        match others
+            .into_iter()
+            .find(|other| other.is_attached() && Some(other.id) != own)
+        {
+            None => Ok(()),
+            Some(other) => Err(CreateError::Interface {
+                interface: spec.interface.clone(),
+                owner: other.id,
+                state: other.state(),
+            }),
+        }
     }
 
     fn reserve(&self, txn: &impl ReadTxn, id: u16) -> Result<u16, CreateError> {
         if id == 0 || id > ID_MAX {
-            return Err(CreateError::Id { id });
+            return Err(CreateError::OutOfRange { id });
         }
-        if let Some(other) = self.table.get(txn, Endpoint::BY_ID.key(&id)) {
-            return Err(CreateError::InUse {
-                what: format!("id {id}"),
-                owner: id,
-                state: other.state(),
-            });
+        if self.table.get(txn, Endpoint::BY_ID.key(&id)).is_some() {
+            return Err(CreateError::Id(id));
         }
         match self.files.has(id) {
             true => Err(CreateError::File { id }),
@@ -259,7 +278,8 @@ impl Endpoints {
             is_new = row.identity != Some(identity);
             let is_saved = row.identity_labels == *held.labels();
             row.identity_labels = held.labels().clone();
-            row.held = Some(held);
+            // While no deletion can begin.
+            self.held.lock().insert(id, held);
             match (is_new, is_saved) {
                 (true, _) => change_identity(row, identity),
                 // Its file.
@@ -274,6 +294,14 @@ impl Endpoints {
         Ok(is_held)
     }
 
+    /// Whether an endpoint holds the identity of these labels.
+    pub(crate) fn holds(&self, id: u16, labels: &Labels) -> bool {
+        self.held
+            .lock()
+            .get(&id)
+            .is_some_and(|held| **held.labels() == *labels)
+    }
+
     /// Takes over what Kubernetes knows of an endpoint.
     pub(crate) fn set_metadata(&self, id: u16, metadata: Metadata) -> Result<bool, statedb::Error> {
         self.change(id, |row| {
@@ -283,6 +311,81 @@ impl Endpoints {
                     row.status = Status::pending();
                 }
                 (row.pod, row.labels) = (metadata.pod, metadata.labels);
+            }
+            row.is_live()
+        })
+    }
+
+    /// Changes what `change` has of an endpoint; false if it has all that. `labels` are those of the request.
+    pub(crate) fn update(
+        &self,
+        id: u16,
+        change: &EndpointSpec,
+        labels: impl FnOnce(&EndpointSpec) -> EndpointLabels,
+    ) -> Result<bool, CreateError> {
+        let mut txn = self.db.write(&[&self.table]);
+        let Some(found) = self.table.get(&txn, Endpoint::BY_ID.key(&id)).cloned() else {
+            return Ok(false);
+        };
+        let spec = found.spec.changed(change);
+        if !found.is_live() || spec == *found.spec {
+            return Ok(false);
+        }
+        self.check_free(&txn, &spec, Some(id))?;
+        let mut row = (*found).clone();
+        let before = (
+            &row.spec.interface,
+            row.spec.ifindex,
+            row.spec.ipv4,
+            row.spec.ipv6,
+        );
+        if before != (&spec.interface, spec.ifindex, spec.ipv4, spec.ipv6) && row.former.is_none() {
+            row.former = Some(row.spec.clone());
+        }
+        if row.pod.is_none() && spec.labels != row.spec.labels {
+            let of_users = row.labels.clone();
+            row.labels = Arc::new(EndpointLabels {
+                custom: of_users.custom.clone(),
+                disabled: of_users.disabled.clone(),
+                ..labels(&spec)
+            });
+        }
+        row.spec = Arc::new(spec);
+        row.regenerate(
+            RegenerationReason::EndpointUpdate,
+            "updated endpoint configuration",
+        );
+        self.table.insert(&mut txn, row)?;
+        txn.commit();
+        Ok(true)
+    }
+
+    /// Changes the labels that users have given to an endpoint; false if there is no such endpoint.
+    pub fn set_user_labels(
+        &self,
+        id: u16,
+        change: impl FnOnce(&mut EndpointLabels),
+    ) -> Result<bool, statedb::Error> {
+        self.change(id, |row| {
+            let mut labels = (*row.labels).clone();
+            change(&mut labels);
+            if labels != *row.labels {
+                row.labels = Arc::new(labels);
+                row.status = Status::pending();
+            }
+            row.is_live()
+        })
+    }
+
+    /// Changes the options of an endpoint; false if there is no such endpoint.
+    pub fn set_options(&self, id: u16, options: EndpointOptions) -> Result<bool, statedb::Error> {
+        self.change(id, |row| {
+            if *row.options != options {
+                row.options = Arc::new(options);
+                row.regenerate(
+                    RegenerationReason::EndpointUpdate,
+                    "endpoint options changed via API",
+                );
             }
             row.is_live()
         })
@@ -361,7 +464,7 @@ impl Endpoints {
                 row.phase = Phase::Disconnecting;
                 row.status = Status::pending();
                 row.keeps_addresses |= keeps_addresses;
-                row.held = None;
+                self.held.lock().remove(&id);
             }
             true
         })
@@ -411,7 +514,7 @@ impl Endpoints {
         let mut txn = self.db.write(&[&self.table]);
         for (saved, is_there) in saved {
             let id = saved.id;
-            if let Err(error) = self.check_free(&txn, &saved.spec) {
+            if let Err(error) = self.check_free(&txn, &saved.spec, None) {
                 refused.push((id, error));
                 continue;
             }
@@ -489,7 +592,8 @@ impl Endpoints {
 
     /// The endpoints of this name: several if it names a container or pod with several interfaces.
     pub fn find(&self, txn: &impl ReadTxn, name: &Identifier) -> Vec<Obj<Endpoint>> {
-        self.table.list(txn, name.query()).cloned().collect()
+        let rows = name.query().map(|query| self.table.list(txn, query));
+        rows.into_iter().flatten().cloned().collect()
     }
 
     pub fn get(&self, txn: &impl ReadTxn, id: u16) -> Option<Obj<Endpoint>> {
@@ -564,6 +668,13 @@ impl Endpoints {
             drop(snapshot);
             changed.closed().await;
         }
+    }
+}
+
+fn family(address: &IpAddr) -> &'static str {
+    match address {
+        IpAddr::V4(_) => "ipv4",
+        IpAddr::V6(_) => "ipv6",
     }
 }
 

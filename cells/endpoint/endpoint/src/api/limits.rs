@@ -49,7 +49,6 @@ const CREATE: &str = "endpoint-create";
 const DELETE: &str = "endpoint-delete";
 const GET: &str = "endpoint-get";
 const LIST: &str = "endpoint-list";
-/// There is no request that changes an endpoint: this one is configured, as for Cilium's agent, and limits nothing.
 const PATCH: &str = "endpoint-patch";
 
 type Limited = (&'static str, fn() -> Parameters);
@@ -130,6 +129,7 @@ pub(super) struct Limiters {
     pub(super) delete: Limiter,
     pub(super) get: Limiter,
     pub(super) list: Limiter,
+    pub(super) patch: Limiter,
 }
 
 impl Limiters {
@@ -143,6 +143,7 @@ impl Limiters {
             delete: config.limiter(DELETE, delete(), &recorder),
             get: config.limiter(GET, get(), &recorder),
             list: config.limiter(LIST, list(), &recorder),
+            patch: config.limiter(PATCH, patch(), &recorder),
         }
     }
 }

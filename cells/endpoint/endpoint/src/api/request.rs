@@ -2,15 +2,18 @@
 
 //! Requests → what an endpoint is.
 
-use std::{collections::BTreeMap, str::FromStr};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
-use serde::de::DeserializeOwned;
 use skep_base_api_types::EndpointChangeRequest;
 use skep_identity::{Label, LabelSource, Labels};
 
 use super::ApiError;
 use crate::{
     DatapathConfiguration, EndpointSpec, Mac,
+    labels::is_generated,
     state_dir::{SKIP_MASQUERADE4, SKIP_MASQUERADE6},
 };
 
@@ -29,14 +32,9 @@ const SERVED: [&str; 5] = [
     REQUIRE_ROUTING,
 ];
 
-pub(super) fn parse_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    serde_json::from_slice(body)
-        .map_err(|error| ApiError::Invalid(format!("the body of the request: {error}")))
-}
-
-/// The id that a request wants; none if the agent is to choose. The path has no meaning, as in Cilium.
-pub(super) fn wanted_id(body: &EndpointChangeRequest) -> Result<Option<u16>, ApiError> {
-    Ok((body.id != 0).then_some(body.id))
+/// The id that a request wants; none if the agent is to choose. That of the path has no meaning, as in Cilium.
+pub(super) fn wanted_id(body: &EndpointChangeRequest) -> Option<u16> {
+    (body.id != 0).then_some(body.id)
 }
 
 /// What the endpoint of a request is.
@@ -50,7 +48,9 @@ pub(super) fn spec(body: &EndpointChangeRequest) -> Result<EndpointSpec, ApiErro
     let is_set = |key: &str| body.properties.get(key) == Some(&true);
     let cookie = match body.netns_cookie.as_str() {
         "" => 0,
-        text => parse("netns-cookie", text)?,
+        text => text
+            .parse()
+            .map_err(|_| unparsable(format!("invalid netns cookie {text:?}")))?,
     };
     Ok(EndpointSpec {
         container_id: body.container_id.clone(),
@@ -59,12 +59,12 @@ pub(super) fn spec(body: &EndpointChangeRequest) -> Result<EndpointSpec, ApiErro
         netns_cookie: cookie,
         interface: body.interface_name.clone(),
         ifindex: body.interface_index,
-        ipv4: optional("addressing.ipv4", &body.addressing.ipv4)?,
-        ipv6: optional("addressing.ipv6", &body.addressing.ipv6)?,
+        mac: mac(&body.mac)?,
+        host_mac: mac(&body.host_mac)?,
+        ipv4: ipv4(&body.addressing.ipv4)?,
+        ipv6: ipv6(&body.addressing.ipv6)?,
         ipv4_pool: body.addressing.ipv4_pool_name.clone(),
         ipv6_pool: body.addressing.ipv6_pool_name.clone(),
-        mac: parse::<Mac>("mac", &body.mac)?,
-        host_mac: parse::<Mac>("host-mac", &body.host_mac)?,
         namespace: body.k8s_namespace.clone(),
         pod: body.k8s_pod_name.clone(),
         pod_uid: body.k8s_uid.clone(),
@@ -93,36 +93,86 @@ fn refuse(field: &str, switches: &BTreeMap<String, bool>, served: &[&str]) -> Re
         .find(|(name, is_on)| **is_on && !served.contains(&name.as_str()));
     match unserved {
         None => Ok(()),
-        Some((name, _)) => Err(ApiError::Invalid(format!("{field}: `{name}` is not served"))),
+        Some((name, _)) => Err(ApiError::Invalid(format!("{field}: `{name}` is not supported"))),
     }
 }
 
-fn labels(texts: &[String]) -> Result<Labels, ApiError> {
-    let label = |text: &String| -> Result<Label, ApiError> {
-        let label: Label = parse("labels", text)?;
-        match label.source() {
-            LabelSource::Reserved => {
-                let text = format!("labels: `{text}` is reserved: the agent alone gives such labels");
-                Err(ApiError::Invalid(text))
-            }
-            _ => Ok(label),
-        }
+/// Labels of a request: none that the agent alone may give.
+pub(super) fn labels(texts: &[String]) -> Result<Labels, ApiError> {
+    let parsed: Result<Vec<Label>, _> = texts.iter().map(|text| text.parse::<Label>()).collect();
+    let all = parsed.map_err(|error| unparsable(hive::error_chain(&error)))?;
+    let of = |is_such: fn(&Label) -> bool| -> Vec<String> {
+        let such = all.iter().filter(|label| is_such(label));
+        such.map(Label::to_string).collect()
     };
-    texts.iter().map(label).collect()
+    let reserved = of(|label| *label.source() == LabelSource::Reserved);
+    if !reserved.is_empty() {
+        let text = format!("not allowed to add reserved labels: [{}]", reserved.join(" "));
+        return Err(ApiError::Invalid(text));
+    }
+    let generated = of(|label| is_generated(label.source()));
+    if !generated.is_empty() {
+        let text = format!("not allowed to add generated labels: {}", generated.join(","));
+        return Err(ApiError::Invalid(text));
+    }
+    Ok(all.into_iter().collect())
 }
 
-fn optional<T: FromStr<Err: std::error::Error + 'static>>(
-    field: &str,
-    text: &str,
-) -> Result<Option<T>, ApiError> {
-    match text {
-        "" => Ok(None),
-        text => parse(field, text).map(Some),
+fn unparsable(cause: String) -> ApiError {
+    ApiError::Invalid(format!("unable to parse endpoint parameters: {cause}"))
+}
+
+fn mac(text: &str) -> Result<Mac, ApiError> {
+    text.parse()
+        .map_err(|_| unparsable(format!("address {text}: invalid MAC address")))
+}
+
+fn ipv4(text: &str) -> Result<Option<Ipv4Addr>, ApiError> {
+    match address(text)? {
+        None => Ok(None),
+        Some(IpAddr::V4(address)) => Ok(Some(address)),
+        Some(IpAddr::V6(_)) => Err(unparsable(format!("invalid IPv4 address {text:?}"))),
     }
 }
 
-fn parse<T: FromStr<Err: std::error::Error + 'static>>(field: &str, text: &str) -> Result<T, ApiError> {
-    text.parse().map_err(|error: T::Err| {
-        ApiError::Invalid(format!("{field} `{text}`: {}", hive::error_chain(&error)))
-    })
+fn ipv6(text: &str) -> Result<Option<Ipv6Addr>, ApiError> {
+    match address(text)? {
+        None => Ok(None),
+        Some(IpAddr::V6(address)) => Ok(Some(address)),
+        Some(IpAddr::V4(_)) => Err(unparsable(format!("invalid IPv6 address {text:?}"))),
+    }
+}
+
+fn address(text: &str) -> Result<Option<IpAddr>, ApiError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let parsed: Result<IpAddr, _> = text.parse();
+    parsed
+        .map(Some)
+        .map_err(|_| unparsable(format!("ParseAddr({text:?}): {}", address_fault(text))))
+}
+
+/// What is wrong with an address, in the words of Go.
+fn address_fault(text: &str) -> &'static str {
+    let is_v4 = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    if !text.contains('.') || !text.bytes().all(is_v4) {
+        return "unable to parse IP";
+    }
+    let fields: Vec<&str> = text.split('.').collect();
+    let is_large = |field: &&str| field.len() > 3 || field.parse::<u16>().is_ok_and(|field| field > 255);
+    if fields.iter().any(|field| field.is_empty()) {
+        "IPv4 field must have at least one digit"
+    } else if fields.iter().any(is_large) {
+        "IPv4 field has value >255"
+    } else if fields
+        .iter()
+        .any(|field| field.len() > 1 && field.starts_with('0'))
+    {
+        "IPv4 field has octet with leading zero"
+    } else if fields.len() < 4 {
+        "IPv4 address too short"
+    } else {
+        "IPv4 address too long"
+    }
 }

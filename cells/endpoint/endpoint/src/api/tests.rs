@@ -2,6 +2,8 @@
 
 //! Requests over the agent's socket.
 
+mod pods;
+
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
@@ -130,7 +132,7 @@ async fn an_endpoint_is_created_shown_and_deleted() {
     );
     assert!(bench.hooks.attached().is_empty());
     let (status, text) = ask(&bench, "DELETE", &format!("endpoint/{id}"), Value::Null).await;
-    assert_eq!((status, text), (404, json!(format!("no endpoint {id}"))));
+    assert_eq!((status, text), (404, json!("endpoint not found")));
     hive::testing::stop(bench.running).await;
 }
 
@@ -179,7 +181,7 @@ async fn the_endpoints_of_a_container_are_deleted_together() {
         (200, json!([]))
     );
     assert_eq!(ask(&bench, "DELETE", "endpoint", body).await.0, 404);
-    let missing = json!("`container-id` is missing");
+    let missing = json!("invalid container id");
     assert_eq!(ask(&bench, "DELETE", "endpoint", json!({})).await, (400, missing));
     hive::testing::stop(bench.running).await;
 }
@@ -196,25 +198,19 @@ async fn bad_requests_are_refused_by_name_and_change_nothing() {
     for (path, body, text) in [
         (
             "0",
-            json!("{"),
-            "the body of the request: EOF while parsing an object at line 1 column 1",
-        ),
-        (
-            "0",
             with("id", json!(65535)),
             "65535 is no id of an endpoint: they are 1 to 65534",
         ),
         (
             "0",
             with("mac", json!("6a:0b")),
-            "mac `6a:0b`: `6a:0b` is not an Ethernet address (six bytes such as 6a:0b:00:11:22:33)",
+            "unable to parse endpoint parameters: address 6a:0b: invalid MAC address",
         ),
         (
             "0",
             with("addressing", json!({"ipv4": "fd00::1"})),
-            "addressing.ipv4 `fd00::1`: invalid IPv4 address syntax",
+            "unable to parse endpoint parameters: invalid IPv4 address \"fd00::1\"",
         ),
-        ("0", with("addressing", json!({})), "an endpoint needs an address"),
         (
             "0",
             with("interface-name", json!("")),
@@ -223,7 +219,7 @@ async fn bad_requests_are_refused_by_name_and_change_nothing() {
         (
             "0",
             with("labels", json!(["reserved:host"])),
-            "labels: `reserved:host` is reserved: the agent alone gives such labels",
+            "not allowed to add reserved labels: [reserved:host]",
         ),
         (
             "0",
@@ -231,12 +227,12 @@ async fn bad_requests_are_refused_by_name_and_change_nothing() {
                 "datapath-configuration",
                 json!({"disable-sip-verification": true, "external-ipam": true}),
             ),
-            "datapath-configuration: `disable-sip-verification` is not served",
+            "datapath-configuration: `disable-sip-verification` is not supported",
         ),
         (
             "0",
             with("properties", json!({"property-fake-endpoint": true})),
-            "properties: `property-fake-endpoint` is not served",
+            "properties: `property-fake-endpoint` is not supported",
         ),
     ] {
         let answer = ask(&bench, "PUT", &format!("endpoint/{path}"), body).await;

@@ -25,15 +25,15 @@ use super::world::{FakeInterfaces, FakeRoutes, spec};
 use crate::{Endpoint, EndpointRoutes, EndpointSpec, Endpoints, Interfaces};
 
 #[derive(Clone)]
-pub(super) struct Kernel {
+pub(crate) struct Kernel {
     folder: Arc<TempDir>,
-    pub(super) hooks: Arc<FakeHooks>,
+    pub(crate) hooks: Arc<FakeHooks>,
     interfaces: Arc<FakeInterfaces>,
-    pub(super) routes: Arc<FakeRoutes>,
+    pub(crate) routes: Arc<FakeRoutes>,
 }
 
 impl Kernel {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             folder: Arc::new(tempfile::tempdir().unwrap()),
             hooks: Arc::default(),
@@ -48,7 +48,7 @@ pub(crate) struct Bench {
     pub(crate) running: Running,
     pub(crate) hooks: Arc<FakeHooks>,
     flows: Arc<FakeFlows>,
-    pub(super) kernel: Kernel,
+    pub(crate) kernel: Kernel,
 }
 
 fn addresses(db: Db) -> Result<(RwTable<NodeAddress>, Table<NodeAddress>), statedb::Error> {
@@ -74,7 +74,7 @@ impl Bench {
     }
 
     /// Creates an endpoint with its interface, and waits until it is ready.
-    pub(super) async fn create(&self, spec: EndpointSpec, identity: NumericIdentity) -> Obj<Endpoint> {
+    pub(crate) async fn create(&self, spec: EndpointSpec, identity: NumericIdentity) -> Obj<Endpoint> {
         self.plug((spec.ifindex - 100) as u8);
         let endpoints = self.endpoints();
         endpoints.restored().await;
@@ -83,13 +83,13 @@ impl Bench {
     }
 
     /// Deletes an endpoint, and waits until it is gone.
-    pub(super) async fn delete(&self, id: u16) {
+    pub(crate) async fn delete(&self, id: u16) {
         let endpoints = self.endpoints();
         assert!(endpoints.disconnect(id).unwrap());
         endpoints.wait_gone(id).await.unwrap();
     }
 
-    pub(super) fn errors(&self) -> Vec<String> {
+    pub(crate) fn errors(&self) -> Vec<String> {
         let entries = self.running.health().entries();
         entries.into_iter().filter_map(|entry| entry.error).collect()
     }
@@ -99,11 +99,11 @@ impl Bench {
         self.kernel.folder.path()
     }
 
-    pub(super) fn local_node(&self) -> LocalNodeStore {
+    pub(crate) fn local_node(&self) -> LocalNodeStore {
         self.running.get().unwrap()
     }
 
-    pub(super) async fn start_in(kernel: Kernel, settings: &[&str], more: Vec<Cell>) -> Self {
+    pub(crate) async fn start_in(kernel: Kernel, settings: &[&str], more: Vec<Cell>) -> Self {
         let Kernel {
             folder,
             hooks,
@@ -201,14 +201,14 @@ impl Bench {
         txn.commit();
     }
 
-    fn identity_of(&self, address: &str) -> Option<u32> {
+    pub(crate) fn identity_of(&self, address: &str) -> Option<u32> {
         let maps: Arc<Maps> = self.running.get().unwrap();
         let prefix: skep_ipcache::Prefix = address.parse().unwrap();
         let value = maps.handle(&IPCACHE).lookup(&prefix.map_key()).unwrap();
         value.map(|value| value.identity)
     }
 
-    pub(super) async fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+    pub(crate) async fn until(&self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
         let waited = tokio::time::timeout(Duration::from_secs(10), async {
             while !is_so(self) {
                 tokio::time::sleep(Duration::from_millis(2)).await;

@@ -58,24 +58,60 @@ async fn an_endpoint_whose_interface_is_gone_is_deleted() {
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_read_are_reported_and_kept_with_their_entries() {
+async fn corrupt_files_are_reported_and_moved_aside_and_others_restored() {
     let world = World::new();
     world.plug(7);
+    world.plug(8);
     let agent = world.start();
-    let id = agent.ready(7).await.id;
+    let (id, other) = (agent.ready(7).await.id, agent.ready(8).await.id);
     agent.end().await;
-    let file = world.folder.path().join(format!("state/{id}/ep_config.json"));
+    let state = world.folder.path().join("state");
+    let file = state.join(format!("{id}/ep_config.json"));
     std::fs::write(&file, "{\"ID\": ").unwrap();
 
     let agent = world.boot();
     let errors = agent.restore();
+    agent.endpoints.wait_ready(other).await.unwrap();
     agent.prune().await;
 
-    assert!(world.maps.policies.instances().unwrap().contains(&id));
     assert!(matches!(&errors[..], [StateError::Json { path, .. }] if *path == file));
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "{\"ID\": ");
-    assert_eq!(world.is_delivered("10.0.1.7"), Some(id));
-    assert_eq!(world.hooks.attached().len(), 1);
+    let aside = state.join(format!("{id}_corrupt/ep_config.json"));
+    assert_eq!(std::fs::read_to_string(aside).unwrap(), "{\"ID\": ");
+    assert_eq!(world.files().ids().unwrap(), [other]);
+    assert_eq!(world.is_delivered("10.0.1.7"), None);
+    assert_eq!(world.is_delivered("10.0.1.8"), Some(other));
+    world.assert_nothing_dangles();
+}
+
+#[test]
+fn of_interrupted_builds_the_last_whole_directory_counts() {
+    let world = World::new();
+    let state = world.folder.path().join("state");
+    let write = |folder: &str, id: u16| {
+        std::fs::create_dir_all(state.join(folder)).unwrap();
+        let text = format!(r#"{{"ID": {id}, "IfName": "{folder}", "IfIndex": 4}}"#);
+        std::fs::write(state.join(folder).join("ep_config.json"), text).unwrap();
+    };
+    for (folder, id) in [("5", 5), ("5_next", 5), ("6_next", 6), ("7_next_fail", 7)] {
+        write(folder, id);
+    }
+    std::fs::create_dir(state.join("8_next")).unwrap();
+    std::fs::create_dir(state.join("templates")).unwrap();
+
+    let (found, errors) = world.files().read_all().unwrap();
+
+    assert!(errors.is_empty(), "{errors:?}");
+    let found: Vec<_> = found
+        .iter()
+        .map(|saved| (saved.id, saved.spec.interface.as_str()))
+        .collect();
+    assert_eq!(found, [(5, "5"), (6, "6_next"), (7, "7_next_fail")]);
+    let mut names: Vec<_> = std::fs::read_dir(&state)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["5", "6", "7", "templates"]);
 }
 
 #[tokio::test]

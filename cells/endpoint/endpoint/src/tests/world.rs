@@ -42,7 +42,7 @@ use crate::{
 };
 
 #[derive(Debug, Default)]
-pub(super) struct FakeInterfaces(Mutex<BTreeMap<String, u32>>);
+pub(crate) struct FakeInterfaces(Mutex<BTreeMap<String, u32>>);
 
 impl Interfaces for FakeInterfaces {
     fn index(&self, name: &str) -> io::Result<Option<u32>> {
@@ -116,7 +116,7 @@ impl EndpointHooks for CountedHooks {
 
 /// Routes by the index of the interface, and unreachable ones.
 #[derive(Debug, Default)]
-pub(super) struct FakeRoutes {
+pub(crate) struct FakeRoutes {
     by_interface: Mutex<BTreeMap<u32, BTreeSet<IpAddr>>>,
     unreachable: Mutex<BTreeSet<IpAddr>>,
     /// How often agents asked for routes of an interface.
@@ -327,6 +327,7 @@ impl World {
             policies.clone(),
             self.hooks(),
             self.files(),
+            self.interfaces.clone(),
             self.routing,
             routes,
         );
@@ -438,7 +439,7 @@ impl World {
 }
 
 /// The endpoint at `lxc<n>`.
-pub(super) fn spec(number: u8) -> EndpointSpec {
+pub(crate) fn spec(number: u8) -> EndpointSpec {
     EndpointSpec {
         container_id: format!("container{number}"),
         container_interface: "eth0".to_owned(),
