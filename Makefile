@@ -8,6 +8,7 @@
 # make nightly what a landing does not wait for: each feature of each crate by itself, messages of the compiler, benches
 # make bench   measurements, as tables and as JSON under target/bench
 # make dist    programs to ship, in target/dist; `skep`, `skep-cni` and `skep-init` linked statically
+# make images  OCI images of the programs, in target/images
 # make kernel-test KERNEL=image [MODULES=folder] [TESTS="host bpf …"]
 #              tests on another kernel, in a virtual machine; see tests/hack/kernel-tests.sh
 # make deps    install missing system packages (Debian and Ubuntu)
@@ -20,7 +21,7 @@ STEP = ./tests/hack/step.sh
 WORKSPACE = --workspace --exclude lb-benchmark
 TARGETS = --lib --bins --tests --examples
 
-.PHONY: all dist deps demo test check affected nightly fmt fmt-check untested clippy doc generated check-deploy deny crates bench kernel-test
+.PHONY: all dist deps demo test check affected nightly fmt fmt-check untested clippy doc generated check-deploy deny crates images bench kernel-test
 
 all: deps
 	$(CARGO) build --workspace
@@ -99,6 +100,12 @@ dist: deps
 	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep $${CARGO_TARGET_DIR:-target}/dist/skep
 	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep-cni $${CARGO_TARGET_DIR:-target}/dist/skep-cni
 	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep-init $${CARGO_TARGET_DIR:-target}/dist/skep-init
+
+# OCI images of the programs in target/images; built twice for the digest test.
+images: dist
+	@./tests/hack/deps.sh --images
+	./deploy/images/build.sh
+	./deploy/images/test.sh
 
 bench:
 	@./tests/hack/deps.sh --bench

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Installs the system packages that building needs, and only those that are missing; with --tests also what tests need,
-# with --bench what measurements need, with --checks and --nightly the commands of `make check` and `make nightly`.
+# with --bench what measurements need, with --images what images need, with --checks and --nightly the commands of `make check` and `make nightly`.
 set -euo pipefail
 
 # program or file -> Debian/Ubuntu package
@@ -37,6 +37,11 @@ if [ "${1:-}" = --tests ]; then
 	# Traffic between places of a lab; checksums in software, so that captured packets have them.
 	need_program iperf3 iperf3
 	need_program ethtool ethtool
+fi
+if [ "${1:-}" = --images ]; then
+	need_program buildah buildah
+	# The loopback plugin, installed where a node has none.
+	[ -x /usr/lib/cni/loopback ] || missing+=(containernetworking-plugins)
 fi
 if [ "${1:-}" = --bench ]; then
 	need_program ip iproute2
