@@ -21,7 +21,10 @@ mod neighbour;
 mod netlink;
 pub mod netns;
 mod route;
+mod rule;
 pub mod sysctl;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use address::Address;
 pub use error::NetError;

@@ -7,8 +7,8 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use netlink_packet_route::{
     RouteNetlinkMessage,
     link::{
-        InfoBridge, InfoData, InfoKind, InfoVeth, InfoVlan, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo,
-        LinkMessage, Prop,
+        AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoBridge, InfoData, InfoKind, InfoVeth, InfoVlan,
+        InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, State,
     },
 };
 
@@ -60,6 +60,31 @@ impl Link {
             _ => None,
         });
         found.unwrap_or_default()
+    }
+
+    /// Kind, such as `veth`; none of a physical interface.
+    pub fn kind(&self) -> Option<String> {
+        self.info().iter().find_map(|info| match info {
+            LinkInfo::Kind(kind) => Some(kind.to_string()),
+            _ => None,
+        })
+    }
+
+    /// Whether it can carry packets: `up`, `down`, `unknown`, `lower-layer-down` ….
+    pub fn state(&self) -> &'static str {
+        let state = self.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::OperState(state) => Some(*state),
+            _ => None,
+        });
+        match state {
+            Some(State::NotPresent) => "not-present",
+            Some(State::Down) => "down",
+            Some(State::LowerLayerDown) => "lower-layer-down",
+            Some(State::Testing) => "testing",
+            Some(State::Dormant) => "dormant",
+            Some(State::Up) => "up",
+            _ => "unknown",
+        }
     }
 
     pub fn is_kind(&self, kind: InfoKind) -> bool {
@@ -170,6 +195,13 @@ impl LinkSpec {
     #[must_use]
     pub fn no_arp(self) -> Self {
         self.flag(LinkFlags::Noarp, true)
+    }
+
+    /// Gets no link-local address of IPv6 when it is set up.
+    #[must_use]
+    pub fn no_link_local(self) -> Self {
+        let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
+        self.attribute(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![mode])]))
     }
 
     fn flag(mut self, flag: LinkFlags, is_set: bool) -> Self {

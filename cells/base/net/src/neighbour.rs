@@ -101,6 +101,17 @@ impl Netlink {
         Ok(read.collect())
     }
 
+    /// The neighbour of an interface with an address.
+    pub fn neighbour(&self, device: u32, address: IpAddr) -> Result<Option<Neighbour>, NetError> {
+        let request = RouteNetlinkMessage::GetNeighbour(Neighbour::new(device, address).message());
+        let what = format_args!("look for neighbour {address} of interface {device}");
+        match self.get(request, what) {
+            Ok(Some(RouteNetlinkMessage::NewNeighbour(message))) => Ok(Neighbour::read(&message)),
+            Err(error) if !error.is_gone() => Err(error),
+            _ => Ok(None),
+        }
+    }
+
     /// Adds a neighbour, or replaces one of the same interface and address.
     pub fn set_neighbour(&self, neighbour: &Neighbour) -> Result<(), NetError> {
         let message = RouteNetlinkMessage::NewNeighbour(neighbour.message());

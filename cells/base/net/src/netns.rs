@@ -26,6 +26,14 @@ pub enum NetnsError {
         source: io::Error,
     },
 
+    /// The directory cannot be written, or mounts are not allowed (CAP_SYS_ADMIN).
+    #[error("cannot name a network namespace {}", path.display())]
+    Pin {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+
     /// The namespace cannot be entered. Needs CAP_SYS_ADMIN.
     #[error("cannot enter network namespace {} (needs CAP_SYS_ADMIN)", path.display())]
     Enter {
@@ -144,6 +152,33 @@ impl Namespace {
                 path: path.to_owned(),
             }),
             Err(source) => Err(NetnsError::Open {
+                path: path.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// Gives it a name: it exists until [`unpin`](Self::unpin).
+    pub fn pin(&self, path: &Path) -> Result<(), NetnsError> {
+        let failed = |source: io::Error| NetnsError::Pin {
+            path: path.to_owned(),
+            source,
+        };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(failed)?;
+        }
+        File::create(path).map_err(failed)?;
+        let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        rustix::mount::mount_bind(own, path).map_err(|error| failed(error.into()))
+    }
+
+    /// Removes a name; fine if there is none.
+    pub fn unpin(path: &Path) -> Result<(), NetnsError> {
+        // Fails if nothing is mounted there, such as after a boot.
+        let _ = rustix::mount::unmount(path, rustix::mount::UnmountFlags::DETACH);
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed.map_err(|source| NetnsError::Pin {
                 path: path.to_owned(),
                 source,
             }),

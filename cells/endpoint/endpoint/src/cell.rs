@@ -21,13 +21,14 @@ use skep_policy_maps::PolicyMaps;
 use statedb::{Db, RwTable, Table, reconciler::Reconciler};
 
 use crate::{
-    Config, Endpoint, EndpointMaps, EndpointMetrics, EndpointOps, EndpointRoutes, EndpointRouting, Endpoints,
+    Config, Endpoint, EndpointMaps, EndpointMetrics, EndpointOps, EndpointOptions, EndpointRoutes, EndpointRouting, Endpoints,
     Interfaces, KernelInterfaces, KernelRoutes, MetadataResolver,
     addresses::{self, Takeover},
     claims,
     collect::{Collector, Removal},
     endpoint,
     host::HostAddresses,
+    host_endpoint::HostEndpoint,
     identities::{self, IdentityReconciler},
     maps, metadata, policies,
     queue::DeletionQueue,
@@ -59,8 +60,15 @@ fn state_dir(config: Cfg<StateConfig>) -> Arc<StateDir> {
     Arc::new(StateDir::new(&config.state_dir))
 }
 
-fn writer(db: Db, table: RwTable<Endpoint>, files: Arc<StateDir>, policies: PolicyMaps) -> Endpoints {
-    Endpoints::new(db, table, (*files).clone(), policies)
+fn writer(
+    db: Db,
+    table: RwTable<Endpoint>,
+    files: Arc<StateDir>,
+    policies: PolicyMaps,
+    config: Cfg<Config>,
+) -> Endpoints {
+    let options = EndpointOptions::new(config.enable_source_ip_verification);
+    Endpoints::new(db, table, (*files).clone(), policies).with_options(options)
 }
 
 /// Why the cell does not start.
@@ -132,9 +140,20 @@ fn start(params: StartParams) -> Result<(), StartError> {
         is_on: routing.unreachable,
         routes: routes.clone(),
         db: db.clone(),
-        node,
+        node: node.clone(),
     };
     let interfaces = interfaces.unwrap_or_else(|| Arc::new(KernelInterfaces));
+    let host_endpoint = Arc::new(HostEndpoint {
+        endpoints: endpoints.clone(),
+        interfaces: interfaces.clone(),
+        node,
+        db: db.clone(),
+    });
+    let job = Job::once("keep-host-endpoint", move |cx: JobCtx| {
+        let host = host_endpoint.clone();
+        async move { cx.until_cancelled(host.follow(&cx)).await.unwrap_or(Ok(())) }
+    });
+    jobs.spawn(job.retry(retry()))?;
 
     let restore = Arc::new(Restore {
         endpoints: endpoints.clone(),

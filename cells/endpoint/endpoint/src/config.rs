@@ -11,6 +11,9 @@ pub struct Config {
     /// in two passes.
     #[config(default = "5m")]
     pub endpoint_gc_interval: Duration,
+    /// Drop packets that endpoints send from other addresses than their own.
+    #[config(default = true)]
+    pub enable_source_ip_verification: bool,
     /// Time until an endpoint gets a new identity after a change of its labels.
     #[config(default = "5s")]
     pub identity_change_grace_period: Duration,

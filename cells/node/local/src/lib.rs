@@ -27,6 +27,8 @@ pub mod route;
 mod selection;
 mod source;
 mod store;
+#[cfg(feature = "testing")]
+mod suite;
 mod sync;
 
 pub use address::{NodeAddress, NodeAddressKey, WILDCARD_DEVICE};
