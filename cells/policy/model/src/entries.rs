@@ -27,6 +27,15 @@ pub(crate) struct Candidate {
     pub said: Arc<Said>,
 }
 
+/// Tier, and precedence before passes raise it.
+type Place = (Tier, u32);
+
+impl Candidate {
+    fn place(&self) -> Place {
+        (self.tier, self.said.precedence)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Said {
     pub verdict: Verdict,
@@ -107,7 +116,8 @@ struct PassMark {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entries {
     entries: Vec<(TrafficKey, MapEntry)>,
-    tiers: Vec<Tier>,
+    /// Where rules say so, beside each entry.
+    places: Vec<Place>,
     passes: Vec<PassMark>,
 }
 
@@ -164,8 +174,8 @@ impl Entries {
             for candidate in own {
                 let entry = MapEntry::of(&candidate.said);
                 match features.has_auth && !entry.is_deny {
-                    true => made.insert_with_auth(any, candidate.key, candidate.tier, entry),
-                    false => made.insert(features, any, candidate.key, candidate.tier, entry),
+                    true => made.insert_with_auth(any, candidate.key, candidate.place(), entry),
+                    false => made.insert(features, any, candidate.key, candidate.place(), entry),
                 }
             }
             return made;
@@ -194,7 +204,7 @@ impl Entries {
                     continue;
                 }
                 direct.insert(candidate.key);
-                self.insert_behind_passes(features, any, candidate, candidate.key);
+                self.insert_behind_passes(features, any, candidate, candidate.key, false);
             }
             let verdicts = of_tier
                 .iter()
@@ -205,13 +215,12 @@ impl Entries {
                 let mut keys: Vec<TrafficKey> = marks
                     .filter(|mark| mark.tier < candidate.tier)
                     .filter_map(|mark| candidate.key.intersection(mark.key))
-                    // What is said about these very ports is there already.
-                    .filter(|key| !(*is_own && *key == candidate.key) && !direct.contains(key))
+                    .filter(|key| !(*is_own && *key == candidate.key))
                     .collect();
                 keys.sort_unstable();
                 keys.dedup();
                 for key in keys {
-                    self.insert_behind_passes(features, any, candidate, key);
+                    self.insert_behind_passes(features, any, candidate, key, direct.contains(&key));
                 }
             }
         }
@@ -226,14 +235,14 @@ impl Entries {
         self.entries.iter().any(|other| other.0 != key && covers(other)) || any.entries.iter().any(covers)
     }
 
-    fn insert(&mut self, features: Features, any: &Self, key: TrafficKey, tier: Tier, entry: MapEntry) {
+    fn insert(&mut self, features: Features, any: &Self, key: TrafficKey, place: Place, entry: MapEntry) {
         if !features.is_plain {
             if self.is_covered(any, key, &entry) {
                 return;
             }
             self.remove_covered(key, &entry);
         }
-        self.put(key, tier, entry);
+        self.put(key, place, entry);
     }
 
     /// Removes what has no effect beside a new entry.
@@ -251,14 +260,14 @@ impl Entries {
         let mut at = kept.iter();
         self.entries.retain(|_| *at.next().unwrap_or(&true));
         let mut at = kept.iter();
-        self.tiers.retain(|_| *at.next().unwrap_or(&true));
+        self.places.retain(|_| *at.next().unwrap_or(&true));
     }
 
-    fn put(&mut self, key: TrafficKey, tier: Tier, entry: MapEntry) {
+    fn put(&mut self, key: TrafficKey, place: Place, entry: MapEntry) {
         let at = match self.position(key) {
             Err(at) => {
                 self.entries.insert(at, (key, entry));
-                self.tiers.insert(at, tier);
+                self.places.insert(at, place);
                 return;
             }
             Ok(at) => at,
@@ -268,13 +277,13 @@ impl Entries {
             known.merge(&entry);
         } else if entry.precedence > known.precedence {
             *known = entry;
-            self.tiers[at] = tier;
+            self.places[at] = place;
         }
     }
 
     /// Adds an allow where rules demand authentication. Wider keys come first: an entry takes redirect and
     /// precedence of a wider one that would win, and inherits the authentication of the nearest one that says so.
-    fn insert_with_auth(&mut self, any: &Self, key: TrafficKey, tier: Tier, mut entry: MapEntry) {
+    fn insert_with_auth(&mut self, any: &Self, key: TrafficKey, place: Place, mut entry: MapEntry) {
         let is_denied = |(known, other): &(TrafficKey, MapEntry)| {
             other.is_deny && known.covers(key) && other.precedence > entry.precedence
         };
@@ -310,7 +319,7 @@ impl Entries {
         if !entry.is_explicit() {
             entry.auth = inherited;
         }
-        self.put(key, tier, entry);
+        self.put(key, place, entry);
     }
 
     fn add_pass(&mut self, any: &Self, candidate: &Candidate) {
@@ -322,9 +331,9 @@ impl Entries {
             range: said.range,
         };
         let is_decided = |entries: &Self| {
-            let verdicts = entries.entries.iter().zip(&entries.tiers);
-            verdicts.into_iter().any(|((known, entry), of)| {
-                of == tier && known.covers(*key) && entry.precedence > said.precedence
+            let verdicts = entries.entries.iter().zip(&entries.places);
+            verdicts.into_iter().any(|((known, _), (of, precedence))| {
+                of == tier && known.covers(*key) && *precedence > said.precedence
             }) || entries.passes.iter().any(|other| {
                 other.tier == *tier && other.key.covers(*key) && other.precedence >= said.precedence
             })
@@ -334,13 +343,15 @@ impl Entries {
         }
     }
 
-    /// Adds what a candidate says about a key, raised by the passes of earlier tiers that cover it.
+    /// Adds what a candidate says about a key, raised by the passes of earlier tiers that cover it. `is_said_directly` if
+    /// a rule of the tier is about this very key.
     fn insert_behind_passes(
         &mut self,
         features: Features,
         any: &Self,
         candidate: &Candidate,
         key: TrafficKey,
+        is_said_directly: bool,
     ) {
         let Candidate { tier, said, .. } = candidate;
         let mut entry = MapEntry::of(said);
@@ -364,7 +375,15 @@ impl Entries {
             // Into the room behind the pass.
             entry.precedence += (mark.range.last - levels::level(mark.precedence)) << 8;
         }
-        self.insert(features, any, key, *tier, entry);
+        // What rules say about these very ports is not added to by what wider ones say as well.
+        if is_said_directly
+            && self
+                .get(key)
+                .is_some_and(|known| known.precedence >= entry.precedence)
+        {
+            return;
+        }
+        self.insert(features, any, key, candidate.place(), entry);
     }
 }
 

@@ -95,7 +95,6 @@ pub fn levels(
     let mut levels = Vec::with_capacity(rules.len());
     let mut found = by_priority.into_iter().peekable();
     for (tier, priority, _) in rules {
-        #[expect(clippy::float_cmp, reason = "the same number")]
         while found.peek().is_some_and(|(t, p, _)| (t, p) != (tier, priority)) {
             found.next();
         }

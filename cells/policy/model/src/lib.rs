@@ -9,6 +9,7 @@
 //! | selectors know the identities that they select | [`selector`], [`cache`] |
 //! | filters and identities become map entries | [`map_state`], [`entries`] |
 //! | all of it for the endpoints of a node, kept current | [`policies`] |
+//! | which rules decide about a packet | [`explain`] |
 //!
 //! ```
 //! use std::{collections::BTreeMap, sync::Arc};
@@ -42,6 +43,7 @@
 
 pub mod cache;
 pub mod entries;
+pub mod explain;
 pub mod filter;
 pub mod fqdn;
 pub mod l7;

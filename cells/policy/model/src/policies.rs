@@ -464,6 +464,23 @@ impl Policies {
             .collect()
     }
 
+    /// The number of a port that a rule names: of the endpoint for ingress, of the peer for egress.
+    pub(crate) fn named_port(
+        &self,
+        endpoint: u16,
+        direction: Direction,
+        peer: NumericIdentity,
+        name: &str,
+        protocol: Protocol,
+    ) -> Option<u16> {
+        if direction == Direction::Egress {
+            return self.ports.get(peer, name, protocol);
+        }
+        let local = self.local.get(self.endpoints.get(&endpoint)?)?;
+        let facts = local.endpoints.get(&endpoint)?;
+        facts.ports.get(&(name.to_owned(), protocol)).copied()
+    }
+
     /// The map of an endpoint, once it is computed.
     pub fn map_of(&self, endpoint: u16) -> Option<&MapState> {
         let local = self.local.get(self.endpoints.get(&endpoint)?)?;

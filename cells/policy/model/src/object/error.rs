@@ -22,7 +22,7 @@ pub struct ObjectError {
     /// Such as `spec.ingress[0].fromCIDR[0]`.
     pub field: String,
     pub class: Class,
-    pub fault: Fault,
+    pub fault: Box<Fault>,
 }
 
 impl ObjectError {
@@ -42,7 +42,7 @@ impl ObjectError {
             },
             field: field.to_owned(),
             class,
-            fault,
+            fault: Box::new(fault),
         }
     }
 }

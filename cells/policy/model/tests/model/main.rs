@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Random policies: maps and a reference evaluator agree about every packet, and a map that followed changes is the one
+//! that is computed at once.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod reference;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use reference::{Direction, Packet, Peer, PeerRule, PortRule, Rule, Tier, Verdict, World};
+use skep_identity::{Labels, NumericIdentity};
+use skep_policy_model::{
+    Content, Context, EndpointFacts, IdentityLabels, MapState, Policies, PolicyObject, PolicySettings,
+    Protocol, entries::MapEntry, filter::ProxyClass, map_state::MapChange, object::Class, ports::TrafficKey,
+};
+
+type Proxies = BTreeMap<ProxyClass, u16>;
+
+fn proxies() -> Proxies {
+    use skep_policy_model::Direction::{Egress, Ingress};
+    BTreeMap::from([(ProxyClass::Http(Ingress), 1), (ProxyClass::Http(Egress), 2)])
+}
+
+fn labels(peer: Peer) -> Arc<IdentityLabels> {
+    let text = match peer {
+        Peer::Host => "reserved:host;".to_owned(),
+        Peer::World => "reserved:world;".to_owned(),
+        Peer::Wide => "cidr:10.0.0.0/8;reserved:world;".to_owned(),
+        Peer::Narrow => "cidr:10.1.0.0/16;reserved:world;".to_owned(),
+        Peer::Pod { app, namespace } => format!(
+            "k8s:app=a{app};k8s:io.cilium.k8s.namespace.labels.name=n{namespace};\
+             k8s:io.cilium.k8s.policy.cluster=default;k8s:io.kubernetes.pod.namespace=n{namespace};"
+        ),
+    };
+    Arc::new(IdentityLabels::from(&text.parse::<Labels>().unwrap()))
+}
+
+fn identity(peer: Peer) -> NumericIdentity {
+    NumericIdentity::new(match peer {
+        Peer::Host => 1,
+        Peer::World => 2,
+        Peer::Wide => 0x0100_0001,
+        Peer::Narrow => 0x0100_0002,
+        Peer::Pod { app, namespace } => 1000 + u32::from(app) * 10 + u32::from(namespace),
+    })
+}
+
+/// The subject is the pod of app 0 in namespace 0.
+const SUBJECT: Peer = Peer::Pod { app: 0, namespace: 0 };
+const ENDPOINT: u16 = 1;
+
+fn engine(peers: &[Peer]) -> Policies {
+    let mut policies = Policies::new(PolicySettings::default());
+    policies.update_identities(
+        peers.iter().map(|peer| (identity(*peer), labels(*peer))),
+        [],
+        &proxies(),
+    );
+    policies.set_endpoint(
+        ENDPOINT,
+        identity(SUBJECT),
+        labels(SUBJECT),
+        EndpointFacts::default(),
+    );
+    policies
+}
+
+fn parse(rule: &Rule, number: usize) -> PolicyObject {
+    let object = rule.to_object(number);
+    let context = Context {
+        settings: &PolicySettings::default(),
+        services: &[],
+    };
+    PolicyObject::parse(&object, &context).unwrap_or_else(|error| panic!("{error}: {object}"))
+}
+
+fn apply(policies: &mut Policies, object: &PolicyObject) {
+    let Content::Rules(rules) = &object.content else {
+        panic!("no rules")
+    };
+    policies.replace(&object.resource, Some(rules));
+}
+
+/// Rows of a map, as texts without what may differ in pass marks.
+fn rows(map: &MapState) -> BTreeMap<(skep_policy_model::Direction, u32, TrafficKey), MapEntry> {
+    let rows = map.rows();
+    rows.map(|row| ((row.direction, row.identity.get(), row.key), row.entry.clone()))
+        .collect()
+}
+
+fn peer() -> impl Strategy<Value = Peer> {
+    prop_oneof![
+        Just(Peer::Host),
+        Just(Peer::World),
+        Just(Peer::Wide),
+        Just(Peer::Narrow),
+        (0_u8..3, 0_u8..2).prop_map(|(app, namespace)| Peer::Pod { app, namespace }),
+    ]
+}
+
+fn rule() -> impl Strategy<Value = Rule> {
+    let peers = prop_oneof![
+        3 => Just(PeerRule::Any),
+        3 => (0_u8..3).prop_map(PeerRule::App),
+        2 => (0_u8..3).prop_map(PeerRule::NotApp),
+        3 => (0_u8..2).prop_map(PeerRule::Namespace),
+        1 => Just(PeerRule::World),
+        1 => Just(PeerRule::Wide),
+        1 => Just(PeerRule::Narrow),
+    ];
+    let ports = prop_oneof![
+        3 => Just(PortRule::All),
+        4 => (78_u16..84).prop_map(PortRule::Tcp),
+        3 => (78_u16..84, 1_u16..6).prop_map(|(start, more)| PortRule::Range(start, start + more)),
+        1 => Just(PortRule::AllTcp),
+        1 => Just(PortRule::Udp(80)),
+        1 => Just(PortRule::AnyProtocol(80)),
+    ];
+    let tier = prop_oneof![
+        3 => Just(Tier::Normal),
+        2 => Just(Tier::Admin),
+        1 => Just(Tier::Baseline),
+    ];
+    let direction = prop_oneof![Just(Direction::Ingress), Just(Direction::Egress)];
+    let verdict = prop_oneof![3 => Just(Verdict::Allow), 2 => Just(Verdict::Deny), 2 => Just(Verdict::Pass)];
+    let flags = (any::<bool>(), proptest::bool::weighted(0.8), 0_u8..4);
+    (tier, direction, verdict, peers, ports, flags).prop_map(
+        |(tier, direction, verdict, peers, ports, (http, default_deny, priority))| {
+            Rule {
+                tier,
+                direction,
+                verdict,
+                peers,
+                ports,
+                http,
+                default_deny,
+                priority,
+            }
+            .possible()
+        },
+    )
+}
+
+fn all_peers() -> Vec<Peer> {
+    let pods = (0..3).flat_map(|app| (0..2).map(move |namespace| Peer::Pod { app, namespace }));
+    [Peer::Host, Peer::World, Peer::Wide, Peer::Narrow]
+        .into_iter()
+        .chain(pods)
+        .collect()
+}
+
+fn packets() -> Vec<(Protocol, u16)> {
+    let tcp = (77..90).map(|port| (Protocol::TCP, port));
+    tcp.chain([
+        (Protocol::UDP, 80),
+        (Protocol::UDP, 81),
+        (Protocol::SCTP, 80),
+        (Protocol::ICMP, 8),
+    ])
+    .collect()
+}
+
+fn decided(map: &MapState, packet: &Packet) -> &'static str {
+    let direction = match packet.direction {
+        Direction::Ingress => skep_policy_model::Direction::Ingress,
+        Direction::Egress => skep_policy_model::Direction::Egress,
+    };
+    match map.lookup(
+        direction,
+        identity(packet.peer),
+        Protocol(packet.protocol),
+        packet.port,
+    ) {
+        None => "drop",
+        Some(found) if found.row.entry.is_deny => "drop",
+        Some(found) if found.row.entry.proxy.is_some() => "redirect",
+        Some(_) => "allow",
+    }
+}
+
+proptest! {
+    #[test]
+    fn maps_and_the_reference_agree(rules in proptest::collection::vec(rule(), 0..8)) {
+        let mut policies = engine(&all_peers());
+        for (number, rule) in rules.iter().enumerate() {
+            apply(&mut policies, &parse(rule, number));
+        }
+        policies.refresh(&proxies());
+        let map = policies.map_of(ENDPOINT).unwrap();
+        let world = World { rules: &rules };
+        for direction in [Direction::Ingress, Direction::Egress] {
+            for peer in all_peers() {
+                for (protocol, port) in packets() {
+                    let packet = Packet { direction, peer, protocol: protocol.0, port };
+                    prop_assert_eq!(decided(map, &packet), world.decide(&packet), "{:?}", packet);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn maps_that_follow_changes_are_those_computed_at_once(
+        rules in proptest::collection::vec(rule(), 1..8),
+        changes in proptest::collection::vec((any::<bool>(), peer(), 0_usize..8), 0..20),
+    ) {
+        let mut policies = engine(&[Peer::Host]);
+        let mut peers = vec![Peer::Host];
+        let mut present = Vec::new();
+        let mut followed = BTreeMap::new();
+        for (is_rule, peer, number) in changes {
+            if is_rule {
+                let number = number % rules.len();
+                let object = parse(&rules[number], number);
+                match present.iter().position(|known| *known == number) {
+                    Some(at) => {
+                        present.remove(at);
+                        policies.replace(&object.resource, None);
+                    }
+                    None => {
+                        present.push(number);
+                        apply(&mut policies, &object);
+                    }
+                }
+                policies.refresh(&proxies());
+                followed = policies.map_of(ENDPOINT).map(rows).unwrap_or_default();
+            } else if peers.contains(&peer) {
+                peers.retain(|known| *known != peer);
+                follow(&mut followed, policies.update_identities([], [identity(peer)], &proxies()));
+            } else {
+                peers.push(peer);
+                let added = [(identity(peer), labels(peer))];
+                follow(&mut followed, policies.update_identities(added, [], &proxies()));
+            }
+        }
+        policies.refresh(&proxies());
+        let found = policies.map_of(ENDPOINT).map(rows).unwrap();
+        let mut afresh = engine(&peers);
+        present.iter().rev().for_each(|number| apply(&mut afresh, &parse(&rules[*number], *number)));
+        afresh.refresh(&proxies());
+        prop_assert_eq!(&found, &rows(afresh.map_of(ENDPOINT).unwrap()));
+        if !followed.is_empty() {
+            prop_assert_eq!(&followed, &found, "reported changes lead to the map");
+        }
+    }
+
+    /// Nothing that an object says makes the conversion panic.
+    #[test]
+    fn objects_are_accepted_or_refused(text in "[ -~]{0,40}", number in any::<i64>(), which in 0_usize..12) {
+        let mut object = Rule::default().to_object(0);
+        let paths = [
+            "/metadata/name", "/spec/endpointSelector/matchLabels/app", "/spec/ingress/0/toPorts/0/ports/0/port",
+            "/spec/ingress/0/toPorts/0/ports/0/protocol", "/spec/ingress/0/toPorts/0/ports/0/endPort",
+            "/spec/ingress/0/fromEndpoints/0", "/spec/ingress/0/fromEndpoints", "/spec/ingress/0", "/spec/ingress",
+            "/spec/endpointSelector", "/spec", "/kind",
+        ];
+        for value in [serde_json::json!(text), serde_json::json!(number), serde_json::json!([text]), serde_json::json!(null)] {
+            if let Some(field) = object.pointer_mut(paths[which]) {
+                *field = value;
+            }
+            let context = Context { settings: &PolicySettings::default(), services: &[] };
+            if let Err(error) = PolicyObject::parse(&object, &context) {
+                prop_assert!(error.class == Class::Decode || !error.field.is_empty(), "{}", error);
+            }
+        }
+    }
+}
+
+/// Carries reported changes out.
+fn follow(
+    rows: &mut BTreeMap<(skep_policy_model::Direction, u32, TrafficKey), MapEntry>,
+    changes: Vec<skep_policy_model::policies::EndpointChanges>,
+) {
+    for MapChange {
+        direction,
+        identity,
+        key,
+        entry,
+    } in changes.into_iter().flat_map(|changes| changes.changes)
+    {
+        match entry {
+            Some(entry) => rows.insert((direction, identity.get(), key), entry),
+            None => rows.remove(&(direction, identity.get(), key)),
+        };
+    }
+}
+
+#[test]
+fn explanations_name_object_and_field() {
+    let mut policies = engine(&all_peers());
+    let allow = Rule {
+        ports: PortRule::All,
+        ..Rule::default()
+    };
+    let deny = Rule {
+        verdict: Verdict::Deny,
+        ports: PortRule::Tcp(80),
+        ..Rule::default()
+    };
+    apply(&mut policies, &parse(&allow, 0));
+    apply(&mut policies, &parse(&deny, 1));
+    policies.refresh(&proxies());
+    let api = identity(Peer::Pod { app: 1, namespace: 0 });
+    let explain = |port| {
+        let ingress = skep_policy_model::Direction::Ingress;
+        policies
+            .explain(ENDPOINT, ingress, api, Protocol::TCP, port)
+            .unwrap()
+    };
+
+    let denied = explain(80);
+    assert_eq!(denied.decision.to_string(), "denied");
+    let (decided, other) = (&denied.rules[0], &denied.rules[1]);
+    assert_eq!(decided.origin.resource.as_ref().unwrap().as_str(), "cnp/n0/p1");
+    assert_eq!(&*decided.origin.field, "spec.ingressDeny[0]");
+    assert!(decided.has_decided && !other.has_decided);
+    assert_eq!(&*other.origin.field, "spec.ingress[0]");
+
+    assert_eq!(explain(81).rules.len(), 1);
+    assert_eq!(explain(81).decision.to_string(), "allowed");
+    let ingress = skep_policy_model::Direction::Ingress;
+    let world = policies
+        .explain(ENDPOINT, ingress, identity(Peer::World), Protocol::TCP, 80)
+        .unwrap();
+    assert_eq!(world.decision.to_string(), "dropped, no policy allows it");
+    assert!(world.rules.is_empty() && world.selecting.len() == 2);
+}
