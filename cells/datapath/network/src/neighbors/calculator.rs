@@ -107,10 +107,11 @@ impl Calculator {
         }
     }
 
-    /// Replaces the rows; those that stay keep their status.
+    /// Adds rows, with `is_whole` also deletes others. Those that are there keep their status.
     fn write(
         &self,
         mut wanted: BTreeSet<DesiredNeighborKey>,
+        is_whole: bool,
         is_complete: bool,
     ) -> Result<(), statedb::Error> {
         let mut txn = self.db.write(&[&self.desired]);
