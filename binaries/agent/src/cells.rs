@@ -7,8 +7,9 @@ use std::sync::Arc;
 use hive::Cell;
 
 use crate::{
-    cluster,
+    cgroups, cluster,
     configuration::{self, Configuration},
+    debug_info,
     pods, status, unsupported,
 };
 
@@ -77,6 +78,8 @@ fn datapath() -> Cell {
         skep_datapath_ipmasq::cell(),
         skep_datapath_conntrack::cell(),
         skep_datapath_natstats::cell(),
+        skep_datapath_network::cell(),
+        skep_loadbalancer_reconciler::neighbors::cell(),
         skep_datapath_monitor::cell(),
         skep_datapath_monitor::api::cell(),
         skep_ipcache::cell(),
@@ -97,12 +100,17 @@ fn datapath() -> Cell {
         skep_endpoint_ipam::api::cell(),
         skep_endpoint_sync::node::cell(),
         skep_endpoint_sync::endpoints::cell(),
+        skep_policy_sources::cell(),
+        skep_policy_repository::cell(),
         skep_policy_maps::cell(),
         skep_endpoint::cell(),
         skep_endpoint::api::cell(),
         skep_endpoint::cookies::cell(),
         skep_endpoint_cniconf::cell(),
+        skep_endpoint_health::cell(),
         unsupported::cell(),
+        cgroups::cell(),
+        debug_info::cell(),
         pods::cell(),
     ])
 }

@@ -62,6 +62,9 @@ pub(super) const SWITCHES: &[&str] = &[
 #[rustfmt::skip]
 pub(super) const GROUPS: &[Group] = &[
     supported(AGENT, &[
+        "allow-localhost", "enable-cilium-clusterwide-network-policy", "enable-cilium-network-policy",
+        "enable-k8s-cluster-network-policy", "enable-k8s-networkpolicy", "enable-non-default-deny-policies",
+        "enable-policy", "policy-default-local-cluster", "static-cnp-path",
         "agent-health-port", "allow-icmp-frag-needed", "api-rate-limit", "auto-direct-node-routes",
         "bpf-conntrack-accounting", "bpf-ct-global-any-max", "bpf-ct-global-tcp-max",
         "bpf-ct-timeout-regular-any", "bpf-ct-timeout-regular-tcp", "bpf-ct-timeout-regular-tcp-fin",
@@ -88,7 +91,8 @@ pub(super) const GROUPS: &[Group] = &[
         "enable-health-checking", "health-check-icmp-failure-threshold",
         "enable-host-legacy-routing", "enable-icmp-rules", "enable-identity-mark",
         "enable-ingress-controller", "enable-ip-masq-agent", "enable-ipip-termination",
-        "enable-ipv4-fragment-tracking", "enable-ipv6-fragment-tracking", "enable-local-node-route",
+        "enable-ipv4-fragment-tracking", "enable-ipv6-fragment-tracking", "enable-l2-neigh-discovery",
+        "enable-local-node-route",
         "enable-mke", "enable-monitor", "enable-no-service-endpoints-routable", "enable-pmtu-discovery",
         "enable-remote-node-masquerade", "enable-route-mtu-for-cni-chaining", "enable-sctp",
         "enable-service-topology", "enable-tcx", "enable-unreachable-routes", "endpoint-gc-interval",
@@ -183,12 +187,12 @@ pub(super) const GROUPS: &[Group] = &[
     partial(AGENT, &["cgroup-root"], "", "default: the cgroup v2 tree that the system mounted"),
     partial(AGENT, &["procfs"], "", "`/proc`, with a warning, if nothing is mounted there"),
     partial(AGENT, &["config-sources"], "", "default: ConfigMap `cilium-config` in `k8s-namespace` instead of `kube-system`"),
+    partial(AGENT, &["enable-source-ip-verification"], "", "default: `true`, as Cilium's chart sets it"),
     partial(AGENT, &["preallocate-bpf-maps"], "", "default: `false`, as Cilium's chart sets it"),
     partial(OPERATOR, &["labels"], "", "applies with `identity-management-mode` `operator` or `both`, and with `ces-controller-mode: slim`"),
     partial(OPERATOR, &["label-prefix-file"], "", "applies with `identity-management-mode` `operator` or `both`; reserved labels are always included"),
     partial(OPERATOR, &["enable-bgp-control-plane"], "`true`", "nodes get no BGP configuration"),
     partial(OPERATOR, &["enable-gateway-api"], "`true`", "Gateways are not served"),
-    unsupported(AGENT, "never", "network policies are not enforced", &["enable-policy"]),
     unsupported(AGENT, "veth", "endpoints have pairs of veth", &["datapath-mode"]),
     unsupported(AGENT, "none", "network policies are not enforced", &["policy-deny-response"]),
     unsupported(AGENT, "0", "events have no trace ids", &["ip-tracing-option-type"]),
@@ -247,20 +251,20 @@ pub(super) const GROUPS: &[Group] = &[
         "operator-prometheus-tls-cert-file", "operator-prometheus-tls-client-ca-files",
         "operator-prometheus-tls-key-file",
     ]),
-    no_effect(AGENT | OPERATOR | APISERVER, "network policies are neither validated nor derived", &[
+    no_effect(OPERATOR | APISERVER, "network policies are neither validated nor derived", &[
         "policy-default-local-cluster",
     ]),
     no_effect(OPERATOR, "network policies are neither validated nor derived", &[
         "enable-policy", "policy-external-group-sync-interval", "validate-network-policy",
     ]),
-    no_effect(AGENT, "network policies are not enforced", &[
-        "allow-localhost", "allow-localhost-ingress", "allow-unsafe-policy-skb-usage",
+    no_effect(AGENT, "not done for policies", &[
+        "allow-localhost-ingress", "allow-unsafe-policy-skb-usage",
         "bpf-policy-map-full-reconciliation-interval", "bpf-policy-map-pressure-metrics-threshold",
-        "enable-endpoint-lockdown-on-policy-overflow", "enable-k8s-cluster-network-policy",
-        "enable-k8s-clusternetworkpolicy", "enable-k8s-networkpolicy", "enable-non-default-deny-policies",
+        "enable-endpoint-lockdown-on-policy-overflow",
+        "enable-k8s-clusternetworkpolicy",
         "endpoint-policy-update-timeout", "policy-audit-mode",
         "policy-cidr-match-mode", "policy-queue-size", "policy-secrets-only-from-secrets-namespace",
-        "policy-trigger-interval", "static-cnp-path",
+        "policy-trigger-interval",
     ]),
     no_effect(AGENT, "no BBR and BIG TCP", &[
         "enable-bbr", "enable-bbr-hostns-only", "enable-ipv4-big-tcp", "enable-ipv6-big-tcp",
@@ -367,8 +371,8 @@ pub(super) const GROUPS: &[Group] = &[
         "cluster-config-enforcement",
         "ct-global-max-entries-other", "ct-global-max-entries-tcp", "datapath-plugins-state-dir",
         "enable-cilium-api-server-access", "enable-dynamic-source-lookup-nodeport",
-        "enable-fib-table-id-annotation", "enable-k8s-host-firewall-bypass", "enable-l2-neigh-discovery",
-        "enable-masquerade-to-route-source", "enable-route-mtu", "enable-source-ip-verification",
+        "enable-fib-table-id-annotation", "enable-k8s-host-firewall-bypass",
+        "enable-masquerade-to-route-source", "enable-route-mtu",
         "local-max-addr-scope",
         "log-system-load", "multicast-enabled", "node-labels", "prefer-ipv6",
     ]),

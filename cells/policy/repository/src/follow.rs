@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Changes of tables → policies.
+
+use std::sync::Arc;
+
+use hive::{JobCtx, error_chain};
+use parking_lot::Mutex;
+use skep_identity_cache::SecurityIdentity;
+use skep_ipcache::{IpcacheEntry, Writer as IpcacheWriter};
+use skep_policy_maps::EndpointPolicy;
+use skep_policy_model::{Content, Context, IdentityLabels, PolicyObject, ResourceId, rule::PolicyKind};
+use skep_policy_sources::{Origin, PolicyRow};
+use statedb::{Change, ChangeIterator, Snapshot, Table, Watch};
+
+use crate::{
+    networks::{Claims, Networks, networks},
+    state::Repository,
+};
+
+/// The tables that are followed.
+pub(crate) struct Follow {
+    pub(crate) repository: Repository,
+    pub(crate) ipcache: IpcacheWriter,
+    pub(crate) objects: Table<PolicyRow>,
+    pub(crate) endpoints: Table<EndpointPolicy>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Faults(String);
+
+/// Where the tables were read up to.
+struct Readers {
+    objects: ChangeIterator<PolicyRow>,
+    identities: ChangeIterator<SecurityIdentity>,
+    endpoints: ChangeIterator<EndpointPolicy>,
+    addresses: ChangeIterator<IpcacheEntry>,
+    claims: Claims,
+}
+
+impl Follow {
+    /// A job.
+    pub(crate) async fn run(self: &Arc<Self>, cx: &JobCtx) -> Result<(), statedb::Error> {
+        let inner = &self.repository.0;
+        let db = &inner.db;
+        let readers = Arc::new(Mutex::new(Readers {
+            objects: self.objects.follow(db),
+            identities: inner.identities.follow(db),
+            endpoints: self.endpoints.follow(db),
+            addresses: self.ipcache.table().follow(db),
+            claims: Claims::default(),
+        }));
+        cx.health.starting("Waiting for policies and identities");
+        self.objects.wait_initialized(db).await;
+        inner.identities.wait_initialized(db).await;
+        loop {
+            let (follow, shared) = (self.clone(), readers.clone());
+            let round = move || follow.round(&mut shared.lock());
+            // A panic of the round is the job's.
+            let watches = match tokio::task::spawn_blocking(round).await {
+                Ok(watches) => watches?,
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            };
+            self.report(cx);
+            let [objects, identities, endpoints, addresses] = &watches;
+            tokio::select! {
+                () = objects.closed() => {}
+                () = identities.closed() => {}
+                () = endpoints.closed() => {}
+                () = addresses.closed() => {}
+            }
+        }
+    }
+
+    fn report(&self, cx: &JobCtx) {
+        let state = self.repository.0.state.lock();
+        let rules = state.policies.rules().count();
+        let text = format!("Revision {}, {rules} rules", state.policies.revision());
+        let faults = state.faults();
+        match faults.is_empty() {
+            true => cx.health.ok(text),
+            false => cx.health.degraded(text, &Faults(faults.join("; "))),
+        }
+    }
+
+    /// Takes in what has changed. Returns watches for what changes next.
+    fn round(&self, readers: &mut Readers) -> Result<[Watch; 4], statedb::Error> {
+        let inner = &self.repository.0;
+        let snapshot = inner.db.read();
+        let (objects, objects_watch) = changes(&mut readers.objects, &snapshot);
+        let objects: Vec<_> = objects
+            .into_iter()
+            .map(|(row, is_gone)| self.parse(&row, is_gone))
+            .collect();
+        // Identities of networks are there before the rules that name them.
+        for object in &objects {
+            if let Parsed::Object(key, _, _, networks) = object {
+                readers.claims.add(&self.ipcache, key, networks)?;
+            }
+        }
+        drop(snapshot);
+        let snapshot = inner.db.read();
+        let (identities, identities_watch) = changes(&mut readers.identities, &snapshot);
+        let (endpoints, endpoints_watch) = changes(&mut readers.endpoints, &snapshot);
+        let (addresses, addresses_watch) = changes(&mut readers.addresses, &snapshot);
+        drop(snapshot);
+        {
+            let mut state = inner.state.lock();
+            let mut is_changed = !objects.is_empty() || !state.is_ready;
+            let (mut added, mut deleted) = (Vec::new(), Vec::new());
+            for (row, is_gone) in identities {
+                match is_gone {
+                    true => deleted.push(row.id),
+                    false => added.push((row.id, Arc::new(IdentityLabels::from(&*row.labels)))),
+                }
+            }
+            is_changed |= state.update_identities(added, deleted);
+            for (row, is_gone) in addresses {
+                let entry = (!is_gone).then_some(&*row);
+                let state = &mut *state;
+                is_changed |= state.ports.set(row.prefix, entry, &mut state.policies);
+            }
+            for (row, is_gone) in endpoints {
+                match is_gone {
+                    true => state.remove_endpoint(row.endpoint),
+                    // Requests are answered at once, unless the identity was not known.
+                    false if row.desired.is_none() => {
+                        is_changed |= inner.set_endpoint(&mut state, row.endpoint, row.identity);
+                    }
+                    false => {}
+                }
+            }
+            for object in &objects {
+                state.apply(object);
+            }
+            state.refresh();
+            state.is_ready = true;
+            drop(state);
+            if is_changed {
+                inner.publish();
+            }
+        }
+        for object in &objects {
+            if let Parsed::Object(key, _, _, networks) = object {
+                readers.claims.retain(&self.ipcache, key, networks)?;
+            }
+        }
+        Ok([objects_watch, identities_watch, endpoints_watch, addresses_watch])
+    }
+
+    fn parse(&self, row: &PolicyRow, is_gone: bool) -> Parsed {
+        let key = row.key();
+        let resource = match row.origin {
+            Origin::Directory => Some(ResourceId::new(PolicyKind::File, &row.namespace, &row.name)),
+            _ => PolicyObject::resource_of(&row.object),
+        };
+        let Some(resource) = resource else {
+            return Parsed::Other;
+        };
+        if is_gone {
+            return Parsed::Object(key, resource, None, Networks::new());
+        }
+        let state = self.repository.0.state.lock();
+        let context = Context {
+            settings: state.policies.settings(),
+            services: &[],
+        };
+        match PolicyObject::parse(&row.object, &context) {
+            Ok(object) => {
+                let networks = networks(&object.content);
+                Parsed::Object(key, resource, Some(object.content), networks)
+            }
+            Err(error) => {
+                tracing::warn!(policy = key, error = %error_chain(&error), "Policy is not applied");
+                Parsed::Invalid(key, error)
+            }
+        }
+    }
+}
+
+/// An object of a row.
+pub(crate) enum Parsed {
+    /// Key, resource, content (`None` for one that is gone) and networks.
+    Object(String, ResourceId, Option<Content>, Networks),
+    Invalid(String, skep_policy_model::ObjectError),
+    /// A row of no kind that has rules.
+    Other,
+}
+
+impl crate::state::State {
+    fn apply(&mut self, object: &Parsed) {
+        match object {
+            Parsed::Object(key, resource, content, _) => {
+                self.invalid.remove(key);
+                match content {
+                    Some(Content::Rules(set)) => _ = self.policies.replace(resource, Some(set)),
+                    // Its networks say all that it says.
+                    Some(Content::CidrGroup(_)) => {}
+                    None => _ = self.policies.replace(resource, None),
+                }
+            }
+            Parsed::Invalid(key, error) => _ = self.invalid.insert(key.clone(), error.clone()),
+            Parsed::Other => {}
+        }
+    }
+}
+
+/// The rows that have changed, and whether they are gone; of a table that was not read for long all.
+fn changes<T: Send + Sync + 'static>(
+    reader: &mut ChangeIterator<T>,
+    snapshot: &Snapshot,
+) -> (Vec<(statedb::Obj<T>, bool)>, Watch) {
+    let (round, watch) = reader.next_watch(snapshot);
+    let rows = round.filter_map(|change| match change {
+        Change::Upsert(row) => Some((row, false)),
+        Change::Delete { object, .. } => Some((object, true)),
+        Change::Relist => None,
+    });
+    (rows.collect(), watch)
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Objects of an API server, identities and requests in, entries of policy maps out.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use hive::{Cell, Hive, Running, Settings};
+use serde_json::{Value, json};
+use skep_base_settings::NodeName;
+use skep_bpf_maps::policy::{PolicyEntry, PolicyKey};
+use skep_identity::NumericIdentity;
+use skep_identity_cache::{IdentitySource, SecurityIdentity, Writer as IdentityWriter};
+use skep_k8s_client::Client;
+use skep_k8s_crds::definitions;
+use skep_k8s_memory::testing::TestCluster;
+use skep_k8s_types::Kind;
+use skep_policy_maps::PolicyMaps;
+use statedb::Db;
+use tokio::time::{Instant, sleep};
+
+use crate::Repository;
+
+const POLICIES: Kind = Kind::new(
+    "cilium.io",
+    "v2",
+    "CiliumNetworkPolicy",
+    "ciliumnetworkpolicies",
+    true,
+);
+const WEB: u32 = 1000;
+const API: u32 = 1001;
+const ENDPOINT: u16 = 7;
+
+struct Bench {
+    cluster: TestCluster,
+    hive: Running,
+}
+
+impl Bench {
+    async fn start() -> Self {
+        let cluster = TestCluster::new();
+        let kinds = [
+            definitions::cilium_network_policy(),
+            definitions::cilium_cidr_group(),
+        ];
+        skep_k8s_crds::register_all(&**cluster.client(), &kinds)
+            .await
+            .unwrap();
+        cluster.namespace("shop").await;
+        let client = cluster.client().clone();
+        let cells = [
+            statedb::cell(),
+            skep_base_settings::cell(),
+            skep_base_settings::cluster::cell(),
+            skep_datapath_maps::in_memory_cell(),
+            skep_node_local::cells::local_node(),
+            skep_identity_cache::cell(),
+            skep_ipcache::cell(),
+            skep_policy_maps::cell(),
+            skep_policy_sources::cell(),
+            crate::cell(),
+            Cell::module("fakes", "What stands for the rest of the agent")
+                .provide(|| NodeName::new("n1"))
+                .provide(move || -> Arc<dyn Client> { client.clone() }),
+        ];
+        let hive = Hive::new(cells)
+            .root::<Db>()
+            .root::<PolicyMaps>()
+            .root::<Repository>()
+            .root::<IdentityWriter>();
+        let hive = hive::testing::start_with(hive, Settings::new()).await;
+        let bench = Self { cluster, hive };
+        bench.identity(WEB, "web");
+        bench.identity(API, "api");
+        bench
+            .maps()
+            .request([(ENDPOINT, NumericIdentity::new(WEB))])
+            .unwrap();
+        bench
+    }
+
+    fn maps(&self) -> PolicyMaps {
+        self.hive.get().unwrap()
+    }
+
+    fn identity(&self, id: u32, app: &str) {
+        let writer: IdentityWriter = self.hive.get().unwrap();
+        let mut txn = writer.write();
+        let labels = [
+            format!("k8s:app={app}"),
+            "k8s:io.cilium.k8s.policy.cluster=default".to_owned(),
+            "k8s:io.kubernetes.pod.namespace=shop".to_owned(),
+        ];
+        let row = SecurityIdentity {
+            id: NumericIdentity::new(id),
+            source: IdentitySource::Kubernetes,
+            cluster: "default".into(),
+            labels: Arc::new(labels.iter().map(|label| label.parse().unwrap()).collect()),
+            object: Default::default(),
+        };
+        writer.upsert(&mut txn, row).unwrap();
+        txn.commit();
+    }
+
+    /// What is realized, as `I 1001 8080/TCP allow`.
+    fn realized(&self) -> Vec<String> {
+        let db: Db = self.hive.get().unwrap();
+        let row = self.maps().get(&db.read(), ENDPOINT);
+        let Some(row) = row.filter(|row| row.current().is_some()) else {
+            return Vec::new();
+        };
+        let desired = row.desired.as_ref().unwrap();
+        let entries = desired.state.entries().iter();
+        let mut texts: Vec<_> = entries.map(|(key, entry)| text(key, entry)).collect();
+        texts.sort_unstable();
+        texts
+    }
+
+    async fn expect(&self, wanted: &[&str]) {
+        let mut wanted = wanted.to_vec();
+        wanted.sort_unstable();
+        until(
+            || async { self.realized() == wanted },
+            || {
+                let faults = self.repository().0.state.lock().faults();
+                format!("{:?}, wanted {wanted:?}; faults {faults:?}", self.realized())
+            },
+        )
+        .await;
+    }
+
+    fn repository(&self) -> Repository {
+        self.hive.get().unwrap()
+    }
+
+    async fn policy(&self, name: &str, spec: Value) {
+        let object = json!({"metadata": {"name": name, "namespace": "shop"}, "spec": spec});
+        self.cluster.create(&POLICIES, object).await;
+    }
+}
+
+fn text(key: &PolicyKey, entry: &PolicyEntry) -> String {
+    let direction = if key.direction == 0 { 'I' } else { 'E' };
+    let verdict = if entry.is_deny() { "deny" } else { "allow" };
+    format!("{direction} {} {} {verdict}", key.identity, key.port_text())
+}
+
+async fn until<F: Future<Output = bool>>(mut is_true: impl FnMut() -> F, what: impl Fn() -> String) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_true().await {
+        assert!(Instant::now() < deadline, "{}", what());
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+fn spec(rule: Value) -> Value {
+    json!({"endpointSelector": {"matchLabels": {"app": "web"}}, "ingress": [rule]})
+}
+
+fn ports(port: &str) -> Value {
+    json!([{"ports": [{"port": port, "protocol": "TCP"}]}])
+}
+
+const OPEN: [&str; 2] = ["I 0 ANY allow", "E 0 ANY allow"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_identities_and_objects_change_the_map() {
+    let bench = Bench::start().await;
+    bench.expect(&OPEN).await;
+
+    let peers = json!([{"matchLabels": {"app": "api"}}]);
+    bench
+        .policy("p", spec(json!({"fromEndpoints": peers, "toPorts": ports("80")})))
+        .await;
+
+    bench
+        .expect(&["I 1 ANY allow", "I 1001 80/TCP allow", "E 0 ANY allow"])
+        .await;
+    bench.identity(1002, "api");
+    let both = [
+        "I 1 ANY allow",
+        "I 1001 80/TCP allow",
+        "I 1002 80/TCP allow",
+        "E 0 ANY allow",
+    ];
+    bench.expect(&both).await;
+    let bad = json!({"spec": {"ingress": [{"fromEndpoints": [{}], "fromCIDR": ["192.0.2.0/24"]}]}});
+    bench.cluster.patch(&POLICIES, "shop", "p", bad).await;
+    until(
+        || async { bench.repository().invalid().len() == 1 },
+        || "it is named".to_owned(),
+    )
+    .await;
+    bench.expect(&both).await;
+    bench.cluster.delete(&POLICIES, "shop", "p").await;
+    bench.expect(&OPEN).await;
+    assert!(bench.repository().invalid().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn networks_have_identities_for_as_long_as_objects_name_them() {
+    let bench = Bench::start().await;
+    let db: Db = bench.hive.get().unwrap();
+    let ipcache: skep_ipcache::Writer = bench.hive.get().unwrap();
+    let identity = |net: &str| {
+        let key =
+            skep_ipcache::IpcacheEntry::BY_PREFIX.key(&skep_ipcache::Prefix::cidr(net.parse().unwrap()));
+        let table = ipcache.table();
+        Some(table.get(&db.read(), key)?.resolve()?.identity.get())
+    };
+
+    bench
+        .policy("p", spec(json!({"fromCIDR": ["192.0.2.0/24"]})))
+        .await;
+
+    until(
+        || async { identity("192.0.2.0/24").is_some() },
+        || "it is claimed".to_owned(),
+    )
+    .await;
+    let id = identity("192.0.2.0/24").unwrap();
+    assert!(id >= 1 << 24, "{id}");
+    bench
+        .expect(&["I 1 ANY allow", &format!("I {id} ANY allow"), "E 0 ANY allow"])
+        .await;
+    bench.cluster.delete(&POLICIES, "shop", "p").await;
+    bench.expect(&OPEN).await;
+    until(
+        || async { identity("192.0.2.0/24").is_none() },
+        || "it is given back".to_owned(),
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn traffic_for_a_proxy_is_dropped_and_named() {
+    let bench = Bench::start().await;
+    let http =
+        json!([{"ports": [{"port": "80", "protocol": "TCP"}], "rules": {"http": [{"method": "GET"}]}}]);
+
+    bench.policy("p", spec(json!({"toPorts": http}))).await;
+
+    bench
+        .expect(&["I 0 80/TCP deny", "I 1 ANY allow", "E 0 ANY allow"])
+        .await;
+    let faults = bench.repository().0.state.lock().faults();
+    assert_eq!(
+        faults,
+        ["endpoint 7, identity 1000: 1 redirects are dropped, there is no proxy"]
+    );
+}
