@@ -14,7 +14,7 @@ use crate::Error;
 pub(crate) struct Group {
     pub format: u32,
     pub group: String,
-    pub scenarios: Vec<Scenario>,
+    pub scenarios: Vec<Value>,
 }
 
 impl Group {
@@ -137,6 +137,8 @@ pub(crate) struct Step {
     pub endpoints: BTreeMap<String, EndpointState>,
     #[serde(default)]
     pub probes: Vec<Probe>,
+    #[serde(default)]
+    pub probes_if_recomputed: Vec<Probe>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -188,11 +190,11 @@ pub(crate) enum Operation {
     },
     ListenerAdd {
         #[serde(alias = "name")]
-        listener: String,
+        listener: ListenerRef,
     },
     ListenerDelete {
         #[serde(alias = "name")]
-        listener: String,
+        listener: ListenerRef,
     },
     EndpointAdd {
         endpoint: Endpoint,
@@ -225,6 +227,22 @@ impl IdentityRef {
         match self {
             Self::Whole(identity) => identity.id,
             Self::Number(number) => *number,
+        }
+    }
+}
+
+/// `<namespace>/<configuration>/<listener>`
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum ListenerRef {
+    Name(String),
+    Object { name: String },
+}
+
+impl ListenerRef {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Name(name) | Self::Object { name } => name,
         }
     }
 }

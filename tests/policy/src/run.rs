@@ -4,6 +4,9 @@
 
 use std::{fmt, path::Path};
 
+use serde::Deserialize;
+use serde_json::Value;
+
 use crate::{
     Error,
     compare::Comparison,
@@ -57,11 +60,23 @@ impl fmt::Display for Report {
 /// [`Error`] if the file cannot be read.
 pub fn run_file(path: &Path, only: &str) -> Result<Vec<Report>, Error> {
     let group = Group::read(path)?;
-    let scenarios = group
-        .scenarios
-        .iter()
-        .filter(|scenario| scenario.name.contains(only));
-    Ok(scenarios.map(|scenario| run(&group.group, scenario)).collect())
+    let mut reports = Vec::new();
+    for value in &group.scenarios {
+        let name = value.get("name").and_then(Value::as_str).unwrap_or_default();
+        if !name.contains(only) {
+            continue;
+        }
+        reports.push(match Scenario::deserialize(value) {
+            Ok(scenario) => run(&group.group, &scenario),
+            Err(error) => Report {
+                group: group.group.clone(),
+                scenario: name.to_owned(),
+                outcome: Outcome::Failed(format!("not of this format: {error}")),
+                notes: Vec::new(),
+            },
+        });
+    }
+    Ok(reports)
 }
 
 fn run(group: &str, scenario: &Scenario) -> Report {

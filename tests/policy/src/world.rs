@@ -29,6 +29,8 @@ pub(crate) struct World {
     pub policies: Policies,
     settings: PolicySettings,
     cidr_of_nodes: bool,
+    /// Names have identities before the first answer.
+    preallocates: bool,
     networks: Networks,
     /// Numbers of identities of this node, by labels.
     pub local: BTreeMap<String, NumericIdentity>,
@@ -108,6 +110,7 @@ impl World {
                 .options
                 .get("policy-cidr-match-mode")
                 .is_some_and(|mode| mode.to_string().contains("nodes")),
+            preallocates: is_on("tofqdns-preallocate-identities", true),
             networks: Networks::default(),
             local: BTreeMap::new(),
             last: BTreeMap::new(),
@@ -274,12 +277,12 @@ impl World {
                 self.names.retain(|known, _| !matcher.matches(known));
             }
             Operation::ListenerAdd { listener } => {
-                self.listeners.push(listener.clone());
+                self.listeners.push(listener.name().to_owned());
                 self.open_listeners();
                 self.policies.recompute_maps();
             }
             Operation::ListenerDelete { listener } => {
-                self.listeners.retain(|known| known != listener);
+                self.listeners.retain(|known| known != listener.name());
                 self.open_listeners();
                 self.policies.recompute_maps();
             }
@@ -408,7 +411,12 @@ impl World {
             true => &[Reserved::WorldIpv4, Reserved::WorldIpv6],
             false => &[Reserved::World],
         };
-        for selector in self.policies.fqdn_selectors() {
+        for selector in self
+            .policies
+            .fqdn_selectors()
+            .into_iter()
+            .filter(|_| self.preallocates)
+        {
             let Ok(name) = Label::new(LabelSource::Fqdn, selector.label_key(), "") else {
                 continue;
             };

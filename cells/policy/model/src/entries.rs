@@ -210,12 +210,27 @@ impl Entries {
                 .iter()
                 .filter(|(candidate, _)| candidate.said.verdict != Verdict::Pass);
             for (candidate, is_own) in verdicts {
+                let earlier = |mark: &&PassMark| mark.tier < candidate.tier;
                 // What is said about any peer is an entry of identity 0: here only where a pass of this identity raises it.
-                let marks = self.passes.iter().chain(any.passes.iter().filter(|_| *is_own));
-                let mut keys: Vec<TrafficKey> = marks
-                    .filter(|mark| mark.tier < candidate.tier)
+                let is_raised = |key: &TrafficKey| {
+                    self.passes
+                        .iter()
+                        .filter(earlier)
+                        .any(|mark| mark.key.covers(*key))
+                };
+                let mut keys: Vec<TrafficKey> = self
+                    .passes
+                    .iter()
+                    .chain(&any.passes)
+                    .filter(earlier)
                     .filter_map(|mark| candidate.key.intersection(mark.key))
-                    .filter(|key| !(*is_own && *key == candidate.key))
+                    .filter(|key| {
+                        if *is_own {
+                            *key != candidate.key
+                        } else {
+                            is_raised(key)
+                        }
+                    })
                     .collect();
                 keys.sort_unstable();
                 keys.dedup();

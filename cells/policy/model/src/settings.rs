@@ -66,9 +66,12 @@ impl Default for PolicySettings {
 impl PolicySettings {
     /// Settings with the corners that Cilium leaves open:
     ///
-    /// - `toServices`, `toFQDNs` and `toGroups` that select nothing, beside ports, select any destination;
-    /// - an ICMP rule for type 0 and a range that starts at port 0 stand for the whole protocol;
-    /// - a `cidrGroupSelector` of negative requirements alone selects what is in no group.
+    /// - `toServices`, `toFQDNs` and `toGroups` that select nothing, beside ports, select any destination; in `egressDeny`
+    ///   `toServices` is never resolved;
+    /// - an ICMP rule for type 0, and a range that starts at port 0, stand for the whole protocol;
+    /// - a `cidrGroupSelector` of negative requirements alone selects what is in no group;
+    /// - an unknown authentication mode demands none; ICMP types out of range are accepted, and port names of protocols
+    ///   without ports (the schema of the API server refuses the first).
     #[must_use]
     pub fn cilium_corners(mut self) -> Self {
         self.fail_open = true;
