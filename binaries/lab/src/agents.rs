@@ -11,11 +11,13 @@ use std::{
     time::Duration,
 };
 
+use skep_base_api_client::Client;
+use skep_base_api_types::State;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    cni,
     control_plane::Access,
-    endpoint::AgentApi,
     machine::{Machine, MachineError},
     paths::LabPaths,
     process::{Process, find, last_lines, own_folder},
@@ -115,10 +117,15 @@ impl Agent {
             ("enable-ipv6", "true".to_owned()),
             // The kubelet of the lab allocates pod CIDRs.
             ("ipam", "kubernetes".to_owned()),
+            ("identity-allocation-mode", "crd".to_owned()),
             // Of many nodes on one machine: its memory is not for each of them.
             ("bpf-ct-global-tcp-max", "65536".to_owned()),
             ("bpf-ct-global-any-max", "32768".to_owned()),
             ("bpf-nat-global-max", "65536".to_owned()),
+            // Pods of the networks in the Node, which the lab has routes to.
+            ("ipam", "kubernetes".to_owned()),
+            ("identity-allocation-mode", "crd".to_owned()),
+            ("write-cni-conf-when-ready", cni::CONFIGURATION.to_owned()),
             (
                 "cgroup-root",
                 paths.node_cgroup(&machine.node).display().to_string(),
@@ -197,7 +204,11 @@ impl Agent {
 
 /// Whether the agent of process `pid` answers `/v1/healthz` with an overall state of `Ok`.
 pub async fn is_well(pid: u32) -> bool {
-    AgentApi::of(pid).is_well().await
+    // What the process sees as its root.
+    let root = Path::new("/proc").join(pid.to_string()).join("root");
+    let client = Client::at(&root.join("run/cilium/cilium.sock")).with_timeout(Duration::from_secs(2));
+    let health = tokio::task::spawn_blocking(move || client.health(true)).await;
+    health.is_ok_and(|health| health.is_ok_and(|health| health.cilium.state == State::Ok))
 }
 
 #[cfg(test)]

@@ -272,6 +272,12 @@ fn make_node_mounts(keep: Option<&Path>) -> Result<(), EnterError> {
         mount(Some(source.as_str()), path, none, MsFlags::MS_BIND, none)
             .map_err(failed(&format!("keeping {}", path.display())))?;
     }
+    // Where agents find the network namespaces of pods.
+    for folder in ["/run/netns", "/run/cilium"] {
+        fs::create_dir_all(folder).map_err(step(&format!("making {folder}")))?;
+    }
+    std::os::unix::fs::symlink("/run/netns", "/run/cilium/netns")
+        .map_err(step("linking /run/cilium/netns"))?;
     let folder = Path::new("/sys/fs/bpf");
     if folder.is_dir() {
         // The machine's own, where it has one: which of two stacked ones a program means is unclear, so agents refuse.

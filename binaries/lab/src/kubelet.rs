@@ -424,19 +424,14 @@ impl State<'_> {
         };
         keep_log(&machine.log(&place.id), self.crashed.contains_key(&pod.uid));
         let network = self.network_of(pod);
-        let (process, addresses) = if pod.is_on_host_network {
-            (
-                start_on_host(&machine, &place, mounts, pod).await,
-                host_addresses(&machine),
-            )
+        let started = if pod.is_on_host_network {
+            let process = start_on_host(&machine, &place, mounts, pod).await;
+            process.map(|process| (process, host_addresses(&machine)))
         } else {
-            (
-                machine.start_pod(&place, network, mounts, pod.program()).await,
-                machine.node.pod_addresses(slot).to_vec(),
-            )
+            machine.start_pod(&place, network, mounts, pod.program()).await
         };
-        let process = match process {
-            Ok(process) => process,
+        let (process, addresses) = match started {
+            Ok(started) => started,
             Err(err) => {
                 tracing::warn!(error = %err, pod = %key, "Cannot start pod");
                 self.retry(key.clone());

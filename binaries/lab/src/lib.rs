@@ -9,11 +9,11 @@
 pub mod agents;
 mod certificates;
 pub mod cgroup;
+pub mod cni;
 pub mod command;
 pub mod control_plane;
 pub mod demo;
 pub mod echo;
-pub mod endpoint;
 pub mod enter;
 mod events;
 mod folder;

@@ -31,13 +31,6 @@ pub fn inside<T: Send>(
     netns::inside(Path::new(&path), || work(Net(Netlink::open()?)))?
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identified {
-    pub name: String,
-    pub index: u32,
-    pub mac: String,
-}
-
 /// The links of a network namespace.
 #[derive(Debug)]
 pub struct Net(Netlink);
@@ -75,19 +68,11 @@ impl Net {
             .add_address(&self.0.link(name)?, IpNet::new_assert(address, prefix))
     }
 
-    /// Adds a route to `network` through `gateway`, which is reached over the link `via`; `mtu` in bytes, if it is less than
-    /// that of the link.
-    pub fn route(
-        &self,
-        (network, prefix): (IpAddr, u8),
-        gateway: IpAddr,
-        via: &str,
-        mtu: Option<u32>,
-    ) -> Result<(), NetError> {
+    /// Adds a route to `network` through `gateway`, which is reached over the link `via`.
+    pub fn route(&self, (network, prefix): (IpAddr, u8), gateway: IpAddr, via: &str) -> Result<(), NetError> {
         self.0.add_route(&Route {
             device: Some(self.0.link(via)?.index),
             gateway: Some(gateway),
-            mtu,
             ..Route::to(IpNet::new_assert(network, prefix))
         })
     }
@@ -101,17 +86,6 @@ impl Net {
                 IpAddr::V6(_) => RouteScope::Universe,
             },
             ..Route::to(address.into())
-        })
-    }
-
-    /// Index and MAC address of a link.
-    pub fn identify(&self, name: &str) -> Result<Identified, NetError> {
-        let link = self.0.link(name)?;
-        let octets = link.mac.unwrap_or_default().map(|byte| format!("{byte:02x}"));
-        Ok(Identified {
-            name: link.name,
-            index: link.index,
-            mac: octets.join(":"),
         })
     }
 }

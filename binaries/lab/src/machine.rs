@@ -10,12 +10,10 @@ use std::{
 };
 
 use ipnet::IpNet;
-use skep_base_api_client::ClientError;
-use skep_base_net::{netns, sysctl};
 
 use crate::{
     cgroup::{self, CgroupError},
-    endpoint::AgentApi,
+    cni::{CniError, Plugin},
     enter::{Mount, Placement},
     lab_options::{PodNetwork, RoutingMode},
     link::{self, LinkError, Net},
@@ -28,8 +26,6 @@ use crate::{
 const BRIDGE: &str = "lab0";
 /// Every node's and pod's link to the outside.
 const UPLINK: &str = "eth0";
-/// MTU of the pods' routes with VXLAN between nodes: that of all links, less the headers around a packet.
-const TUNNEL_MTU: u32 = 1500 - 50;
 
 /// Why a machine could not be created.
 #[derive(Debug, thiserror::Error)]
@@ -42,9 +38,9 @@ pub enum MachineError {
     /// A control group could not be created.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    /// The agent has not made a pod its endpoint.
+    /// The plugin has not connected a pod.
     #[error(transparent)]
-    Agent(#[from] ClientError),
+    Cni(#[from] CniError),
 }
 
 /// The network between all nodes of a lab.
@@ -74,7 +70,7 @@ impl Fabric {
                 net.address(BRIDGE, address, prefix)?;
             }
             for (network, gateway) in routes {
-                net.route(network, gateway, BRIDGE, None)?;
+                net.route(network, gateway, BRIDGE)?;
             }
             Ok(())
         })
@@ -125,7 +121,7 @@ async fn create_beyond(paths: &LabPaths, fabric: u32) -> Result<Process, Machine
         net.up(UPLINK)?;
         for (router, address, prefix) in plan::BEYOND_NETWORK {
             net.address(UPLINK, address, prefix)?;
-            net.route(everything(address), router, UPLINK, None)?;
+            net.route(everything(address), router, UPLINK)?;
         }
         Ok(())
     })
@@ -147,7 +143,6 @@ pub struct Machine {
     pub node: Node,
     holder: Process,
     paths: LabPaths,
-    routing: RoutingMode,
 }
 
 impl Machine {
@@ -195,7 +190,7 @@ impl Machine {
                 net.address(UPLINK, address, prefix)?;
             }
             for (network, gateway) in routes {
-                net.route(network, gateway, UPLINK, None)?;
+                net.route(network, gateway, UPLINK)?;
             }
             Ok(())
         })
@@ -205,7 +200,6 @@ impl Machine {
             node: node.clone(),
             holder,
             paths: paths.clone(),
-            routing,
         })
     }
 
@@ -232,22 +226,18 @@ impl Machine {
         })
     }
 
-    /// Starts a pod: a process with a network of its own and with `mounts`. Its packets go through the agent of the node,
-    /// which must run, or, [unmanaged](PodNetwork::Unmanaged), through the kernel's routes.
+    /// Starts a pod: a process with a network of its own and with `mounts`; also returns its addresses. The CNI plugin connects
+    /// it to the agent of the node, which must run; [unmanaged](PodNetwork::Unmanaged), it has the kernel's routes.
     ///
     /// # Errors
-    /// If a system call fails, or the agent does not make the pod its endpoint.
+    /// If a system call fails, or the plugin does.
     pub async fn start_pod(
         &self,
         pod: &PodPlace,
         network: PodNetwork,
         mounts: Vec<Mount>,
         program: Vec<OsString>,
-    ) -> Result<Process, MachineError> {
-        let agent = AgentApi::of(self.pid());
-        if network == PodNetwork::Managed {
-            agent.listens().await?;
-        }
+    ) -> Result<(Process, Vec<IpAddr>), MachineError> {
         let placement = Placement {
             mounts,
             cgroup: Some(self.paths.group(self.pod_cgroup(pod))?),
@@ -261,23 +251,37 @@ impl Machine {
         };
         let name = format!("{}-{}", self.node.name, pod.id);
         let mut process = Process::place(&name, &placement, &self.paths.log(&name)).await?;
-        let (pid, link_name) = (process.pid(), pod.link());
-        let (addresses, gateways) = (self.node.pod_addresses(pod.slot), self.node.gateways());
-        let mtu = (self.routing == RoutingMode::Tunnel).then_some(TUNNEL_MTU);
+        let pid = process.pid();
         in_namespace(pid, move |net| {
             link::immediate_addresses()?;
             Ok(net.up("lo")?)
         })
         .await?;
-        let host = in_namespace(self.pid(), move |net| {
+        let addresses = match network {
+            PodNetwork::Managed => self.plugin()?.add(pod).await?,
+            PodNetwork::Unmanaged => self.connect(pod, pid).await?,
+        };
+        process.go().await?;
+        Ok((process, addresses))
+    }
+
+    fn plugin(&self) -> Result<Plugin<'_>, MachineError> {
+        Ok(Plugin {
+            name: &self.node.name,
+            node: self.pid(),
+            cgroup: self
+                .paths
+                .group(self.paths.node_cgroup(&self.node).join("tools"))?,
+        })
+    }
+
+    /// Links a pod, in the network of process `pid`, to the node by routes.
+    async fn connect(&self, pod: &PodPlace, pid: u32) -> Result<Vec<IpAddr>, MachineError> {
+        let link_name = pod.link();
+        let (addresses, gateways) = (self.node.pod_addresses(pod.slot), self.node.gateways());
+        in_namespace(self.pid(), move |net| {
             net.delete(&link_name)?;
             net.veth(&link_name, UPLINK, pid)?;
-            if network == PodNetwork::Managed {
-                // Programs answer for the gateway, and take all packets.
-                sysctl::set(&format!("net/ipv4/conf/{link_name}/rp_filter"), "0")?;
-                net.up(&link_name)?;
-                return Ok(net.identify(&link_name)?);
-            }
             net.up(&link_name)?;
             for gateway in gateways {
                 // The same gateway address on every pod's link, as a host route each: no bridge needed.
@@ -286,25 +290,20 @@ impl Machine {
             for address in addresses {
                 net.host_route(address, &link_name)?;
             }
-            Ok(net.identify(&link_name)?)
+            Ok(())
         })
         .await?;
-        let (inside, cookie) = in_namespace(pid, move |net| {
+        in_namespace(pid, move |net| {
             net.up(UPLINK)?;
             for (address, gateway) in addresses.into_iter().zip(gateways) {
                 let whole = if address.is_ipv4() { 32 } else { 128 };
                 net.address(UPLINK, address, whole)?;
                 net.host_route(gateway, UPLINK)?;
-                net.route(everything(address), gateway, UPLINK, mtu)?;
+                net.route(everything(address), gateway, UPLINK)?;
             }
-            Ok((net.identify(UPLINK)?, netns::cookie()?))
+            Ok(addresses.to_vec())
         })
-        .await?;
-        if network == PodNetwork::Managed {
-            agent.add(pod, &host, &inside, addresses, cookie).await?;
-        }
-        process.go().await?;
-        Ok(process)
+        .await
     }
 
     /// Folder with the files of a pod's volumes.
@@ -324,13 +323,13 @@ impl Machine {
         }
     }
 
-    /// Removes endpoint, link, pin, control group and volumes of a pod whose process has ended. An agent that does not run
-    /// finds the link gone when it starts.
+    /// Removes endpoint, link, pin, control group and volumes of a pod whose process has ended. The plugin queues the deletion
+    /// for an agent that does not run.
     pub async fn clean_pod(&self, pod: &PodPlace, network: PodNetwork) -> Result<(), MachineError> {
         if network == PodNetwork::Managed
-            && let Err(err) = AgentApi::of(self.pid()).remove(pod).await
+            && let Err(err) = self.plugin()?.delete(pod).await
         {
-            tracing::warn!(error = %hive::error_chain(&err), pod = pod.id, "Cannot delete endpoint of pod");
+            tracing::warn!(error = %hive::error_chain(&err), pod = pod.id, "Cannot disconnect pod");
         }
         let link_name = pod.link();
         in_namespace(self.pid(), move |net| Ok(net.delete(&link_name)?)).await?;

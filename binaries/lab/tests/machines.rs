@@ -90,7 +90,7 @@ async fn pods_of_different_nodes_reach_each_other_over_both_families() {
     .map(Into::into)
     .to_vec();
 
-    let web: Process = first
+    let (web, _): (Process, _) = first
         .start_pod(&place, PodNetwork::Unmanaged, Vec::new(), serve)
         .await
         .unwrap();

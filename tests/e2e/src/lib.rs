@@ -102,6 +102,31 @@ impl TestLab {
         &self.name
     }
 
+    /// The endpoints of the pods on a node, once there are so many and all are ready.
+    ///
+    /// # Panics
+    /// When they do not come.
+    pub async fn endpoints(&self, node: &str, count: usize) -> Vec<Value> {
+        let program = ["skep", "endpoint", "list", "-o", "json"];
+        let list = || async {
+            let text = self.session.run(node, &program).await.unwrap_or_default();
+            let mut found: Vec<Value> = serde_json::from_str(&text).unwrap_or_default();
+            found.retain(|endpoint| {
+                let pod = &endpoint["status"]["external-identifiers"]["k8s-pod-name"];
+                pod.as_str().is_some_and(|name| !name.is_empty())
+            });
+            found
+        };
+        let what = format!("{count} endpoints of {node} are ready");
+        self.wait(&what, || async {
+            let found = list().await;
+            let is_ready = |endpoint: &Value| endpoint["status"]["state"] == "ready";
+            found.len() == count && found.iter().all(is_ready)
+        })
+        .await;
+        list().await
+    }
+
     /// Calls until an outcome is as `good` says.
     ///
     /// # Panics

@@ -54,6 +54,16 @@ impl Bindings {
         }
     }
 
+    /// Binds a name, unless there is no value.
+    pub(crate) fn bind(&mut self, name: &str, value: &Value) {
+        let text = match value {
+            Value::Null => return,
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        self.bound.insert(name.to_owned(), text);
+    }
+
     /// Replaces names by their values, by the recorded ones if they have no other.
     pub(crate) fn fill(&mut self, value: &Value) -> Value {
         match value {

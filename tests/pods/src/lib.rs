@@ -7,10 +7,12 @@
 //! they come first, and stand for the same value from then on.
 
 mod bindings;
+mod cluster;
 mod cniconf;
 mod differences;
 mod plugin;
 mod report;
+mod rest;
 
 use std::{
     fs, io,
@@ -105,6 +107,8 @@ pub fn run_file(path: &Path, options: &Options) -> Result<Vec<Report>, Error> {
     match kind {
         "cni" if recording["steps"].is_array() => plugin::run(path, &recording, options),
         "cniconf" => cniconf::run(&recording, options),
+        "rest" => rest::requests(&recording, options),
+        "config" => rest::configuration(&recording, options),
         _ => Err(Error::NoScenario {
             path: path.to_owned(),
         }),

@@ -17,15 +17,7 @@ async fn a_killed_agent_comes_back_with_the_same_ids_and_no_failed_call() {
     .await;
     let service = lab.create_shop(json!({"type": "NodePort"})).await;
     // A pod whose agent is killed while it makes the endpoint starts again.
-    lab.wait("the pods are endpoints", || async {
-        let list = lab.session.run("c1-n1", &["skep", "endpoint", "list"]).await;
-        list.unwrap_or_default()
-            .lines()
-            .filter(|line| line.trim_end().ends_with(" ready"))
-            .count()
-            == 3
-    })
-    .await;
+    lab.endpoints("c1-n1", 3).await;
     let to = at(&cluster_ips(&service)[0], 80);
     lab.call_until("default/client", &to, CallMode::TCP, 20, |outcome| {
         outcome.failed == 0 && outcome.servers.len() == 2

@@ -33,24 +33,6 @@ impl Pod {
     }
 }
 
-/// The endpoints of a node, once there are so many and all are ready.
-async fn pods(lab: &TestLab, node: &str, count: usize) -> Vec<Value> {
-    let list = || async {
-        let text = lab
-            .session
-            .run(node, &["skep", "endpoint", "list", "-o", "json"])
-            .await;
-        serde_json::from_str::<Vec<Value>>(&text.unwrap_or_default()).unwrap_or_default()
-    };
-    lab.wait("endpoints are ready", || async {
-        let found = list().await;
-        let is_ready = |endpoint: &Value| endpoint["status"]["state"] == "ready";
-        found.len() == count && found.iter().all(is_ready)
-    })
-    .await;
-    list().await
-}
-
 fn pod(endpoints: &[Value], name: &str) -> Pod {
     let is_of = |endpoint: &&Value| endpoint["status"]["external-identifiers"]["k8s-pod-name"] == name;
     let Some(endpoint) = endpoints.iter().find(is_of) else {
@@ -70,7 +52,7 @@ async fn routes(lab: &TestLab, node: &str) -> Vec<(String, String)> {
             let mut words = line.split_whitespace();
             let to = words.next().unwrap_or_default().to_owned();
             let interface = words.skip_while(|word| *word != "dev").nth(1).unwrap_or_default();
-            if (interface.starts_with("pod") || interface == "cilium_host") && !to.starts_with("fe80") {
+            if (interface.starts_with("lxc") || interface == "cilium_host") && !to.starts_with("fe80") {
                 found.push((to, interface.to_owned()));
             }
         }
@@ -110,7 +92,7 @@ async fn up(test: &str, routing_mode: RoutingMode) -> TestLab {
 
 async fn is_connected(test: &str, routing_mode: RoutingMode) {
     let lab = up(test, routing_mode).await;
-    let (here, there) = (pods(&lab, "c1-n1", 2).await, pods(&lab, "c1-n2", 1).await);
+    let (here, there) = (lab.endpoints("c1-n1", 2).await, lab.endpoints("c1-n2", 1).await);
     for (node, endpoints) in NODES.into_iter().zip([&here, &there]) {
         routed(&lab, node, endpoints).await;
     }
@@ -147,7 +129,7 @@ async fn pods_behind_the_tunnel_are_reached_by_the_pair() {
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_outlive_the_agent_and_go_with_pods_and_with_the_setting() {
     let lab = up("ep-routes-life", RoutingMode::Native).await;
-    let here = pods(&lab, "c1-n1", 2).await;
+    let here = lab.endpoints("c1-n1", 2).await;
     routed(&lab, "c1-n1", &here).await;
     let near = pod(&here, "near");
     let to = at(&near.addresses[0], 8080);
@@ -163,12 +145,12 @@ async fn routes_outlive_the_agent_and_go_with_pods_and_with_the_setting() {
         Ok(outcome) => assert_eq!(outcome.failed, 0, "{outcome}"),
         Err(error) => panic!("{error}"),
     }
-    let again = pods(&lab, "c1-n1", 2).await;
+    let again = lab.endpoints("c1-n1", 2).await;
     routed(&lab, "c1-n1", &again).await;
 
     let deleted = lab.session.delete(&echo_pod("near", "shop", "c1-n1")).await;
     assert!(deleted.is_ok(), "{deleted:?}");
-    pods(&lab, "c1-n1", 1).await;
+    lab.endpoints("c1-n1", 1).await;
     let left = routes(&lab, "c1-n1").await;
     let is_gone = |address: &String| left.iter().all(|(to, _)| to != address);
     assert!(near.addresses.iter().all(is_gone), "{left:?}");
@@ -179,11 +161,11 @@ async fn routes_outlive_the_agent_and_go_with_pods_and_with_the_setting() {
     lab.restart_agent("c1-n1").await;
     lab.wait("the pod CIDR is routed, and no pod", || async {
         let routes = routes(&lab, "c1-n1").await;
-        has_cidr(&routes) && !routes.iter().any(|(_, interface)| interface.starts_with("pod"))
+        has_cidr(&routes) && !routes.iter().any(|(_, interface)| interface.starts_with("lxc"))
     })
     .await;
     lab.create_all([echo_pod("new", "shop", "c1-n1")]).await;
-    let new = pod(&pods(&lab, "c1-n1", 2).await, "new");
+    let new = pod(&lab.endpoints("c1-n1", 2).await, "new");
     for address in &new.addresses {
         for from in ["c1-n1", "default/client"] {
             all_answer(&lab, from, &at(address, 8080)).await;

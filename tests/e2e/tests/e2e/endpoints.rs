@@ -13,32 +13,6 @@ async fn managed(test: &str, nodes: u8, config: &[&str]) -> TestLab {
     TestLab::up_with(test, lab_options(nodes, config, None)).await
 }
 
-/// Endpoints of a node, as `skep` prints them.
-async fn endpoints(lab: &TestLab, node: &str) -> Vec<Value> {
-    let text = lab
-        .session
-        .run(node, &["skep", "endpoint", "list", "-o", "json"])
-        .await;
-    let found: Value = serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default();
-    found.as_array().cloned().unwrap_or_default()
-}
-
-/// Waits until a node has so many endpoints, all ready.
-async fn wait_endpoints(lab: &TestLab, node: &str, count: usize) -> Vec<Value> {
-    let what = format!("{count} endpoints of {node} are ready");
-    let waited = lab.session.wait(&what, || async {
-        let found = endpoints(lab, node).await;
-        found.len() == count
-            && found
-                .iter()
-                .all(|endpoint| endpoint["status"]["state"] == "ready")
-    });
-    if let Err(error) = waited.await {
-        panic!("{error}: {:?}", endpoints(lab, node).await);
-    }
-    endpoints(lab, node).await
-}
-
 /// Addresses of a pod among the endpoints of its node.
 fn addresses(endpoints: &[Value], pod: &str) -> [String; 2] {
     let is_of = |endpoint: &&Value| endpoint["status"]["external-identifiers"]["k8s-pod-name"] == pod;
@@ -59,8 +33,8 @@ async fn pods_reach_each_other_and_their_services_through_the_programs() {
         echo_pod("shop-0", "shop", "c1-n1"),
     ])
     .await;
-    let here = wait_endpoints(&lab, "c1-n1", 3).await;
-    let there = wait_endpoints(&lab, "c1-n2", 1).await;
+    let here = lab.endpoints("c1-n1", 3).await;
+    let there = lab.endpoints("c1-n2", 1).await;
     let shop = lab.create_shop(json!({})).await;
 
     for (pod, endpoints) in [("near", &here), ("far", &there)] {
@@ -103,7 +77,7 @@ async fn endpoints_survive_their_agent_and_go_with_their_pods() {
     let lab = managed("ep-restart", 1, &[]).await;
     lab.create_all([client_pod("client", "c1-n1"), echo_pod("near", "near", "c1-n1")])
         .await;
-    let before = wait_endpoints(&lab, "c1-n1", 2).await;
+    let before = lab.endpoints("c1-n1", 2).await;
     let [ipv4, _] = addresses(&before, "near");
     let to = at(&ipv4, 8080);
     lab.call_until("default/client", &to, CallMode::TCP, 5, |outcome| {
@@ -132,7 +106,7 @@ async fn endpoints_survive_their_agent_and_go_with_their_pods() {
         Ok(outcome) => assert_eq!(outcome.failed, 0, "{outcome}"),
         Err(error) => panic!("{error}"),
     }
-    let after = wait_endpoints(&lab, "c1-n1", 2).await;
+    let after = lab.endpoints("c1-n1", 2).await;
     let ids = |endpoints: &[Value]| {
         endpoints
             .iter()
@@ -144,6 +118,6 @@ async fn endpoints_survive_their_agent_and_go_with_their_pods() {
     let near = echo_pod("near", "near", "c1-n1");
     let deleted = lab.session.delete(&near).await;
     assert!(deleted.is_ok(), "{deleted:?}");
-    let left = wait_endpoints(&lab, "c1-n1", 1).await;
+    let left = lab.endpoints("c1-n1", 1).await;
     assert_ne!(addresses(&left, "client")[0], ipv4);
 }

@@ -12,6 +12,7 @@ mod direct_routes;
 mod embedding;
 mod endpoint_routes;
 mod endpoints;
+mod health;
 mod lab;
 mod legacy_routing;
 mod node_ports;

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! A node with an agent, as in the recordings: interfaces, Kubernetes, pods that the plugin added.
+
+mod http;
+mod objects;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::Write as _,
+    net::TcpListener as StdListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
+use serde_json::{Value, json};
+use skep_base_net::{LinkSpec, Netlink, Route};
+use skep_bpf_sys::testing::{Node, Pod};
+use skep_k8s_apiserver::{HttpOptions, HttpServer, OpenApiSchemas};
+use skep_k8s_memory::{
+    ApiServer, Gvr, Mode, Patch, Registry, Rows, Settings, Subresource, Tracker, WriteOptions,
+};
+use skep_listen::BoundTcp;
+use statedb::Db;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::http::{Response, request};
+use crate::{Boxed, bindings::Bindings, program};
+
+/// Where the API server listens: on the machine behind the node's interface.
+const API: &str = "172.30.40.10:6443";
+const API_URL: &str = "http://172.30.40.10:6443";
+const SOCKET: &str = "/run/cilium/cilium.sock";
+/// How long the agent may take to start, and to be as expected.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The recorded node.
+pub(crate) struct Cluster<'a> {
+    node: &'a Node,
+    outside: Pod,
+    profile: String,
+    api: ApiServer,
+    stop: CancellationToken,
+    server: Option<JoinHandle<()>>,
+    agent: Option<Child>,
+    /// Namespaces and container ids of pods, by `namespace/name`.
+    pods: BTreeMap<String, (Pod, String)>,
+}
+
+impl<'a> Cluster<'a> {
+    /// Makes the node of a profile and its API server, without an agent.
+    pub(crate) fn new(node: &'a Node, profile: &str) -> Result<Self, Boxed> {
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+        mount("tmpfs", "/run", "tmpfs", MountFlags::empty(), None)?;
+        for folder in ["/run/netns", "/run/cilium/state"] {
+            fs::create_dir_all(folder)?;
+        }
+        // What the agent keeps elsewhere must not be that of this machine.
+        for folder in ["/var/lib/cilium", "/etc/cni"] {
+            if Path::new(folder).is_dir() {
+                mount("tmpfs", folder, "tmpfs", MountFlags::empty(), None)?;
+            }
+        }
+        let outside = node.pod("outside")?;
+        network(&outside)?;
+        let (api, stop) = (api(profile)?, CancellationToken::new());
+        let server = serve(&outside, api.clone(), stop.clone())?;
+        Ok(Self {
+            node,
+            outside,
+            profile: profile.to_owned(),
+            api,
+            stop,
+            server: Some(server),
+            agent: None,
+            pods: BTreeMap::new(),
+        })
+    }
+
+    /// Starts the agent; returns when it is ready.
+    pub(crate) fn start(&mut self) -> Result<(), Boxed> {
+        let log = fs::File::create(self.log())?;
+        let mut command = Command::new(program("skep-agent")?);
+        command
+            .args(objects::flags(&self.profile))
+            .arg(format!("--k8s-api-server-urls={API_URL}"))
+            .arg(format!("--cgroup-root={}", self.node.cgroup_root().display()))
+            .arg(format!("--bpf-root={}", self.node.bpf_root().display()))
+            .env("K8S_NODE_NAME", "n1")
+            .env("CILIUM_K8S_NAMESPACE", "kube-system")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log);
+        self.agent = Some(command.spawn()?);
+        self.until("agent is ready", |cluster| {
+            let health = cluster.ask("GET", "/v1/healthz").ok()?;
+            (health.status == 200 && health.body["cilium"]["state"] == "Ok").then_some(())
+        })
+    }
+
+    /// Stops the agent as a restart does: at once, or with its stop hooks.
+    pub(crate) fn stop(&mut self) -> Result<(), Boxed> {
+        if let Some(mut agent) = self.agent.take() {
+            let _ = Command::new("kill").arg(agent.id().to_string()).status();
+            agent.wait()?;
+        }
+        Ok(())
+    }
+
+    fn log(&self) -> PathBuf {
+        self.node.directory().join("agent.log")
+    }
+
+    /// Waits until `look` finds something.
+    pub(crate) fn until<T>(&mut self, what: &str, look: impl Fn(&Self) -> Option<T>) -> Result<T, Boxed> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = look(self) {
+                return Ok(found);
+            }
+            let ended = match &mut self.agent {
+                Some(agent) => agent.try_wait()?,
+                None => None,
+            };
+            if ended.is_some() || Instant::now() > deadline {
+                let log = fs::read_to_string(self.log()).unwrap_or_default();
+                let lines: Vec<&str> = log.lines().collect();
+                let last = lines[lines.len().saturating_sub(5)..].join(" | ");
+                return Err(format!("not in time: {what}; the agent: {ended:?}, {last}").into());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn ask(&self, method: &str, path: &str) -> Result<Response, Boxed> {
+        request(Path::new(SOCKET), method, path, &[], None)
+    }
+
+    pub(crate) fn api(&self) -> &ApiServer {
+        &self.api
+    }
+
+    /// Creates the objects of the recorded scene, and its pods. `recording` names their containers.
+    pub(crate) fn scene(&mut self, recording: &Value) -> Result<(), Boxed> {
+        for pod in objects::pods() {
+            create(&self.api, &pod)?;
+        }
+        for object in objects::services() {
+            create(&self.api, &object)?;
+        }
+        for pod in objects::pods() {
+            if pod["spec"]["hostNetwork"] == true {
+                status(&self.api, &pod, &["172.30.40.1".to_owned()])?;
+                continue;
+            }
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let container = container(recording, &name);
+            let result = self.add(&pod, &container)?;
+            let ips = result["ips"].as_array().into_iter().flatten();
+            let mut ips: Vec<String> = ips
+                .filter_map(|ip| Some(ip["address"].as_str()?.split('/').next()?.to_owned()))
+                .collect();
+            ips.sort_by_key(|ip| ip.contains(':'));
+            status(&self.api, &pod, &ips)?;
+            for slice in objects::slices(&name, &ips) {
+                create(&self.api, &slice)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a pod by the plugin; its result.
+    pub(crate) fn add(&mut self, pod: &Value, container: &str) -> Result<Value, Boxed> {
+        let text = |key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_owned();
+        let (namespace, name) = (text("namespace"), text("name"));
+        let netns = format!("gc-s-{name}");
+        let path = Path::new("/run/netns").join(&netns);
+        fs::write(&path, "")?;
+        let place = self.node.pod(&netns)?;
+        mount_bind(place.path(), &path)?;
+        self.pods
+            .insert(format!("{namespace}/{name}"), (place, container.to_owned()));
+        self.plugin("ADD", &namespace, &name, &text("uid"))
+    }
+
+    /// Runs the plugin for a pod that was added.
+    pub(crate) fn plugin(
+        &self,
+        command: &str,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+    ) -> Result<Value, Boxed> {
+        let (_, container) = self
+            .pods
+            .get(&format!("{namespace}/{name}"))
+            .ok_or_else(|| format!("no pod {namespace}/{name}"))?;
+        let arguments = format!(
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};\
+             K8S_POD_INFRA_CONTAINER_ID={container};K8S_POD_UID={uid}"
+        );
+        let mut process = Command::new(program("skep-cni")?)
+            .env_clear()
+            .envs([
+                ("CNI_COMMAND", command),
+                ("CNI_IFNAME", "eth0"),
+                ("CNI_PATH", "/opt/cni/bin"),
+                ("CNI_CONTAINERID", container),
+                ("CNI_NETNS", &format!("/var/run/netns/gc-s-{name}")),
+                ("CNI_ARGS", &arguments),
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let configuration = json!({"cniVersion": "1.0.0", "name": "cilium", "type": "cilium-cni"});
+        if let Some(mut stdin) = process.stdin.take() {
+            stdin.write_all(configuration.to_string().as_bytes())?;
+        }
+        let output = process.wait_with_output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        match output.status.success() {
+            true => Ok(serde_json::from_str(&text).unwrap_or_default()),
+            false => Err(format!("{command} of {namespace}/{name}: {text}").into()),
+        }
+    }
+
+    /// Binds the names of the scene to what the agent has.
+    pub(crate) fn bind(&self, bindings: &mut Bindings) -> Result<(), Boxed> {
+        let endpoints = self.ask("GET", "/v1/endpoint")?.body;
+        for endpoint in endpoints.as_array().into_iter().flatten() {
+            let status = &endpoint["status"];
+            let is = |label: &str| {
+                let labels = status["identity"]["labels"].as_array();
+                labels.is_some_and(|labels| labels.iter().any(|found| found == label))
+            };
+            let pod = status["external-identifiers"]["k8s-pod-name"]
+                .as_str()
+                .unwrap_or_default();
+            let name = match pod {
+                "" if is("reserved:host") => "HOST".to_owned(),
+                "" if is("reserved:health") => "HEALTH".to_owned(),
+                "" if is("reserved:ingress") => "INGRESS".to_owned(),
+                pod => pod.to_uppercase().replace(['-', '.'], "_"),
+            };
+            let addressing = &status["networking"]["addressing"][0];
+            for (key, value) in [
+                (format!("EP_{name}"), &endpoint["id"]),
+                (format!("ID_{name}"), &status["identity"]["id"]),
+                (format!("{name}_IPV4"), &addressing["ipv4"]),
+                (format!("{name}_IPV6"), &addressing["ipv6"]),
+                (format!("{name}_MAC"), &status["networking"]["mac"]),
+                (format!("{name}_HOST_MAC"), &status["networking"]["host-mac"]),
+            ] {
+                bindings.bind(&key, value);
+            }
+        }
+        let addressing = &self.ask("GET", "/v1/config")?.body["status"]["addressing"];
+        bindings.bind("ROUTER_IPV4", &addressing["ipv4"]["ip"]);
+        bindings.bind("ROUTER_IPV6", &addressing["ipv6"]["ip"]);
+        Ok(())
+    }
+}
+
+impl Drop for Cluster<'_> {
+    fn drop(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            let _ = agent.kill();
+            let _ = agent.wait();
+        }
+        self.stop.cancel();
+        if let Some(server) = self.server.take() {
+            let _ = server.join();
+        }
+        // Keeps its namespace until here.
+        let _ = self.outside.path();
+    }
+}
+
+/// The interface of the node, and the machine behind it.
+fn network(outside: &Pod) -> Result<(), Boxed> {
+    let file = fs::File::open(outside.path())?;
+    let peer = LinkSpec::new()
+        .name("eth0")
+        .netns(std::os::fd::AsFd::as_fd(&file));
+    let net = Netlink::open()?;
+    for scope in ["all", "default"] {
+        skep_base_net::sysctl::set(&format!("net/ipv6/conf/{scope}/accept_dad"), "0")?;
+    }
+    net.add_link(LinkSpec::veth("eth0", peer).mac([0x02, 0x40, 0, 0, 0, 1]))?;
+    let up = |net: &Netlink, addresses: &[&str]| -> Result<(), Boxed> {
+        let link = net.link("eth0")?;
+        net.set_link(&link, LinkSpec::new().up())?;
+        for address in addresses {
+            net.add_address(&link, address.parse()?)?;
+        }
+        Ok(())
+    };
+    up(&net, &["172.30.40.1/24", "fd00:30:40::1/64"])?;
+    outside.run(|| {
+        up(
+            &Netlink::open()?,
+            &["172.30.40.10/24", "172.30.40.3/24", "fd00:30:40::10/64"],
+        )
+    })?;
+    let device = net.link("eth0")?.index;
+    for (network, gateway) in [("0.0.0.0/0", "172.30.40.3"), ("::/0", "fd00:30:40::10")] {
+        net.add_route(&Route {
+            device: Some(device),
+            gateway: Some(gateway.parse()?),
+            ..Route::to(network.parse()?)
+        })?;
+    }
+    Ok(())
+}
+
+/// An API server with the nodes of a profile.
+fn api(profile: &str) -> Result<ApiServer, Boxed> {
+    let settings = Settings {
+        service_networks: vec!["10.96.0.0/16".parse()?, "fd00:96::/112".parse()?],
+        schemas: Some(Arc::new(OpenApiSchemas)),
+        ..Settings::default()
+    };
+    let tracker = Tracker::new(Rows::new(&Db::new())?, 1_000, false);
+    let api = ApiServer::new(tracker, Registry::with_extensions(), Mode::Real(settings));
+    for definition in skep_k8s_crds::definitions::cilium() {
+        create(&api, &definition.to_object())?;
+    }
+    for object in objects::base(profile) {
+        create(&api, &object)?;
+        if object["kind"] == "Node" {
+            let patch = json!({"status": object["status"]});
+            write_status(&api, &object, patch)?;
+        }
+    }
+    Ok(api)
+}
+
+fn serve(outside: &Pod, api: ApiServer, stop: CancellationToken) -> Result<JoinHandle<()>, Boxed> {
+    // A socket belongs to the namespace in which it was made.
+    let listener = outside.run(|| StdListener::bind(API))?;
+    listener.set_nonblocking(true)?;
+    Ok(std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let Ok(runtime) = runtime else { return };
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).and_then(BoundTcp::new);
+            if let Ok(listener) = listener {
+                HttpServer::with_listener(listener, api, HttpOptions::default())
+                    .serve(stop)
+                    .await;
+            }
+        });
+    }))
+}
+
+/// Kind of an object, for requests.
+pub(crate) fn kind_of(object: &Value) -> Gvr {
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+    let plural = match kind.strip_suffix('y') {
+        Some(stem) => format!("{stem}ies"),
+        None if kind.ends_with('s') => kind,
+        None => format!("{kind}s"),
+    };
+    Gvr::new(group, version, &plural)
+}
+
+pub(crate) fn create(api: &ApiServer, object: &Value) -> Result<(), Boxed> {
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    let created = api.create(
+        &kind_of(object),
+        namespace,
+        object.clone(),
+        &WriteOptions::default(),
+    );
+    match created {
+        // The server makes some namespaces by itself.
+        Err(error) if !error.to_string().contains("already exists") => {
+            Err(format!("{}: {error}", object["metadata"]["name"]).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn status(api: &ApiServer, pod: &Value, ips: &[String]) -> Result<(), Boxed> {
+    let all: Vec<Value> = ips.iter().map(|ip| json!({"ip": ip})).collect();
+    let status = json!({"status": {
+        "phase": "Running", "hostIP": "172.30.40.1", "podIP": ips.first(), "podIPs": all,
+    }});
+    write_status(api, pod, status)
+}
+
+fn write_status(api: &ApiServer, object: &Value, patch: Value) -> Result<(), Boxed> {
+    let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
+    let patched = api.patch(
+        &kind_of(object),
+        text("namespace"),
+        text("name"),
+        Subresource::Status,
+        &Patch::Merge(patch),
+        &WriteOptions::default(),
+    );
+    Ok(patched.map(drop)?)
+}
+
+/// The container of a pod in a recording, or one of the same form.
+fn container(recording: &Value, pod: &str) -> String {
+    fn find<'a>(value: &'a Value, pod: &str) -> Option<&'a str> {
+        match value {
+            Value::Object(object) => {
+                let id = object.get("container-id").and_then(Value::as_str);
+                let is_pod = object.get("k8s-pod-name").is_some_and(|name| name == pod);
+                let own = id.filter(|_| is_pod);
+                own.or_else(|| object.values().find_map(|value| find(value, pod)))
+            }
+            Value::Array(list) => list.iter().find_map(|value| find(value, pod)),
+            _ => None,
+        }
+    }
+    let made = || {
+        let digits = pod.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+        format!("{digits:0<64}")
+    };
+    find(recording, pod).map_or_else(made, ToOwned::to_owned)
+}

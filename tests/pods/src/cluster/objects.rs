@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Settings of the profiles, and objects of the recorded cluster.
+
+use serde_json::{Value, json};
+
+/// Flags of the agent in a profile: its first letters, and what follows as `with KEY=VALUE`.
+pub(super) fn flags(profile: &str) -> Vec<String> {
+    let (name, more) = profile.split_once(' ').unwrap_or((profile, ""));
+    let mut all = vec![
+        "kube-proxy-replacement=true",
+        "enable-ipv4=true",
+        "enable-ipv6=true",
+        "enable-ipv4-masquerade=true",
+        "enable-ipv6-masquerade=true",
+        "enable-bpf-masquerade=true",
+        "devices=eth0",
+        "identity-allocation-mode=crd",
+        "ipam=kubernetes",
+        "routing-mode=native",
+        "ipv4-native-routing-cidr=10.0.0.0/8",
+        "ipv6-native-routing-cidr=fd00::/16",
+        "auto-direct-node-routes=true",
+        "bpf-ct-global-tcp-max=16384",
+        "bpf-ct-global-any-max=16384",
+        "bpf-nat-global-max=16384",
+        "enable-health-checking=true",
+        "enable-endpoint-health-checking=true",
+        "write-cni-conf-when-ready=/etc/cni/net.d/05-cilium.conflist",
+    ];
+    all.extend(match name {
+        "S" => &["enable-hubble=true", "enable-l7-proxy=true"][..],
+        "V4" => &["enable-ipv6=false"],
+        "V6" => &["enable-ipv4=false"],
+        "T" => &[
+            "routing-mode=tunnel",
+            "tunnel-protocol=vxlan",
+            "enable-endpoint-routes=true",
+            "annotate-k8s-node=true",
+        ],
+        "X" => &[
+            "mtu=1400",
+            "container-ip-local-reserved-ports=8472,9000-9010",
+            "packetization-layer-pmtud-mode=always",
+            "enable-ipv4-big-tcp=true",
+            "enable-ipv6-big-tcp=true",
+        ],
+        "D" => &[
+            "ipam=delegated-plugin",
+            "local-router-ipv4=169.254.23.1",
+            "local-router-ipv6=fe80::1234",
+            "enable-health-checking=false",
+            "enable-endpoint-health-checking=false",
+        ],
+        "CP" => &[
+            "routing-mode=tunnel",
+            "tunnel-protocol=vxlan",
+            "ipam=cluster-pool",
+            "enable-cilium-endpoint-slice=true",
+        ],
+        "MP" => &[
+            "ipam=multi-pool",
+            "ipam-multi-pool-pre-allocation=default=8,red=4,green=4",
+        ],
+        "CH" => &[
+            "cni-chaining-mode=generic-veth",
+            "cni-chaining-target=cbr0",
+            "enable-endpoint-routes=true",
+            "bpf-lb-sock-hostns-only=true",
+        ],
+        _ => &[],
+    });
+    let more = more.strip_prefix("with ").unwrap_or_default().split_whitespace();
+    let more = more.map(|flag| flag.trim_start_matches("--"));
+    let mut flags: Vec<(String, String)> = Vec::new();
+    for flag in all.into_iter().chain(more) {
+        let (key, value) = flag.split_once('=').unwrap_or((flag, "true"));
+        // Later ones replace earlier ones.
+        flags.retain(|(other, _)| other != key);
+        flags.push((key.to_owned(), value.to_owned()));
+    }
+    let is_tunnel = flags
+        .iter()
+        .any(|(key, value)| key == "routing-mode" && value == "tunnel");
+    let only_native = [
+        "ipv4-native-routing-cidr",
+        "ipv6-native-routing-cidr",
+        "auto-direct-node-routes",
+    ];
+    flags.retain(|(key, _)| !is_tunnel || !only_native.contains(&key.as_str()));
+    flags
+        .into_iter()
+        .map(|(key, value)| format!("--{key}={value}"))
+        .collect()
+}
+
+fn node(name: &str, number: u8, networks: [&str; 2]) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {
+            "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux",
+            "pool": "blue", "topology.kubernetes.io/zone": format!("z{number}"),
+        }},
+        "spec": {"podCIDR": networks[0], "podCIDRs": networks},
+        "status": {"addresses": [
+            {"type": "InternalIP", "address": format!("172.30.40.{number}")},
+            {"type": "InternalIP", "address": format!("fd00:30:40::{number}")},
+            {"type": "Hostname", "address": name},
+        ], "conditions": [{"type": "Ready", "status": "True"}]},
+    })
+}
+
+/// Nodes and namespaces.
+pub(super) fn base(profile: &str) -> Vec<Value> {
+    let mut all = vec![node("n1", 1, ["10.1.0.0/24", "fd00:10:1::/64"])];
+    if profile.starts_with("A2") {
+        all.push(node("n2", 2, ["10.2.0.0/29", "fd00:10:2::/125"]));
+    }
+    let namespaces = [
+        ("default", None),
+        ("kube-system", None),
+        ("gc-shop", Some("blue")),
+        ("gc-ops", Some("red")),
+    ];
+    all.extend(namespaces.map(|(name, team)| {
+        let mut labels = json!({"kubernetes.io/metadata.name": name});
+        if let Some(team) = team {
+            labels["team"] = team.into();
+        }
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
+    }));
+    all.push(service(
+        "default",
+        "kubernetes",
+        json!({"clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"],
+        "ports": [{"name": "https", "port": 443, "targetPort": 6443}]}),
+    ));
+    all.push(json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "endpoints": [{"addresses": ["172.30.40.10"], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": 6443, "protocol": "TCP"}],
+    }));
+    all
+}
+
+/// The pods of the scene.
+pub(super) fn pods() -> Vec<Value> {
+    let pod = |namespace: &str, name: &str, labels: Value, more: Value| {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace, "labels": {"topology.kubernetes.io/zone": "z1"}},
+            "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "c"}]},
+        });
+        for (part, value) in [("/metadata/labels", labels), ("/spec", more)] {
+            let target = pod.pointer_mut(part).and_then(Value::as_object_mut);
+            if let (Some(target), Value::Object(value)) = (target, value) {
+                target.extend(value);
+            }
+        }
+        pod
+    };
+    let mut db = pod("gc-shop", "db-0", json!({"app": "db", "tier": "data"}), json!({}));
+    db["metadata"]["annotations"] = json!({"kubernetes.io/egress-bandwidth": "10M"});
+    let cart = json!({
+        "app": "cart", "app.kubernetes.io/name": "cart", "apps.kubernetes.io/pod-index": "0",
+        "pod-template-hash": "5d8f", "statefulset.kubernetes.io/pod-name": "cart-0",
+    });
+    vec![
+        pod("gc-shop", "cart-0", cart, json!({"serviceAccountName": "cart"})),
+        pod(
+            "gc-shop",
+            "web-7d9f",
+            json!({"app": "web", "pod-template-hash": "7d9f"}),
+            json!({"serviceAccountName": "web"}),
+        ),
+        db,
+        pod("gc-ops", "bare", json!({}), json!({})),
+        pod(
+            "gc-ops",
+            "client",
+            json!({"app": "client", "role": "probe"}),
+            json!({}),
+        ),
+        pod(
+            "gc-ops",
+            "hostnet",
+            json!({"app": "hostnet"}),
+            json!({"hostNetwork": true}),
+        ),
+    ]
+}
+
+fn service(namespace: &str, name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace}, "spec": spec})
+}
+
+/// The services of the scene.
+pub(super) fn services() -> Vec<Value> {
+    let port = |port: u16, target: u16, protocol: &str| json!({"port": port, "targetPort": target, "protocol": protocol});
+    let at = |ip: &str, port: Value| json!({"clusterIP": ip, "clusterIPs": [ip], "ports": [port]});
+    let with = |mut spec: Value, more: Value| {
+        if let (Some(spec), Value::Object(more)) = (spec.as_object_mut(), more) {
+            spec.extend(more);
+        }
+        spec
+    };
+    let mut web = with(at("10.96.0.21", port(80, 80, "TCP")), json!({"type": "NodePort"}));
+    web["ports"][0]["nodePort"] = 30_080.into();
+    let mut lb = with(
+        at("10.96.0.23", port(443, 80, "TCP")),
+        json!({"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 31_443}),
+    );
+    lb["ports"][0]["nodePort"] = 30_443.into();
+    let mut lb = service("gc-shop", "lb", lb);
+    lb["status"] = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.80"}]}});
+    let affinity = json!({"sessionAffinity": "ClientIP"});
+    let dual = json!({
+        "clusterIP": "10.96.0.25", "clusterIPs": ["10.96.0.25", "fd00:96::25"],
+        "ipFamilies": ["IPv4", "IPv6"], "ipFamilyPolicy": "RequireDualStack", "ports": [port(80, 80, "TCP")],
+    });
+    let headless = json!({"clusterIP": "None", "ports": [port(5432, 5432, "TCP")]});
+    vec![
+        service("gc-shop", "cart", at("10.96.0.20", port(80, 8080, "TCP"))),
+        service("gc-shop", "web", web),
+        service(
+            "gc-shop",
+            "dns",
+            with(at("10.96.0.22", port(53, 53, "UDP")), affinity),
+        ),
+        lb,
+        service("gc-shop", "empty", at("10.96.0.24", port(9, 9, "TCP"))),
+        service("gc-shop", "dual", dual),
+        service("gc-shop", "db", headless),
+    ]
+}
+
+/// Slices of the services of the scene that have a pod with these addresses.
+pub(super) fn slices(pod: &str, ips: &[String]) -> Vec<Value> {
+    let services: &[(&str, u16, &str)] = match pod {
+        "cart-0" => &[("cart", 8080, "TCP"), ("dns", 53, "UDP")],
+        "web-7d9f" => &[("web", 80, "TCP"), ("lb", 80, "TCP"), ("dual", 80, "TCP")],
+        "client" => &[("web", 80, "TCP")],
+        "db-0" => &[("db", 5432, "TCP")],
+        _ => &[],
+    };
+    let mut all = Vec::new();
+    for (service, port, protocol) in services {
+        for ip in ips {
+            let family = if ip.contains(':') { "IPv6" } else { "IPv4" };
+            if family == "IPv6" && *service != "dual" {
+                continue;
+            }
+            let name = format!("{service}-{pod}-{}", family.to_lowercase());
+            all.push(json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family,
+                "metadata": {"name": name, "namespace": "gc-shop", "labels": {"kubernetes.io/service-name": service}},
+                "endpoints": [{"addresses": [ip], "conditions": {"ready": true}, "nodeName": "n1"}],
+                "ports": [{"port": port, "protocol": protocol}],
+            }));
+        }
+    }
+    all
+}
