@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use skep_base_net::{
     Link, LinkSpec, NetError, Netlink, Route,
     packet::{
+        AddressFamily,
         link::LinkFlags,
         route::{RouteProtocol, RouteScope},
     },
@@ -35,9 +36,29 @@ pub(crate) struct Pair {
     pub(crate) net_mac: [u8; 6],
 }
 
+/// Priority of the rule that looks up local addresses: rules for packets to proxies come before it.
+const LOCAL_RULE: u32 = 100;
+
+/// Moves the rules of both families; a kernel without rules needs none.
+fn move_local_rules(net: &Netlink) -> Result<(), NetError> {
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        match net.move_local_rule(family, LOCAL_RULE) {
+            Ok(true) => tracing::info!(
+                ?family,
+                priority = LOCAL_RULE,
+                "Moved the rule of local addresses"
+            ),
+            Err(error) if !error.is_gone() => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 /// Makes the pair, its addresses and routes, or changes what is different.
 pub(crate) fn ensure(plan: &PairPlan) -> Result<Pair, NetError> {
     let net = Netlink::open()?;
+    move_local_rules(&net)?;
     let host = make(&net)?;
     let other = net.link(NET)?;
     for link in [&host, &other] {
@@ -94,7 +115,15 @@ fn make(net: &Netlink) -> Result<Link, NetError> {
     }
     net.add_link(LinkSpec::veth(HOST, LinkSpec::new().name(NET)))?;
     tracing::info!("Added interfaces cilium_host and cilium_net");
-    net.link(HOST)
+    let host = net.link(HOST)?;
+    // Without IPv6 in the kernel there is nothing to turn off.
+    if let Err(error) = net.set_link(&host, LinkSpec::new().no_link_local()) {
+        tracing::debug!(
+            error = hive::error_chain(&error),
+            "cilium_host has a link-local address"
+        );
+    }
+    Ok(host)
 }
 
 /// Makes `router` the only address of its family, but for link-local ones.

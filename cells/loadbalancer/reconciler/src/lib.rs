@@ -15,6 +15,7 @@ mod error;
 mod families;
 mod ids;
 pub mod maps;
+pub mod neighbors;
 mod ops;
 mod restore;
 mod select;

@@ -76,6 +76,11 @@ impl NodeManager {
         &self.metrics
     }
 
+    /// Counts nodes that were compared with the datapath without a change.
+    pub fn validated(&self, nodes: usize) {
+        self.metrics.validated(nodes);
+    }
+
     pub fn write(&self) -> WriteTxn {
         self.db.write(&[&self.table])
     }

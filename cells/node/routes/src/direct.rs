@@ -19,7 +19,7 @@ use skep_node_local::Device;
 use skep_node_manager::{Node, NodeKey, NodeManager};
 use statedb::{Db, Table};
 
-use crate::routes::{CHECK_INTERVAL, PROTOCOL, RETRY, SETTLE, blocking};
+use crate::routes::{PROTOCOL, RETRY, SETTLE, blocking, check_interval};
 
 /// Why a network of a node's pods is not routed to the node.
 #[derive(Debug, thiserror::Error)]
@@ -342,6 +342,7 @@ impl DirectRoutes {
             let selected = Device::BY_SELECTED.key(&true);
             let devices_changed = self.devices.list_watch(&snapshot, selected).1;
             let rows = nodes.nodes(&snapshot);
+            let count = rows.len();
             let plan = Plan::new(rows.iter().map(|row| &**row), &self.families);
             drop(rows);
             drop(snapshot);
@@ -351,7 +352,7 @@ impl DirectRoutes {
                 () = complete.closed(), if !is_complete => {}
                 () = nodes_changed.closed() => {}
                 () = devices_changed.closed() => {}
-                () = tokio::time::sleep(if is_done { CHECK_INTERVAL } else { RETRY }) => {}
+                () = tokio::time::sleep(if is_done { check_interval(count) } else { RETRY }) => nodes.validated(count),
             }
             tokio::time::sleep(SETTLE).await;
         }

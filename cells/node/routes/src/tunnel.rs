@@ -9,16 +9,16 @@ use ipnet::IpNet;
 use skep_base_net::{Link, NetError, Netlink, Route, RouteFilter};
 use skep_base_settings::TunnelConfig;
 use skep_datapath_hooks::{EndpointHooks, HOST_DEVICE as HOST};
-use skep_node_manager::Node;
-use statedb::{Db, Table};
+use skep_node_manager::{Node, NodeManager};
+use statedb::Db;
 
-use crate::routes::{CHECK_INTERVAL, PROTOCOL, RETRY, SETTLE, blocking};
+use crate::routes::{PROTOCOL, RETRY, SETTLE, blocking, check_interval};
 
 #[derive(Params)]
 pub(crate) struct RouteParams {
     db: Db,
     config: Cfg<TunnelConfig>,
-    nodes: Option<Table<Node>>,
+    nodes: Option<NodeManager>,
     programs: Arc<dyn EndpointHooks>,
     jobs: Jobs,
 }
@@ -53,9 +53,11 @@ async fn follow(params: &RouteParams, health: &Health) {
             continue;
         };
         let snapshot = params.db.read();
-        let (is_complete, complete) = nodes.initialized_watch(&snapshot);
-        let changed = nodes.table_watch(&snapshot);
-        let rows: Vec<_> = nodes.all(&snapshot).collect();
+        let table = nodes.table();
+        let (is_complete, complete) = table.initialized_watch(&snapshot);
+        let changed = table.table_watch(&snapshot);
+        let rows: Vec<_> = table.all(&snapshot).collect();
+        let all = rows.len();
         let wanted = networks(rows.iter().map(|row| &***row), &params.config);
         drop(rows);
         drop(snapshot);
@@ -64,7 +66,7 @@ async fn follow(params: &RouteParams, health: &Health) {
                 health.ok(format!(
                     "{count} networks of other nodes' pods are reached by the tunnel"
                 ));
-                CHECK_INTERVAL
+                check_interval(all)
             }
             Err(error) => {
                 report(health, &error);
@@ -74,7 +76,7 @@ async fn follow(params: &RouteParams, health: &Health) {
         tokio::select! {
             () = complete.closed(), if !is_complete => {}
             () = changed.closed() => {}
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(pause) => nodes.validated(all),
         }
         tokio::time::sleep(SETTLE).await;
     }

@@ -13,13 +13,11 @@ use skep_bpf_sys::{MapFlags, MapKind, MapSpec, MapStore, RawMap as _, link::Inte
 use crate::world::*;
 
 #[test]
-fn the_pair_has_the_first_address_of_the_pod_cidr_and_routes() {
+fn the_pair_has_the_addresses_of_the_router_and_routes() {
     run("pair", async |world: World| {
         let agent = world.attached(&["--mtu=1400"]).await?;
         assert!(!ip("addr show cilium_host")?.contains("10.1.0"));
-        agent.local_node().update(|node| {
-            node.pod_cidrs = vec!["10.1.0.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()]
-        })?;
+        agent.local_node().update(with_pods)?;
 
         let shown = || ip("addr show cilium_host").unwrap();
         agent
@@ -32,7 +30,13 @@ fn the_pair_has_the_first_address_of_the_pod_cidr_and_routes() {
             "{}",
             shown()
         );
+        assert!(!shown().contains("fe80:"), "{}", shown());
         assert!(ip("link show cilium_net")?.contains("mtu 1400"));
+        // Rules for packets to proxies may come before local addresses.
+        for family in ["-4", "-6"] {
+            let rules = ip(&format!("{family} rule"))?;
+            assert!(rules.starts_with("100:\tfrom all lookup local"), "{rules}");
+        }
         let routes =
             || ip("route show dev cilium_host").unwrap() + &ip("-6 route show dev cilium_host").unwrap();
         let is_routed = || {
@@ -241,9 +245,7 @@ fn one_address_family_is_enough() {
         let agent = world
             .attached(&["--enable-ipv6=false", "--kube-proxy-replacement"])
             .await?;
-        agent.local_node().update(|node| {
-            node.pod_cidrs = vec!["10.1.0.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()]
-        })?;
+        agent.local_node().update(with_pods)?;
         agent
             .until("an address", |_| {
                 ip("addr show cilium_host").unwrap().contains("10.1.0.1/32")
