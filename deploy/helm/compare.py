@@ -92,6 +92,9 @@ def container(role, want, have, own):
         required = name in own or name.startswith("KUBERNETES_SERVICE_") or name in ("K8S_NODE_NAME", "CILIUM_K8S_NAMESPACE")
         if required and variables.get(name) != source:
             yield f"{where}: variable {name} {source}, here {variables.get(name)}"
+    certs = dict(want.get("env") or []).get("CILIUM_CERTGEN_CONFIG")
+    if certs and certs != variables.get("CILIUM_CERTGEN_CONFIG"):
+        yield f"{where}: certificates {json.dumps(certs)}, here {json.dumps(variables.get('CILIUM_CERTGEN_CONFIG'))}"
     mounts = {m["path"] for m in have.get("mounts") or []}
     for mount in want.get("mounts") or []:
         if mount["name"] in own and mount["path"] not in mounts:
@@ -113,8 +116,16 @@ def writable(pod):
     return {paths[m["name"]] for c in every for m in c.get("mounts") or [] if m["name"] in paths and not m.get("ro")}
 
 
+def accepted(strategy):
+    """A strategy as the API server accepts it: the recorded chart keeps fields of RollingUpdate with other types."""
+    if strategy and strategy.get("type", "RollingUpdate") != "RollingUpdate":
+        return {k: v for k, v in strategy.items() if k != "rollingUpdate"}
+    return strategy
+
+
 def workloads(want, have, own):
     for name, a in (want.get("workloads") or {}).items():
+        a = a | ({"strategy": accepted(a["strategy"])} if "strategy" in a else {})
         b = (have.get("workloads") or {}).get(name) or (have.get("workloads") or {}).get(name.replace("cilium", "skep"))
         if b is None:
             if not OPTIONAL.search(name):
@@ -240,6 +251,9 @@ def objects(want, have):
             yield f"{o['kind']} {o['name']}: automount {o.get('automount_token')}, here {here.get('automount_token')}"
     for name, a in (want.get("other") or {}).items():
         b = (have.get("other") or {}).get(name)
+        if name.startswith("PodDisruptionBudget/") and "minAvailable" in a["spec"]:
+            # The API server accepts one of them; the recorded chart writes both.
+            a = {"spec": {k: v for k, v in a["spec"].items() if k != "maxUnavailable"}}
         if b is None and not OPTIONAL.search(name):
             yield f"{name} is missing"
         elif b is not None and a != b:

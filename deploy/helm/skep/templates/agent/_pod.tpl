@@ -128,11 +128,22 @@ httpGet:
       sources:
         {{- include "skep.certSource" (dict "ctx" . "secret" ($server.existingSecret | default "hubble-metrics-server-certs") "crt" "server.crt" "key" "server.key") | nindent 8 }}
         {{- if $server.mtls.enabled }}
-        - {{ ternary "secret" "configMap" (eq true $server.mtls.useSecret) }}:
-            name: {{ $server.mtls.name | default ($server.existingSecret | default "hubble-metrics-server-certs") }}
+        {{- $bundle := $v.tls.caBundle }}
+        {{- /* Authority of clients: of its own, that of the bundle, or that of the server's certificate. */}}
+        {{- $kind := ternary "secret" "configMap" (or (eq true $server.mtls.useSecret) (and (not $server.mtls.name) (not $bundle.enabled))) }}
+        {{- $name := $server.existingSecret | default "hubble-metrics-server-certs" }}
+        {{- $key := $server.mtls.key }}
+        {{- if $server.mtls.name }}{{ $name = $server.mtls.name }}
+        {{- else if $bundle.enabled }}
+        {{- $kind = ternary "secret" "configMap" (eq true $bundle.useSecret) }}
+        {{- $name = $bundle.name }}
+        {{- $key = $bundle.key }}
+        {{- end }}
+        - {{ $kind }}:
+            name: {{ $name }}
             optional: true
             items:
-              - key: {{ $server.mtls.key }}
+              - key: {{ $key }}
                 path: client-ca.crt
         {{- end }}
 {{- end }}

@@ -85,6 +85,7 @@
 {{- if and $v.operator.prometheus.tls.enabled (not $v.operator.prometheus.tls.server.existingSecret) }}{{ $faults = append $faults "operator.prometheus.tls.enabled requires operator.prometheus.tls.server.existingSecret" }}{{ end }}
 {{- range $path, $monitor := dict "prometheus.serviceMonitor" (and $v.prometheus.enabled $v.prometheus.serviceMonitor.enabled) "operator.prometheus.serviceMonitor" (and $v.operator.prometheus.enabled $v.operator.prometheus.serviceMonitor.enabled)
   "hubble.metrics.serviceMonitor" (and $d.hubbleMetrics $v.hubble.metrics.serviceMonitor.enabled) "hubble.relay.prometheus.serviceMonitor" (and $d.relay $v.hubble.relay.prometheus.enabled $v.hubble.relay.prometheus.serviceMonitor.enabled)
+  "envoy.prometheus.serviceMonitor" (and $d.externalEnvoy $d.agent $v.envoy.prometheus.enabled $v.envoy.prometheus.serviceMonitor.enabled)
   "clustermesh.apiserver.metrics.serviceMonitor" (and $v.clustermesh.useAPIServer $v.clustermesh.apiserver.metrics.serviceMonitor.enabled) }}
 {{- if and $monitor (not ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) (not $v.prometheus.serviceMonitor.trustCRDsExist) }}{{ $faults = append $faults (printf "%s.enabled requires the definitions of monitoring.coreos.com/v1: install them, or set prometheus.serviceMonitor.trustCRDsExist=true" $path) }}{{ end }}
 {{- end }}
@@ -95,8 +96,10 @@
 {{- if and $v.hubble.redact.enabled $v.hubble.redact.http.headers.allow $v.hubble.redact.http.headers.deny }}{{ $faults = append $faults "hubble.redact.http.headers.allow and .deny are both set: set one of them" }}{{ end }}
 {{- if and $d.hubbleTLS $v.hubble.tls.auto.enabled (eq $v.hubble.tls.auto.method "certmanager") (not $v.hubble.tls.auto.certManagerIssuerRef) }}{{ $faults = append $faults "hubble.tls.auto.method=certmanager requires hubble.tls.auto.certManagerIssuerRef" }}{{ end }}
 {{- if and $d.internalMesh $mesh.tls.auto.enabled (eq $mesh.tls.auto.method "certmanager") (not $mesh.tls.auto.certManagerIssuerRef) }}{{ $faults = append $faults "clustermesh.apiserver.tls.auto.method=certmanager requires clustermesh.apiserver.tls.auto.certManagerIssuerRef" }}{{ end }}
-{{- $tag := toString $v.hubble.ui.frontend.image.tag | trimPrefix "v" }}
-{{- if and $v.hubble.ui.enabled (regexMatch "^[0-9]+\\.[0-9]+\\.[0-9]+$" $tag) }}{{ if semverCompare "<0.9.0" $tag }}{{ $faults = append $faults "hubble.ui.frontend.image.tag is too old: use 0.9.0 or later" }}{{ end }}{{ end }}
+{{- range $part := list "frontend" "backend" }}
+{{- $tag := toString (index $v.hubble.ui $part).image.tag | trimPrefix "v" }}
+{{- if and $v.hubble.ui.enabled (regexMatch "^[0-9]+[.][0-9]+[.][0-9]+$" $tag) }}{{ if semverCompare "<0.9.0" $tag }}{{ $faults = append $faults (printf "hubble.ui.%s.image.tag is too old: use 0.9.0 or later" $part) }}{{ end }}{{ end }}
+{{- end }}
 
 {{- /* L7 and others */}}
 {{- if and (not $v.l7Proxy) (or $v.ingressController.enabled $v.gatewayAPI.enabled $d.l7LoadBalancer) }}{{ $faults = append $faults "ingressController, gatewayAPI and loadBalancer.l7.backend=envoy require l7Proxy=true" }}{{ end }}

@@ -125,7 +125,8 @@ spec:
 {{- end }}
 ---
 {{ include "skep.serviceAccount" (dict "ctx" .ctx "account" .account "annotations" (merge (dict) .account.annotations (.annotations | default dict))) }}
-{{- if and .ctx.Values.rbac.create .account.create }}
+{{- /* As in the original, whose users rely on it: the Role of the mesh stays without rbac.create. */}}
+{{- if or (ne .name "hubble-generate-certs") (and .ctx.Values.rbac.create .account.create) }}
 ---
 {{ include "skep.role" (dict "ctx" .ctx "name" .name "account" .account.name "annotations" .annotations "rules" (include "skep.certJobRules" .)) }}
 {{- end }}
