@@ -6,6 +6,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use hive::JobCtx;
 use skep_endpoint_ipam::{AddressUsers, Ipam, IpamError};
+use skep_identity::NumericIdentity;
 use statedb::Obj;
 
 use crate::{Endpoint, Endpoints, MetadataResolver, Phase, queue::DeletionQueue};
@@ -106,7 +107,8 @@ impl Takeover {
     fn allocate(&self, ipam: &Ipam) -> Vec<String> {
         let mut failed = Vec::new();
         for row in self.restored() {
-            if row.spec.datapath.external_ipam {
+            // Those of the health endpoint are the node's.
+            if row.spec.datapath.external_ipam || row.identity == Some(NumericIdentity::HEALTH) {
                 continue;
             }
             let owner = format!("{}/{} [restored]", row.spec.namespace, row.spec.pod);

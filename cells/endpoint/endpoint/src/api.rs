@@ -7,6 +7,7 @@
 //! deletion of what does not exist does not wait: runtimes repeat them. Errors are texts; those of bodies are objects.
 
 mod body;
+mod controllers;
 mod limits;
 mod model;
 mod request;
@@ -228,6 +229,10 @@ impl Api {
 
     fn change_labels(&self, name: &str, spec: &LabelConfigurationSpec) -> Result<(), ApiError> {
         let row = self.find_one(name, "")?;
+        if row.is_host {
+            let text = "endpoint may not be associated reserved labels";
+            return Err(ApiError::Invalid(text.to_owned()));
+        }
         let wanted = match request::labels(&spec.user) {
             Ok(labels) => labels,
             Err(ApiError::Invalid(text)) if text.starts_with("not allowed to add reserved") => {
@@ -325,6 +330,11 @@ impl Api {
     }
 
     async fn delete_admitted(&self, rows: Vec<Obj<Endpoint>>) -> Result<(), ApiError> {
+        if rows.iter().any(|row| row.is_host) {
+            return Err(ApiError::Invalid(
+                "the host endpoint cannot be deleted".to_owned(),
+            ));
+        }
         for row in &rows {
             self.endpoints.disconnect(row.id)?;
         }

@@ -21,8 +21,8 @@ use skep_policy_maps::PolicyMaps;
 use statedb::{Db, RwTable, Table, reconciler::Reconciler};
 
 use crate::{
-    Config, Endpoint, EndpointMaps, EndpointMetrics, EndpointOps, EndpointOptions, EndpointRoutes, EndpointRouting, Endpoints,
-    Interfaces, KernelInterfaces, KernelRoutes, MetadataResolver,
+    Config, Endpoint, EndpointMaps, EndpointMetrics, EndpointOps, EndpointOptions, EndpointRoutes,
+    EndpointRouting, Endpoints, Interfaces, KernelInterfaces, KernelRoutes, MetadataResolver,
     addresses::{self, Takeover},
     claims,
     collect::{Collector, Removal},

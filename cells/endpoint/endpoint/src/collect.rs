@@ -146,7 +146,7 @@ impl Collector {
         let mut missed = BTreeSet::new();
         for row in self.endpoints.table().all(&snapshot) {
             let name = &row.spec.interface;
-            if !row.is_live() {
+            if !row.is_live() || row.is_host {
                 continue;
             }
             let index = self

@@ -213,6 +213,8 @@ pub struct Endpoint {
     pub identity: Option<NumericIdentity>,
     /// Labels of its identity; those of [`labels`](Self::labels) once the identity is theirs.
     pub identity_labels: Arc<Labels>,
+    /// It is the node itself, at `cilium_host`.
+    pub is_host: bool,
     /// Its addresses stay allocated when it is deleted.
     pub keeps_addresses: bool,
     pub options: Arc<EndpointOptions>,
@@ -279,7 +281,9 @@ impl Endpoint {
             (Phase::Disconnecting, _) => EndpointState::Disconnecting,
             _ if self.identity.is_none() => EndpointState::WaitingForIdentity,
             (_, StatusKind::Error) => EndpointState::NotReady,
-            (_, StatusKind::Done | StatusKind::Refreshing) if self.policy.is_some() => EndpointState::Ready,
+            (_, StatusKind::Done | StatusKind::Refreshing) if self.policy.is_some() || self.is_host => {
+                EndpointState::Ready
+            }
             _ if self.log.last_state() == Some(EndpointState::Regenerating) => EndpointState::Regenerating,
             (Phase::Restored, _) => EndpointState::Restoring,
             (Phase::Live, _) => EndpointState::WaitingToRegenerate,
@@ -319,6 +323,10 @@ impl Endpoint {
     /// Entry of `skep_endpoints`, with the flags of its policy.
     pub(crate) fn facts(&self, identity: NumericIdentity, policy: u8) -> family::Endpoint {
         let spec = &*self.spec;
+        let verify = match self.options.verifies_source() {
+            true => endpoint_flags::VERIFY_SOURCE,
+            false => 0,
+        };
         let arp = match spec.datapath.require_arp_passthrough {
             true => endpoint_flags::ARP_PASSTHROUGH,
             false => 0,
@@ -328,7 +336,7 @@ impl Endpoint {
             ipv6: spec.ipv6.map_or([0; 16], |address| address.octets()),
             identity: identity.get(),
             id: self.id,
-            flags: endpoint_flags::VERIFY_SOURCE | arp | policy,
+            flags: verify | arp | policy,
             mac: spec.host_mac.0,
             netns_cookie: spec.netns_cookie,
             ..family::Endpoint::default()

@@ -115,7 +115,11 @@ impl IdentityReconciler {
     /// Takes over what Kubernetes knows of an endpoint.
     fn resolve(&self, id: u16) -> Result<Option<statedb::Obj<Endpoint>>, statedb::Error> {
         let snapshot = self.endpoints.db().read();
-        let Some(row) = self.endpoints.get(&snapshot, id).filter(|row| row.is_live()) else {
+        let Some(row) = self
+            .endpoints
+            .get(&snapshot, id)
+            .filter(|row| row.is_live() && !row.is_host)
+        else {
             return Ok(None);
         };
         let Some(metadata) = self.metadata.resolve(&snapshot, &row) else {

@@ -5,10 +5,16 @@
 use std::{fmt::Debug, io};
 
 use nix::{errno::Errno, net::if_::if_nametoindex};
+use skep_base_net::{NetError, Netlink};
+
+use crate::Mac;
 
 pub trait Interfaces: Send + Sync + Debug {
     /// Index of the interface of this name; none if there is no such interface.
     fn index(&self, name: &str) -> io::Result<Option<u32>>;
+
+    /// Index and hardware address of the interface of this name.
+    fn find(&self, name: &str) -> Result<Option<(u32, Mac)>, NetError>;
 }
 
 /// The interfaces of the network namespace of this process.
@@ -22,6 +28,11 @@ impl Interfaces for KernelInterfaces {
             Err(Errno::ENODEV) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    fn find(&self, name: &str) -> Result<Option<(u32, Mac)>, NetError> {
+        let link = Netlink::open()?.find_link(name)?;
+        Ok(link.map(|link| (link.index, Mac(link.mac.unwrap_or_default()))))
     }
 }
 

@@ -32,6 +32,7 @@ pub mod cookies;
 mod datapath;
 mod endpoint;
 mod host;
+mod host_endpoint;
 mod identifier;
 mod identities;
 mod interfaces;

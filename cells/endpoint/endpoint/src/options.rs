@@ -2,11 +2,9 @@
 
 //! Options of an endpoint.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, LazyLock},
-};
+use std::collections::BTreeMap;
 
+const SOURCE: &str = "SourceIPVerification";
 const AGGREGATION: &str = "MonitorAggregationLevel";
 const LEVELS: [&str; 5] = ["None", "Lowest", "Low", "Medium", "Maximum"];
 
@@ -19,7 +17,7 @@ const DEFAULT: [(&str, u8); 9] = [
     (AGGREGATION, 0),
     ("PolicyAuditMode", 0),
     ("PolicyVerdictNotification", 1),
-    ("SourceIPVerification", 1),
+    (SOURCE, 1),
     ("TraceNotification", 1),
 ];
 
@@ -45,10 +43,16 @@ impl Default for EndpointOptions {
 }
 
 impl EndpointOptions {
-    /// The options of a new endpoint.
-    pub(crate) fn shared() -> Arc<Self> {
-        static SHARED: LazyLock<Arc<EndpointOptions>> = LazyLock::new(Arc::default);
-        SHARED.clone()
+    /// The options of new endpoints.
+    pub(crate) fn new(verifies_source: bool) -> Self {
+        let mut options = Self::default();
+        options.0.insert(SOURCE.to_owned(), verifies_source.into());
+        options
+    }
+
+    /// Packets that it sends from other addresses are dropped.
+    pub(crate) fn verifies_source(&self) -> bool {
+        self.0.get(SOURCE) != Some(&0)
     }
 
     /// The numbers of options by name, for its file.

@@ -161,7 +161,10 @@ impl EndpointOps {
     }
 
     fn save(&mut self, _: Owner, endpoint: &Endpoint) -> Result<(), EndpointError> {
-        let effective = self.routing.effective(endpoint.spec.datapath);
+        let effective = match endpoint.is_host {
+            true => endpoint.spec.datapath,
+            false => self.routing.effective(endpoint.spec.datapath),
+        };
         Ok(self.files.save(endpoint, effective)?)
     }
 
@@ -347,7 +350,9 @@ impl BatchOps<Endpoint> for EndpointOps {
                 former.push((owner, Endpoint { spec, ..endpoint }));
             }
             match endpoint.phase {
-                Phase::Live | Phase::Restored if endpoint.policy.is_none() => saved.push((owner, endpoint)),
+                Phase::Live | Phase::Restored if endpoint.policy.is_none() || endpoint.is_host => {
+                    saved.push((owner, endpoint));
+                }
                 Phase::Live | Phase::Restored => {
                     if endpoint.status.kind != StatusKind::Refreshing {
                         let message = format!("Regenerating endpoint: {}", endpoint.reason.as_str());
@@ -379,7 +384,7 @@ impl BatchOps<Endpoint> for EndpointOps {
                     entry.object.phase = Phase::Disconnected;
                 }
                 None => {
-                    entry.object.is_written |= entry.object.policy.is_some();
+                    entry.object.is_written |= entry.object.policy.is_some() || entry.object.is_host;
                     entry.object.former = None;
                 }
             }

@@ -59,14 +59,13 @@ impl Restore {
         let (saved, errors) = self.files.read_all()?;
         let mut found = Vec::new();
         for saved in saved {
-            // Cilium keeps the host and the ingress among the endpoints: they are none of ours.
-            let is_internal =
-                |id: &NumericIdentity| [NumericIdentity::HOST, NumericIdentity::INGRESS].contains(id);
-            if saved.identity.as_ref().is_some_and(is_internal) {
+            // Cilium has one of the ingress listener, which has no interface.
+            if saved.identity == Some(NumericIdentity::INGRESS) {
+                self.files.remove(saved.id)?;
                 continue;
             }
             let is_there = self.is_there(&saved)?;
-            if !is_there {
+            if !is_there && saved.identity != Some(NumericIdentity::HOST) {
                 tracing::info!(
                     endpoint = saved.id,
                     interface = saved.spec.interface,

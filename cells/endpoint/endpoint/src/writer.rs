@@ -16,8 +16,8 @@ use statedb::{
 use tokio::sync::watch;
 
 use crate::{
-    Endpoint, EndpointLabels, EndpointOptions, EndpointSpec, EndpointState, Identifier, Phase,
-    RegenerationReason, StatusLog,
+    Endpoint, EndpointLabels, EndpointOptions, EndpointSpec, EndpointState, Identifier, Mac, Phase,
+    RegenerationReason, StatusLog, host_endpoint,
     metadata::Metadata,
     state_dir::{Saved, StateDir},
 };
@@ -77,6 +77,8 @@ pub struct Endpoints {
     policies: PolicyMaps,
     /// Uses of identities. They are not in rows: snapshots keep rows for longer.
     held: Arc<Mutex<HashMap<u16, Held>>>,
+    /// Options of new endpoints.
+    options: Arc<EndpointOptions>,
     /// Whether endpoints may be created.
     fence: Arc<watch::Sender<bool>>,
 }
@@ -89,8 +91,15 @@ impl Endpoints {
             files,
             policies,
             held: Arc::default(),
+            options: Arc::default(),
             fence: Arc::new(watch::Sender::new(false)),
         }
+    }
+
+    /// With these options of new endpoints.
+    pub(crate) fn with_options(mut self, options: EndpointOptions) -> Self {
+        self.options = Arc::new(options);
+        self
     }
 
     pub(crate) fn policies(&self) -> &PolicyMaps {
@@ -117,8 +126,12 @@ impl Endpoints {
         id: Option<u16>,
         identity: Option<NumericIdentity>,
     ) -> Result<Obj<Endpoint>, CreateError> {
+        let reserved = identity.and_then(reserved);
         let labels = EndpointLabels {
-            identity: Arc::new(spec.labels.clone()),
+            identity: match reserved.filter(|_| spec.labels.is_empty()) {
+                Some(label) => label.into(),
+                None => Arc::new(spec.labels.clone()),
+            },
             ..EndpointLabels::default()
         };
         let metadata = Metadata {
@@ -153,7 +166,7 @@ impl Endpoints {
                 .unwrap_or_default(),
             labels: metadata.labels,
             identity,
-            options: EndpointOptions::shared(),
+            options: self.options.clone(),
             log,
             ..Endpoint::default()
         };
@@ -360,6 +373,50 @@ impl Endpoints {
         Ok(true)
     }
 
+    /// The endpoint of the node is at this interface, and has these labels.
+    pub(crate) fn set_host(&self, ifindex: u32, mac: Mac, labels: Labels) -> Result<(), CreateError> {
+        let labels = Arc::new(labels);
+        let mut txn = self.db.write(&[&self.table]);
+        let found = self
+            .table
+            .list(&txn, Endpoint::BY_INTERFACE.key(host_endpoint::INTERFACE));
+        let found = found.into_iter().find(|row| row.is_host).cloned();
+        let mut row = match &found {
+            Some(row) => (**row).clone(),
+            None => {
+                let row = Endpoint {
+                    id: self.free_id(&txn)?,
+                    identity: Some(NumericIdentity::HOST),
+                    is_host: true,
+                    options: self.options.clone(),
+                    ..Endpoint::default()
+                };
+                row.log.ok(EndpointState::WaitingForIdentity, "Endpoint creation");
+                row
+            }
+        };
+        row.spec = Arc::new(EndpointSpec {
+            interface: host_endpoint::INTERFACE.to_owned(),
+            ifindex,
+            mac,
+            host_mac: mac,
+            ..EndpointSpec::default()
+        });
+        row.labels = Arc::new(EndpointLabels {
+            info: (*labels).clone(),
+            identity: labels.clone(),
+            ..EndpointLabels::default()
+        });
+        row.identity_labels = labels;
+        let is_same = |found: &Obj<Endpoint>| row.spec == found.spec && row.labels == found.labels;
+        if !found.as_ref().is_some_and(is_same) {
+            row.regenerate(RegenerationReason::EndpointUpdate, "updated host endpoint");
+            self.table.insert(&mut txn, row)?;
+            txn.commit();
+        }
+        Ok(())
+    }
+
     /// Changes the labels that users have given to an endpoint; false if there is no such endpoint.
     pub fn set_user_labels(
         &self,
@@ -459,7 +516,7 @@ impl Endpoints {
     /// As [`disconnect`](Self::disconnect); its addresses may stay allocated.
     pub(crate) fn disconnect_with(&self, id: u16, keeps_addresses: bool) -> Result<bool, statedb::Error> {
         self.change(id, |row| {
-            if row.is_live() {
+            if row.is_live() && !row.is_host {
                 row.log.ok(EndpointState::Disconnecting, "Deleting endpoint");
                 row.phase = Phase::Disconnecting;
                 row.status = Status::pending();
@@ -528,28 +585,32 @@ impl Endpoints {
                 Some(identity) => (identity, Arc::new(saved.identity_labels)),
                 None => (NumericIdentity::INIT, Reserved::Init.into()),
             };
+            let is_host = identity == NumericIdentity::HOST;
             let row = Endpoint {
                 id,
                 spec: Arc::new(saved.spec),
                 labels: Arc::new(saved.labels),
                 identity: Some(identity),
                 identity_labels,
+                is_host,
                 options: Arc::new(saved.options),
                 cilium_endpoint_uid: saved.cilium_endpoint_uid,
-                phase: if is_there {
+                phase: if is_there || is_host {
                     Phase::Restored
                 } else {
                     Phase::Disconnecting
                 },
                 // Those of an endpoint that is gone are not allocated again.
-                keeps_addresses: !is_there,
+                keeps_addresses: !is_there || identity == NumericIdentity::HEALTH,
                 reason: RegenerationReason::EndpointRestore,
                 log,
                 status: Status::pending(),
                 ..Endpoint::default()
             };
             self.table.insert(&mut txn, row)?;
-            identities.push((id, identity));
+            if !is_host {
+                identities.push((id, identity));
+            }
         }
         txn.initialized(guard)?;
         txn.commit();
@@ -680,10 +741,13 @@ fn family(address: &IpAddr) -> &'static str {
 
 /// Labels of an identity that was given to an endpoint.
 fn labels_of(identity: NumericIdentity, labels: &EndpointLabels) -> Arc<Labels> {
-    let reserved = Reserved::ALL
+    reserved(identity).map_or_else(|| labels.security(), Into::into)
+}
+
+fn reserved(identity: NumericIdentity) -> Option<Reserved> {
+    Reserved::ALL
         .into_iter()
-        .find(|label| label.identity() == identity);
-    reserved.map_or_else(|| labels.security(), Into::into)
+        .find(|label| label.identity() == identity)
 }
 
 fn change_identity(row: &mut Endpoint, identity: NumericIdentity) {

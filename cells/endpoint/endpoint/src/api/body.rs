@@ -3,7 +3,7 @@
 //! Bodies of requests, with the errors of Cilium's servers for those that are invalid.
 
 use axum::http::{HeaderMap, header};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, error::Category};
 
 use super::ApiError;
@@ -92,9 +92,10 @@ pub(super) fn optional<T: DeserializeOwned>(
         });
     }
     let read = serde_json::from_slice(body);
-    let read = read.or_else(|error| match error.classify() {
-        Category::Data => without_nulls(body).ok_or(error),
-        _ => Err(error),
+    let read = read.or_else(|error| match serde_json::from_slice::<IgnoredAny>(body) {
+        // Go reads the syntax first.
+        Err(syntax) => Err(syntax),
+        Ok(_) => without_nulls(body).ok_or(error),
     });
     read.map(Some).map_err(|error| ApiError::Framework {
         code: 400,

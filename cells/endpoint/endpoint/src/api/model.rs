@@ -12,6 +12,7 @@ use skep_base_api_types::{
 use skep_identity::NumericIdentity;
 use skep_policy_maps::Realized;
 
+use super::controllers::controllers;
 use crate::{Endpoint, EndpointState, LogEntry, labels::texts};
 
 /// An endpoint as the API shows it.
@@ -30,6 +31,7 @@ pub(super) fn endpoint(row: &Endpoint) -> Model {
                 k8s_pod_name: spec.pod.clone(),
                 pod_name: format!("{}/{}", spec.namespace, spec.pod),
             },
+            controllers: controllers(row),
             identity: row.identity.map(|id| Identity {
                 id: id.get(),
                 labels: texts(&row.identity_labels),

@@ -59,6 +59,15 @@ fn addresses(db: Db) -> Result<(RwTable<NodeAddress>, Table<NodeAddress>), state
     Ok((table, reader))
 }
 
+/// Address of an entry of `cilium_lxc`.
+pub(crate) fn address(key: &LxcKey) -> String {
+    let text = key.text();
+    // A port follows that has no meaning.
+    text.rsplit_once(":0")
+        .map_or(text.as_str(), |(address, _)| address)
+        .to_owned()
+}
+
 impl Bench {
     pub(crate) async fn start(more: Vec<Cell>) -> Self {
         Self::start_in(Kernel::new(), &[], more).await
@@ -159,6 +168,13 @@ impl Bench {
         self.kernel.interfaces.plug(&self.hooks, number);
     }
 
+    /// Adds an interface.
+    #[cfg(feature = "api")]
+    pub(crate) fn plug_as(&self, name: &str, index: u32, mac: crate::Mac) {
+        self.hooks.add_interface(name);
+        self.kernel.interfaces.add(name, index, mac);
+    }
+
     pub(crate) fn endpoints(&self) -> Endpoints {
         self.running.get().unwrap()
     }
@@ -170,7 +186,7 @@ impl Bench {
             .entries()
             .unwrap()
             .into_iter()
-            .map(|(key, value)| (LxcKey::text(&key), value.endpoint, value.flags))
+            .map(|(key, value)| (address(&key), value.endpoint, value.flags))
             .collect();
         entries.sort();
         entries

@@ -37,7 +37,8 @@ async fn a_new_endpoint_is_in_file_maps_and_hooks() {
     assert_eq!(
         value.text(),
         format!(
-            "id={} sec_id=5 flags=0x0000 ifindex=107 mac=02:00:00:00:00:07 nodemac=02:00:00:00:01:07 parent_ifindex=0",
+            "id={:<5} sec_id=5     flags=0x0000 ifindex=107 mac=02:00:00:00:00:07 nodemac=02:00:00:00:01:07 \
+             parent_ifindex=0   rt_info:0",
             row.id
         )
     );

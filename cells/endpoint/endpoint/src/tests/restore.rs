@@ -208,3 +208,43 @@ fn what_is_written_is_read_again() {
     assert_eq!((&found[0].spec, found[0].identity), (&*row.spec, None));
     assert_eq!(found[0].effective, effective);
 }
+
+/// Directories of six pods, of the host and of the health responder.
+#[test]
+fn directories_of_cilium_are_read_and_written_as_they_are() {
+    let world = World::new();
+    let recorded: Vec<serde_json::Value> =
+        serde_json::from_str(include_str!("../../testdata/states.json")).unwrap();
+    let path = |id: &serde_json::Value| world.folder.path().join(format!("state/{id}/ep_config.json"));
+    for state in &recorded {
+        let path = path(&state["ID"]);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, state.to_string()).unwrap();
+    }
+
+    let (found, errors) = world.files().read_all().unwrap();
+
+    assert!(errors.is_empty(), "{errors:?}");
+    assert_eq!(found.len(), recorded.len());
+    for saved in found {
+        let state = recorded.iter().find(|state| state["ID"] == saved.id).unwrap();
+        let mut row = crate::Endpoint {
+            id: saved.id,
+            spec: Arc::new(saved.spec),
+            labels: Arc::new(saved.labels),
+            identity: saved.identity,
+            identity_labels: Arc::new(saved.identity_labels),
+            options: Arc::new(saved.options),
+            ..crate::Endpoint::default()
+        };
+        // So that it is written.
+        world.files().save(&row, saved.effective).unwrap();
+        row.cilium_endpoint_uid = saved.cilium_endpoint_uid;
+        world.files().save(&row, saved.effective).unwrap();
+        let text = std::fs::read_to_string(path(&state["ID"])).unwrap();
+        let mut written: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let own = ["RequestedDatapathConfiguration", "RequestedLabels"];
+        _ = own.map(|key| written.as_object_mut().unwrap().remove(key));
+        assert_eq!(&written, state);
+    }
+}

@@ -42,10 +42,14 @@ use crate::{
 };
 
 #[derive(Debug, Default)]
-pub(crate) struct FakeInterfaces(Mutex<BTreeMap<String, u32>>);
+pub(crate) struct FakeInterfaces(Mutex<BTreeMap<String, (u32, Mac)>>);
 
 impl Interfaces for FakeInterfaces {
     fn index(&self, name: &str) -> io::Result<Option<u32>> {
+        Ok(self.0.lock().get(name).map(|(index, _)| *index))
+    }
+
+    fn find(&self, name: &str) -> Result<Option<(u32, Mac)>, NetError> {
         Ok(self.0.lock().get(name).copied())
     }
 }
@@ -55,7 +59,11 @@ impl FakeInterfaces {
     pub(super) fn plug(&self, hooks: &FakeHooks, number: u8) {
         let name = format!("lxc{number}");
         hooks.add_interface(&name);
-        self.0.lock().insert(name, 100 + u32::from(number));
+        self.add(&name, 100 + u32::from(number), Mac::default());
+    }
+
+    pub(crate) fn add(&self, name: &str, index: u32, mac: Mac) {
+        self.0.lock().insert(name.to_owned(), (index, mac));
     }
 }
 
@@ -299,7 +307,7 @@ impl World {
     pub(super) fn unplug(&self, number: u8) {
         let name = format!("lxc{number}");
         self.hooks.remove_interface(&name);
-        if let Some(index) = self.interfaces.0.lock().remove(&name) {
+        if let Some((index, _)) = self.interfaces.0.lock().remove(&name) {
             self.routes.by_interface.lock().remove(&index);
         }
     }
@@ -377,11 +385,10 @@ impl World {
 
     /// Addresses in `cilium_lxc`, with the endpoint that each leads to.
     pub(super) fn delivered(&self) -> BTreeMap<String, u16> {
-        use skep_bpf_maps::text::Text as _;
         let entries = self.maps.lxc.entries().unwrap();
         entries
             .iter()
-            .map(|(key, value)| (key.text(), value.endpoint))
+            .map(|(key, value)| (super::hive::address(key), value.endpoint))
             .collect()
     }
 

@@ -65,7 +65,7 @@ impl Cluster {
         let mut flags = vec!["--ipam=kubernetes", "--identity-change-grace-period=50ms"];
         flags.extend(settings);
         let bench = Bench::start_in(kernel, &flags, cells).await;
-        let networks = ["10.0.1.0/24", "fd00::/112"].map(|net| net.parse().unwrap());
+        let networks = ["10.0.0.0/15", "fd00::/16"].map(|net| net.parse().unwrap());
         bench
             .local_node()
             .update(|node| node.pod_cidrs = networks.into())
