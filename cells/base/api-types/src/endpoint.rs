@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Identity, is_default};
+use crate::{ControllerStatus, Identity, is_default};
 
 /// Body of `PUT /v1/endpoint/{id}`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -170,6 +170,9 @@ pub struct EndpointStatus {
     /// `waiting-for-identity`, `waiting-to-regenerate`, `regenerating`, `restoring`, `ready`, `not-ready`, `disconnecting`,
     /// `disconnected`.
     pub state: String,
+    /// Background jobs.
+    #[serde(deserialize_with = "crate::or_default", skip_serializing_if = "Vec::is_empty")]
+    pub controllers: Vec<ControllerStatus>,
     /// External identifiers.
     #[serde(deserialize_with = "crate::or_default")]
     pub external_identifiers: EndpointIdentifiers,
