@@ -63,6 +63,9 @@ operations! {
     GET_CGROUPS = "GET" "/cgroup-dump-metadata" "getCgroupDumpMetadata" { 403 "Forbidden", 500 "Failed" };
     GET_DEBUG_INFO = "GET" "/debuginfo" "getDebuginfo" { 500 "Failure" };
     GET_HEALTH = "GET" "/healthz" "getHealthz" { };
+    HEALTH_OF_NODE = "GET" "/v1beta/healthz" "getHealthz" { 500 "Failed" };
+    HEALTH_OF_NODES = "GET" "/v1beta/status" "getStatus" { };
+    PROBE_NODES = "PUT" "/v1beta/status/probe" "putStatusProbe" { 403 "Forbidden", 500 "Failed" };
     GET_POLICY = "GET" "/policy" "getPolicy" { 404 "NotFound" };
     LIST_SELECTORS = "GET" "/policy/selectors" "getPolicySelectors" { };
     LIST_SUBJECT_SELECTORS = "GET" "/policy/subject-selectors" "getPolicySubjectSelectors" { };
@@ -96,6 +99,23 @@ pub(crate) fn get<T: DeserializeOwned>(
     let path = operation.path(id);
     let found = agent.get(&path, &[]);
     found.map_err(|error| operation.failed(&path, error))
+}
+
+/// As [`get`], with headers.
+pub(crate) fn get_with<T: DeserializeOwned>(
+    agent: &Client,
+    operation: &Operation,
+    headers: &[(&str, &str)],
+) -> Result<T, ApiError> {
+    let path = operation.path("");
+    let found = agent.get(&path, headers);
+    found.map_err(|error| operation.failed(&path, error))
+}
+
+pub(crate) fn put<T: DeserializeOwned>(agent: &Client, operation: &Operation) -> Result<T, ApiError> {
+    let path = operation.path("");
+    let answer = agent.put(&path, &());
+    answer.map_err(|error| operation.failed(&path, error))
 }
 
 /// As [`get`], with a query.
@@ -191,7 +211,8 @@ impl Operation {
         let request = || {
             let method = self.method;
             let word = format!("{}{}", &method[..1], method[1..].to_lowercase());
-            format!("{word} \"http://localhost/v1/{path}\"")
+            let base = if path.starts_with("v1beta/") { "" } else { "v1/" };
+            format!("{word} \"http://localhost/{base}{path}\"")
         };
         let text = match error {
             ClientError::Refused { status, text, .. } => return self.answered(status, &quoted(&text)),

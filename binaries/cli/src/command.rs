@@ -21,19 +21,25 @@ use crate::{
     cleanup::{self, CleanupOptions},
     config::{self, ConfigOptions},
     datapath::{self, CounterCommand, IpcacheCommand, LxcCommand, PolicyCommand},
+    debuginfo::{self, DebugInfoOptions},
     duration::duration,
     endpoint::{self, EndpointCommand},
     failure::{Failure, fatal, usage},
+    features::{self, Feature, FeatureCommand, FsCommand},
     flows::{self, ConnectionCommand, FlowsError, TranslationCommand},
     fqdn::{self, FqdnCommand},
+    health::{self, HealthCommand},
     identity::{self, IdentityCommand},
     inventory, lrp,
     maps::{Entry, MapsError, Pinned},
     mesh,
     monitor::{self, MonitorCommand, MonitorError},
+    own::Own,
     policy,
     print::{self, Format},
-    service, status,
+    service,
+    status::{self, Details, Sources},
+    sysdump::{self, SysdumpOptions},
 };
 
 /// Inspects a node's agent and its BPF maps.
@@ -55,9 +61,9 @@ pub(crate) struct Line {
     /// Mount point of the BPF file system, for commands on pinned maps.
     #[arg(long, global = true, default_value = "/sys/fs/bpf")]
     bpf_root: PathBuf,
-    /// Output format: text, json, yaml or jsonpath=TEMPLATE.
-    #[arg(short, long, global = true, default_value = "text")]
-    output: Format,
+    /// Output format: text, json, yaml or jsonpath=TEMPLATE. Default: text.
+    #[arg(short, long, global = true, value_name = "FORMAT")]
+    output: Vec<Format>,
     #[command(subcommand)]
     command: Command,
 }
@@ -70,12 +76,37 @@ enum Command {
         #[arg(long)]
         brief: bool,
         /// Print all details.
-        #[arg(long, conflicts_with = "brief")]
+        #[arg(long)]
         verbose: bool,
+        /// Print all allocated addresses.
+        #[arg(long)]
+        all_addresses: bool,
         /// Print details of all remote clusters, including ready ones.
-        #[arg(long, conflicts_with = "brief")]
+        #[arg(long)]
         all_clusters: bool,
+        /// Print all background jobs, including healthy ones.
+        #[arg(long)]
+        all_controllers: bool,
+        /// Print the health of all modules.
+        #[arg(long)]
+        all_health: bool,
+        /// Print all nodes, including reachable ones.
+        #[arg(long)]
+        all_nodes: bool,
+        /// Print all redirects to proxies.
+        #[arg(long)]
+        all_redirects: bool,
+        /// Whether the agent is unhealthy without connectivity to the API server.
+        #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true",
+            action = clap::ArgAction::Set)]
+        require_k8s_connectivity: bool,
+        /// Timeout of the request.
+        #[arg(long, default_value = "30s", value_parser = duration)]
+        timeout: Duration,
     },
+    /// Show the connectivity between nodes.
+    #[command(subcommand)]
+    Health(HealthCommand),
     /// List services or show one.
     #[command(subcommand)]
     Service(ServiceCommand),
@@ -138,6 +169,10 @@ enum Command {
     Metrics(MetricsCommand),
     /// Print the agent's tables, as JSON.
     Statedb,
+    /// Show what helps to find a fault: as markdown, html or json.
+    Debuginfo(DebugInfoOptions),
+    /// Collect what helps to find a fault on this node in one archive, without secrets.
+    Sysdump(SysdumpOptions),
     /// Remove what an agent left on the node: programs, maps, interfaces, routes, state, CNI configuration.
     #[command(alias = "post-uninstall-cleanup")]
     Cleanup(CleanupOptions),
@@ -234,6 +269,24 @@ enum BpfCommand {
     /// Rate limits of events.
     #[command(subcommand)]
     Ratelimit(ListCommand),
+    /// Authentication map.
+    #[command(subcommand)]
+    Auth(FeatureCommand),
+    /// Bandwidth manager.
+    #[command(subcommand)]
+    Bandwidth(FeatureCommand),
+    /// Egress gateway.
+    #[command(subcommand)]
+    Egress(FeatureCommand),
+    /// Hashes of the datapath.
+    #[command(subcommand)]
+    Sha(FeatureCommand),
+    /// VXLAN tunnel endpoints.
+    #[command(subcommand)]
+    Vtep(FeatureCommand),
+    /// The BPF file system.
+    #[command(subcommand)]
+    Fs(FsCommand),
 }
 
 #[derive(Debug, Subcommand)]
@@ -327,8 +380,25 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
     let agent = Client::new(&line.host)?;
     let shell = Remote::new("the agent", &line.shell_sock_path);
     let pinned = Pinned::below(&line.bpf_root);
-    let format = line.output;
-    if format == Format::Unknown {
+    let own = Own::new([
+        "--host".into(),
+        line.host.clone().into(),
+        "--shell-sock-path".into(),
+        line.shell_sock_path.clone().into(),
+        "--bpf-root".into(),
+        line.bpf_root.clone().into(),
+    ]);
+    if let Command::Debuginfo(options) = &line.command {
+        let text = debuginfo::run(&agent, &own, options, &line.output)?;
+        let mut out = std::io::stdout().lock();
+        let written_all = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        return written(written_all.map_err(ClientError::Write), ExitCode::SUCCESS);
+    }
+    let format = line.output.last().copied().unwrap_or_default();
+    if matches!(format, Format::Unknown(_)) && matches!(line.command, Command::Status { .. }) {
+        return Ok(ExitCode::FAILURE);
+    }
+    if matches!(format, Format::Unknown(_)) {
         return Err(Failure::Bare("couldn't find output printer".to_owned()).into());
     }
     let mut code = ExitCode::SUCCESS;
@@ -336,23 +406,54 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         Command::Status {
             brief,
             verbose,
+            all_addresses,
             all_clusters,
+            all_controllers,
+            all_health,
+            all_nodes,
+            all_redirects,
+            require_k8s_connectivity,
+            timeout,
         } => {
-            let headers: &[(&str, &str)] = if brief { &[("brief", "true")] } else { &[] };
-            let answer: StatusResponse = agent.get("healthz", headers)?;
-            if brief && !status::is_well(&answer) {
-                code = ExitCode::FAILURE;
-            }
-            match format {
-                Format::Text if brief => status::brief(&answer),
-                Format::Text if verbose => {
-                    let tree = shell.ask("health").ok();
-                    status::details(&answer, tree.as_deref())
+            let of_bool = |is_on| if is_on { "true" } else { "false" };
+            let headers = [
+                ("brief", of_bool(brief)),
+                ("require-k8s-connectivity", of_bool(require_k8s_connectivity)),
+            ];
+            let agent = agent.with_timeout(timeout);
+            let answer: Value = agent::get_with(&agent, &agent::GET_HEALTH, &headers)
+                .map_err(|error| health::unreachable(&error, brief))?;
+            if format == Format::Text {
+                let answer: StatusResponse = serde_json::from_value(answer)?;
+                let failure = status::failure(&answer);
+                if !status::is_well(&answer) || brief && failure.is_some() {
+                    code = ExitCode::FAILURE;
                 }
-                Format::Text => status::overview(&answer, all_clusters),
-                _ => print::document(&answer, format)?,
+                let details = match verbose {
+                    true => Details::all(),
+                    false => Details {
+                        addresses: all_addresses,
+                        controllers: all_controllers,
+                        nodes: all_nodes,
+                        redirects: all_redirects,
+                        clusters: all_clusters,
+                        health: all_health,
+                        verbose: false,
+                    },
+                };
+                let sources = Sources {
+                    health: &|| health::results(&line.host, timeout),
+                    tree: &|| shell.ask("health").ok(),
+                };
+                match (brief, failure) {
+                    (true, failure) => failure.unwrap_or_else(|| "OK".to_owned()) + "\n",
+                    (false, _) => status::text(&answer, details, &sources),
+                }
+            } else {
+                print::api(&answer, "StatusResponse", format)
             }
         }
+        Command::Health(command) => health::run(&line.host, &command, format)?,
         Command::Service(command) => services(&agent, &command, format)?,
         Command::Lrp(ListCommand::List) => {
             let policies: Vec<LrpSpec> = agent.get("lrp", &[])?;
@@ -385,7 +486,25 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         Command::Node(ListCommand::List) => address::nodes(&agent, format)?,
         Command::Nodeid(ListCommand::List) => address::node_ids(&agent, format)?,
         Command::Cgroups(ListCommand::List) => address::cgroups(&agent, format)?,
+        Command::Bpf(BpfCommand::Fs(FsCommand::Show)) => features::file_system(&line.bpf_root)?,
+        Command::Bpf(_) if !rustix::process::geteuid().is_root() => {
+            let text = "Please run \"skep bpf\" command(s) with root privileges.";
+            return Err(Failure::Bare(text.to_owned()).into());
+        }
+        Command::Bpf(BpfCommand::Ipcache(command)) => datapath::ipcache(&pinned, &command, format)?,
         Command::Bpf(command) => {
+            let feature = match command {
+                BpfCommand::Auth(FeatureCommand::List) => Some(Feature::Authentication),
+                BpfCommand::Bandwidth(FeatureCommand::List) => Some(Feature::Bandwidth),
+                BpfCommand::Egress(FeatureCommand::List) => Some(Feature::EgressGateway),
+                BpfCommand::Sha(FeatureCommand::List) => Some(Feature::Hashes),
+                BpfCommand::Vtep(FeatureCommand::List) => Some(Feature::Vtep),
+                _ => None,
+            };
+            if let Some(feature) = feature {
+                print!("{}", features::list(&pinned, feature)?);
+                return Ok(code);
+            }
             let printed = streamed(|out| bpf(&pinned, &command, format, out));
             return printed.map(|()| code);
         }
@@ -462,6 +581,9 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
                 _ => document(&metrics, format)?,
             }
         }
+        // Above: it has forms of its own.
+        Command::Debuginfo(_) => String::new(),
+        Command::Sysdump(options) => sysdump::run(&agent, &own, &options)?,
         Command::Cleanup(options) => cleanup::run(&options, &line.bpf_root)?,
         Command::BuildConfig { arguments } => return Err(build_config(&arguments)),
         Command::Completion { shell } => {
@@ -581,9 +703,6 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format, out: &mut dyn Writ
             pinned.entries(RATELIMIT.name)?,
             ["USAGE IFINDEX", "TOKENS LAST_TOPUP"],
         ),
-        BpfCommand::Ipcache(command) => {
-            return Ok(out.write_all(datapath::ipcache(pinned, command, format)?.as_bytes())?);
-        }
         BpfCommand::Endpoint(command) => {
             return Ok(out.write_all(datapath::endpoints(pinned, command, format)?.as_bytes())?);
         }
@@ -603,9 +722,25 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format, out: &mut dyn Writ
             return Ok(out.write_all(datapath::node_ids(pinned, format)?.as_bytes())?);
         }
         BpfCommand::Socknat(ListCommand::List) => (pinned.sockets()?, ["BACKEND -> COOKIE", "FRONTEND"]),
+        // Elsewhere: they write little.
+        BpfCommand::Ipcache(_)
+        | BpfCommand::Auth(_)
+        | BpfCommand::Bandwidth(_)
+        | BpfCommand::Egress(_)
+        | BpfCommand::Sha(_)
+        | BpfCommand::Vtep(_)
+        | BpfCommand::Fs(_) => return Ok(()),
         BpfCommand::Ct(command) => return flows::connections(pinned, command, format, out),
         BpfCommand::Nat(command) => return flows::translations(pinned, command, format, out),
     };
+    // An empty table of Maglev has its titles.
+    if entries.is_empty()
+        && format == Format::Text
+        && !matches!(command, BpfCommand::Lb(LbCommand::Maglev(_)))
+    {
+        datapath::no_entries();
+        return Ok(());
+    }
     Ok(out.write_all(print::entries(&entries, titles, format).as_bytes())?)
 }
 

@@ -3,7 +3,7 @@
 //! What pinned maps say of packets: counters, endpoints, identities, policies, fragments, networks
 //! without masquerading.
 
-use std::net::IpAddr;
+use std::{error::Error, net::IpAddr};
 
 use clap::Subcommand;
 use serde::Serialize;
@@ -24,6 +24,7 @@ use skep_identity::{NumericIdentity, Reserved};
 
 use crate::{
     edit::{self, IpcacheDelete, IpcacheUpdate},
+    failure::{Failure, fatal, usage},
     maps::{Entry, MapsError, Pinned},
     print::{self, Format},
 };
@@ -36,12 +37,12 @@ pub(crate) enum IpcacheCommand {
     /// Show the longest-prefix match of an address.
     Get {
         /// The address.
-        address: IpAddr,
+        address: Option<String>,
     },
-    /// List the prefixes of an identity.
+    /// Show the entry of a prefix, or list the prefixes of an identity.
     Match {
-        /// The identity.
-        identity: u32,
+        /// The prefix, or the identity.
+        wanted: String,
     },
     /// Write an entry, for debugging; the agent may overwrite it.
     Update(IpcacheUpdate),
@@ -100,25 +101,48 @@ pub(crate) fn ipcache(
     pinned: &Pinned,
     command: &IpcacheCommand,
     format: Format,
-) -> Result<String, MapsError> {
+) -> Result<String, Box<dyn Error>> {
     let entries = match command {
         IpcacheCommand::List => pinned.entries(IPCACHE.name)?,
         IpcacheCommand::Get { address } => {
+            let wrong = || {
+                usage(
+                    "bpf ipcache get",
+                    "Invalid ip address. IP address must be in dotted decimal (192.168.1.1) or IPv6 (feab::f02b) form",
+                )
+            };
+            let address: IpAddr = address
+                .as_deref()
+                .and_then(|text| text.parse().ok())
+                .ok_or_else(wrong)?;
             let found = ipcache_entries(pinned)?
                 .into_iter()
-                .filter_map(|(key, value)| Some((prefix_around(&key, *address)?, key, value)))
+                .filter_map(|(key, value)| Some((prefix_around(&key, address)?, key, value)))
                 .max_by_key(|(bits, ..)| *bits);
-            let (_, key, value) = found.ok_or_else(|| MapsError::NoEntry {
-                map: IPCACHE.name,
-                key: address.to_string(),
-            })?;
-            vec![entry(&key, &value)]
+            return identity_of(
+                &address.to_string(),
+                found.map(|(_, key, value)| entry(&key, &value)),
+                format,
+            );
         }
-        IpcacheCommand::Match { identity } => ipcache_entries(pinned)?
-            .iter()
-            .filter(|(_, value)| value.identity == *identity)
-            .map(|(key, value)| entry(key, value))
-            .collect(),
+        IpcacheCommand::Match { wanted } => match wanted.parse::<u32>() {
+            Ok(identity) => ipcache_entries(pinned)?
+                .iter()
+                .filter(|(_, value)| value.identity == identity)
+                .map(|(key, value)| entry(key, value))
+                .collect(),
+            Err(_) => {
+                let prefix = edit::prefix(wanted)
+                    .ok()
+                    .filter(|_| wanted.contains('/'))
+                    .ok_or_else(|| fatal(format!("Invalid prefix: {wanted:?} is no network")))?;
+                let key = prefix.key(0);
+                let found = ipcache_entries(pinned)?
+                    .into_iter()
+                    .find(|(known, _)| *known == key);
+                return identity_of(wanted, found.map(|(key, value)| entry(&key, &value)), format);
+            }
+        },
         IpcacheCommand::Update(update) => {
             edit::update_ipcache(pinned, update)?;
             return Ok(String::new());
@@ -128,7 +152,19 @@ pub(crate) fn ipcache(
             return Ok(String::new());
         }
     };
+    if entries.is_empty() && format == Format::Text {
+        return Ok(no_entries());
+    }
     Ok(print::entries(&entries, IPCACHE_TITLES, format))
+}
+
+/// The identity that an address or a network maps to.
+fn identity_of(wanted: &str, found: Option<Entry>, format: Format) -> Result<String, Box<dyn Error>> {
+    match (found, format) {
+        (None, _) => Err(Failure::Printed(format!("{wanted} does not map to any identity")).into()),
+        (Some((_, value)), Format::Text) => Ok(format!("{wanted} maps to identity {}\n", value.join(" "))),
+        (Some(entry), _) => Ok(print::entries(&[entry], IPCACHE_TITLES, format)),
+    }
 }
 
 fn ipcache_entries(pinned: &Pinned) -> Result<Vec<(IpcacheKey, IpcacheValue)>, MapsError> {
@@ -199,6 +235,9 @@ pub(crate) fn endpoints(pinned: &Pinned, command: &LxcCommand, format: Format) -
         return Ok(String::new());
     }
     let entries = pinned.entries(LXC.name)?;
+    if entries.is_empty() && format == Format::Text {
+        return Ok(no_entries());
+    }
     Ok(print::entries(
         &entries,
         ["IP ADDRESS", "LOCAL ENDPOINT INFO"],
@@ -225,23 +264,28 @@ struct Unmasqueraded {
 /// `skep bpf ipmasq list`.
 pub(crate) fn unmasqueraded(pinned: &Pinned, format: Format) -> Result<String, MapsError> {
     let both = [pinned.entries(IP_MASQ4.name), pinned.entries(IP_MASQ6.name)];
-    let networks: Vec<Unmasqueraded> = pinned
-        .families(both)?
-        .into_iter()
-        .map(|(cidr, _)| Unmasqueraded { cidr })
-        .collect();
+    let both = match pinned.families(both) {
+        // The ip-masq-agent is off.
+        Err(MapsError::NotPinned { .. }) => Vec::new(),
+        both => both?,
+    };
+    let networks: Vec<Unmasqueraded> = both.into_iter().map(|(cidr, _)| Unmasqueraded { cidr }).collect();
     if format != Format::Text {
         return Ok(print::document(&networks, format)?);
     }
-    let rows = networks.into_iter().map(|network| vec![network.cidr]);
-    Ok(print::table(&["IP PREFIX/ADDRESS"], rows))
+    if networks.is_empty() {
+        return Ok(no_entries());
+    }
+    let rows = networks
+        .into_iter()
+        .map(|network| vec![network.cidr, String::new()]);
+    Ok(print::table(&["IP PREFIX/ADDRESS", ""], rows))
 }
 
 #[derive(Debug, Serialize)]
 struct Counter {
-    reason: u8,
-    description: String,
-    direction: &'static str,
+    reason: String,
+    direction: String,
     packets: u64,
     bytes: u64,
     line: u16,
@@ -260,14 +304,13 @@ pub(crate) fn metrics(
     let map: PerCpuMap<MetricsKey, MetricsValue> = pinned.open_per_cpu(METRICS.name)?;
     let mut entries = map.entries()?;
     entries.sort_by_key(|(key, _)| *key);
-    let counters: Vec<Counter> = entries
+    let mut counters: Vec<Counter> = entries
         .into_iter()
         .map(|(key, values)| {
             let total = MetricsValue::total(values);
             Counter {
-                reason: key.reason,
-                description: key.reason_text(),
-                direction: key.direction_text(),
+                reason: key.reason_text(),
+                direction: key.direction_text().to_lowercase(),
                 packets: total.count,
                 bytes: total.bytes,
                 line: key.line,
@@ -275,6 +318,16 @@ pub(crate) fn metrics(
             }
         })
         .collect();
+    // As text, column by column, numbers too.
+    counters.sort_by_cached_key(|counter| {
+        let numbers = [counter.packets, counter.bytes, counter.line.into()].map(|number| number.to_string());
+        (
+            counter.reason.clone(),
+            counter.direction.clone(),
+            numbers,
+            counter.file.clone(),
+        )
+    });
     if format != Format::Text {
         return Ok(print::document(&counters, format)?);
     }
@@ -283,8 +336,8 @@ pub(crate) fn metrics(
     }
     let rows = counters.into_iter().map(|counter| {
         vec![
-            counter.description,
-            counter.direction.to_owned(),
+            counter.reason,
+            counter.direction.to_uppercase(),
             counter.packets.to_string(),
             counter.bytes.to_string(),
             counter.line.to_string(),

@@ -50,13 +50,13 @@ pub(crate) struct IpcacheDelete {
 
 /// An address or a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Prefix {
+pub(crate) struct Prefix {
     address: IpAddr,
     bits: u8,
 }
 
 impl Prefix {
-    fn key(self, cluster_id: u16) -> IpcacheKey {
+    pub(crate) fn key(self, cluster_id: u16) -> IpcacheKey {
         IpcacheKey {
             cluster_id,
             ..IpcacheKey::prefix(self.address, self.bits)
@@ -65,7 +65,7 @@ impl Prefix {
 }
 
 /// Reads an address or a network. Bits of the address behind the prefix are cleared: the kernel keeps keys as they are.
-fn prefix(text: &str) -> Result<Prefix, String> {
+pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
     let wrong = || "neither an address nor a network such as 10.0.0.0/8".to_owned();
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),

@@ -240,15 +240,11 @@ fn of_agent(agent: &Agent, option: &'static str) -> Result<(String, BTreeMap<Str
     let config: DaemonConfiguration = agent
         .get("config", &[])
         .map_err(|cause| KvstoreError::Agent { option, cause })?;
-    let settings = config.status.daemon_configuration_map;
-    let kind = settings.get("kvstore").filter(|kind| !kind.is_empty());
-    let kind = kind.ok_or(KvstoreError::NoStore { option })?.clone();
-    let text = settings.get("kvstore-opt").map_or("", String::as_str);
-    let options = serde_json::from_str(text).unwrap_or_else(|_| {
-        let pairs = text.split(',').filter_map(|pair| pair_of(pair).ok());
-        pairs.collect()
-    });
-    Ok((kind, options))
+    let store = config.status.kvstore_configuration;
+    match store.kind.as_str() {
+        "" => Err(KvstoreError::NoStore { option }),
+        _ => Ok((store.kind, store.options)),
+    }
 }
 
 /// `key=value`.

@@ -8,12 +8,15 @@ mod cleanup;
 mod command;
 mod config;
 mod datapath;
+mod debuginfo;
 mod duration;
 mod edit;
 mod endpoint;
 mod failure;
+mod features;
 mod flows;
 mod fqdn;
+mod health;
 mod identity;
 mod inventory;
 #[cfg(feature = "kvstore")]
@@ -24,10 +27,12 @@ mod mesh;
 mod models;
 mod monitor;
 mod options;
+mod own;
 mod policy;
 mod print;
 mod service;
 mod status;
+mod sysdump;
 
 use std::process::ExitCode;
 

@@ -151,6 +151,108 @@ const MODELS: &[(&str, &str)] = &[
         "DNSLookup",
         "endpoint-id:n expiration-time:s fqdn:s ips:[s] lookup-time:s source:s ttl:n",
     ),
+    (
+        "StatusResponse",
+        "attach-mode:s auth-certificate-provider:Status bandwidth-manager:BandwidthManager bpf-maps:BPFMapStatus \
+         cilium:Status client-id:n clock-source:ClockSource cluster:ClusterStatus cluster-mesh:ClusterMeshStatus \
+         cni-chaining:CNIChainingStatus cni-file:Status configured-datapath-mode:s controllers:[ControllerStatus] \
+         datapath-mode:s encryption:EncryptionStatus host-firewall:HostFirewall hubble:HubbleStatus \
+         hubble-metrics:Status identity-range:IdentityRange ipam:IPAMStatus ipv4-big-tcp:BigTCP ipv6-big-tcp:BigTCP \
+         kube-proxy-replacement:KubeProxyReplacement kubernetes:K8sStatus kvstore:Status masquerading:Masquerading \
+         nodeMonitor:MonitorStatus proxy:ProxyStatus routing:Routing srv6:Srv6 stale:{s}",
+    ),
+    ("Status", "msg:s state:s"),
+    ("BandwidthManager", "congestionControl:s devices:[s] enabled:b"),
+    ("BPFMapStatus", "dynamic-size-ratio:n maps:[BPFMapProperties]"),
+    ("BPFMapProperties", "name:s size:n"),
+    ("ClockSource", "hertz:n mode:s"),
+    ("ClusterStatus", "ciliumHealth:Status nodes:[NodeElement] self:s"),
+    ("ClusterMeshStatus", "clusters:[?] num-global-services:n"),
+    ("CNIChainingStatus", "mode:s"),
+    (
+        "EncryptionStatus",
+        "ipsec:? mode:s msg:s wireguard:WireguardStatus",
+    ),
+    (
+        "WireguardStatus",
+        "interfaces:[WireguardInterface] node-encryption:s",
+    ),
+    (
+        "WireguardInterface",
+        "listen-port:n name:s peer-count:n peers:[?] public-key:s",
+    ),
+    ("HostFirewall", "devices:[s] mode:s"),
+    ("HubbleStatus", "msg:s observer:HubbleObserver state:s"),
+    (
+        "HubbleObserver",
+        "current-flows:n max-flows:n seen-flows:n uptime:d",
+    ),
+    ("IdentityRange", "max-identity:n min-identity:n"),
+    ("IPAMStatus", "allocations:{s} ipv4:[s] ipv6:[s] status:s"),
+    ("BigTCP", "enabled:b maxGRO:n maxGSO:n"),
+    (
+        "KubeProxyReplacement",
+        "deviceList:[KubeProxyReplacementDevice] devices:[s] directRoutingDevice:s \
+         features:KubeProxyReplacementFeatures mode:s",
+    ),
+    ("KubeProxyReplacementDevice", "ip:[s] name:s"),
+    (
+        "KubeProxyReplacementFeatures",
+        "annotations:[s] bpfSocketLBHostnsOnly:b externalIPs:Feature gracefulTermination:Feature hostPort:Feature \
+         hostReachableServices:? nat46X64:Nat46X64Feature nodePort:NodePortFeature sessionAffinity:Feature \
+         socketLB:Feature socketLBTracing:Feature",
+    ),
+    ("Feature", "enabled:b"),
+    (
+        "Nat46X64Feature",
+        "enabled:b gateway:GatewayFeature service:Feature",
+    ),
+    ("GatewayFeature", "enabled:b prefixes:[s]"),
+    (
+        "NodePortFeature",
+        "acceleration:s algorithm:s dsrMode:s enabled:b lutSize:n mode:s portMax:n portMin:n",
+    ),
+    ("K8sStatus", "k8s-api-versions:[s] msg:s state:s"),
+    (
+        "Masquerading",
+        "enabled:b enabledProtocols:MasqueradingProtocols ip-masq-agent:b mode:s snat-exclusion-cidr:s \
+         snat-exclusion-cidr-v4:s snat-exclusion-cidr-v6:s",
+    ),
+    ("MasqueradingProtocols", "ipv4:b ipv6:b"),
+    ("MonitorStatus", "cpus:n lost:n npages:n pagesize:n unknown:n"),
+    (
+        "ProxyStatus",
+        "envoy-deployment-mode:s ip:s port-range:s redirects:[ProxyRedirect] total-ports:n total-redirects:n",
+    ),
+    ("ProxyRedirect", "name:s proxy:s proxy-port:n"),
+    (
+        "Routing",
+        "inter-host-routing-mode:s intra-host-routing-mode:s tunnel-protocol:s",
+    ),
+    ("Srv6", "enabled:b srv6EncapMode:s"),
+    (
+        "HealthResponse",
+        "cilium:StatusResponse system-load:LoadResponse uptime:s",
+    ),
+    ("LoadResponse", "last15min:s last1min:s last5min:s"),
+    (
+        "HealthStatusResponse",
+        "local:SelfStatus nodes:[NodeHealthStatus] probeInterval:s timestamp:s",
+    ),
+    ("SelfStatus", "name:s"),
+    (
+        "NodeHealthStatus",
+        "endpoint:PathStatus health-endpoint:HostStatus host:HostStatus name:s",
+    ),
+    (
+        "HostStatus",
+        "primary-address:PathStatus secondary-addresses:[PathStatus]",
+    ),
+    (
+        "PathStatus",
+        "http:ConnectivityStatus icmp:ConnectivityStatus ip:s",
+    ),
+    ("ConnectivityStatus", "lastProbed:s latency:n status:s"),
 ];
 
 /// The document of a model as YAML; `model` as the types of fields are written.

@@ -26,8 +26,8 @@ pub(crate) enum Format {
     Yaml,
     /// What the template selects of the JSON. There is one in the life of the program.
     JsonPath(&'static Template),
-    /// None of the forms: there is no output.
-    Unknown,
+    /// None of the forms of most commands.
+    Unknown(&'static str),
 }
 
 impl FromStr for Format {
@@ -40,7 +40,7 @@ impl FromStr for Format {
             "yaml" => Ok(Self::Yaml),
             _ => match text.strip_prefix("jsonpath=") {
                 Some(template) => Ok(Self::JsonPath(Box::leak(Box::new(template.parse()?)))),
-                None => Ok(Self::Unknown),
+                None => Ok(Self::Unknown(Box::leak(text.into()))),
             },
         }
     }
@@ -201,7 +201,7 @@ mod tests {
             error("jsonpath={.a"),
             "invalid JSONPath at character 4: `}` is missing"
         );
-        assert_eq!("xml".parse(), Ok(Format::Unknown));
+        assert_eq!("xml".parse(), Ok(Format::Unknown("xml")));
     }
 
     #[test]

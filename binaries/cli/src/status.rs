@@ -1,77 +1,160 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `skep status`: the agent's status as text.
+//! `skep status`: the agent's status as text, as Cilium's command prints it.
+
+use std::fmt::Write as _;
 
 use hive_script::text::TabWriter;
 use jiff::Timestamp;
 use skep_base_api_types::{
-    BpfMapStatus, KubeProxyReplacement, KubeProxyReplacementFeatures, Masquerading, ModuleStatus,
-    MonitorStatus, NodePortFeature, Routing, State, StatusResponse, Switch,
+    BigTcp, BpfMapStatus, ControllerStatus, EncryptionStatus, HubbleStatus, KubeProxyReplacement,
+    KubeProxyReplacementFeatures, Masquerading, ModuleStatus, MonitorStatus, NodePortFeature, ProxyStatus,
+    State, StatusResponse, Switch,
 };
 
-use crate::mesh;
+use crate::{health, mesh};
+
+/// Job that exists if the node has a health endpoint.
+const HEALTH_JOB: &str = "cilium-health-ep";
+
+/// Details to print.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Details {
+    pub(crate) addresses: bool,
+    pub(crate) controllers: bool,
+    pub(crate) nodes: bool,
+    pub(crate) redirects: bool,
+    pub(crate) clusters: bool,
+    pub(crate) health: bool,
+    pub(crate) verbose: bool,
+}
+
+impl Details {
+    pub(crate) fn all() -> Self {
+        Self {
+            addresses: true,
+            controllers: true,
+            nodes: true,
+            redirects: true,
+            clusters: true,
+            health: true,
+            verbose: true,
+        }
+    }
+}
 
 /// Whether the agent is healthy, for the exit status.
 pub(crate) fn is_well(status: &StatusResponse) -> bool {
     status.cilium.state.is_well()
 }
 
-/// `OK`, or the errors.
-pub(crate) fn brief(status: &StatusResponse) -> String {
-    if is_well(status) {
-        return "OK\n".to_owned();
-    }
-    match status.cilium.msg.as_str() {
-        "" => format!("{}\n", status.cilium.state.as_str()),
-        message => format!("{message}\n"),
-    }
-}
-
-/// The overview, remote clusters that are not ready or all of them, and what is degraded.
-pub(crate) fn overview(status: &StatusResponse, all_clusters: bool) -> String {
-    summary(status) + &clusters(status, all_clusters) + &degraded_modules(status)
-}
-
-fn clusters(status: &StatusResponse, all: bool) -> String {
-    let mesh = status.cluster_mesh.as_ref();
-    mesh.map(|mesh| mesh::clusters(mesh, all, Timestamp::now()))
-        .unwrap_or_default()
-}
-
-fn summary(status: &StatusResponse) -> String {
-    let mut table = TabWriter::new();
-    let mut part = |name: &str, part: Option<(State, &str)>| {
-        let (state, message) = part.map_or(("", ""), |(state, message)| (state.as_str(), message));
-        table.row([name, state, message]);
-    };
-    part(
-        "KVStore:",
-        status
-            .kvstore
-            .as_ref()
-            .map(|part| (part.state, part.msg.as_str())),
-    );
+/// The first thing that is wrong.
+pub(crate) fn failure(status: &StatusResponse) -> Option<String> {
+    let part =
+        |name: &str, state: State, msg: &str| (!state.is_well()).then(|| format!("error in {name}: {msg}"));
+    let kvstore = status.kvstore.as_ref();
     let kubernetes = status.kubernetes.as_ref();
-    part(
-        "Kubernetes:",
-        kubernetes.map(|part| (part.state, part.msg.as_str())),
-    );
-    if let Some(apis) = kubernetes
-        .map(|part| &part.k8s_api_versions)
-        .filter(|apis| !apis.is_empty())
-    {
-        let apis: Vec<String> = apis.iter().map(|api| format!("{api:?}")).collect();
-        table.row(vec![
-            "Kubernetes APIs:".to_owned(),
-            format!("[{}]", apis.join(", ")),
-        ]);
+    let health = status.cluster.as_ref().and_then(|part| part.health.as_ref());
+    kvstore
+        .and_then(|found| part("kvstore", found.state, &found.msg))
+        .or_else(|| kubernetes.and_then(|found| part("kubernetes", found.state, &found.msg)))
+        .or_else(|| part("cilium", status.cilium.state, &status.cilium.msg))
+        .or_else(|| health.and_then(|found| part("cilium-health", found.state, &found.msg)))
+        .or_else(|| {
+            let mut jobs = status.controllers.iter();
+            let job = jobs.find(|job| is_failing(job))?;
+            Some(format!(
+                "error in controller {}: {}",
+                job.name, job.status.last_failure_msg
+            ))
+        })
+}
+
+fn is_failing(job: &ControllerStatus) -> bool {
+    !job.status.last_failure_msg.is_empty()
+}
+
+/// What is not in the status itself.
+pub(crate) struct Sources<'a> {
+    /// Results of probes between nodes; none if the prober does not answer.
+    pub(crate) health: &'a dyn Fn() -> Option<skep_base_api_types::HealthStatusResponse>,
+    /// Health of all modules as the agent prints it.
+    pub(crate) tree: &'a dyn Fn() -> Option<String>,
+}
+
+/// The status, then the health of the nodes and of the modules.
+pub(crate) fn text(status: &StatusResponse, details: Details, sources: &Sources<'_>) -> String {
+    let mut table = TabWriter::new();
+    summary(&mut table, status, details);
+    if is_well(status) {
+        if !status.controllers.iter().any(|job| job.name == HEALTH_JOB) {
+            table.row(["Cluster health:", "Probe disabled"]);
+            return table.finish() + &degraded_modules(status);
+        }
+        match (sources.health)() {
+            Some(found) if details.nodes => {
+                health::write(&mut table, &found, health::Nodes::All, details.verbose)
+            }
+            Some(found) => health::write(&mut table, &found, health::Nodes::Unhealthy, false),
+            None => table.write("Cluster health:\t\t\tWarning\tcilium-health daemon unreachable\n"),
+        }
     }
-    let replacement = status.kube_proxy_replacement.as_ref();
-    table.row(vec![
-        "KubeProxyReplacement:".to_owned(),
-        replacement.map(|part| part.mode.clone()).unwrap_or_default(),
-        bracketed(&replacement.map(devices).unwrap_or_default()),
+    if let Some(modules) = &status.modules_health {
+        let tree = details
+            .health
+            .then(|| (sources.tree)().unwrap_or_else(|| listed(modules)));
+        match tree {
+            Some(tree) => {
+                table.write("Modules Health:");
+                let mut lines: Vec<&str> = tree.lines().collect();
+                lines.push("");
+                for line in lines {
+                    table.write(&format!("\t\t{line}\n"));
+                }
+                table.write("\n");
+            }
+            None => {
+                table.row(vec!["Modules Health:".to_owned(), modules_line(modules)]);
+                table.write("\n");
+            }
+        }
+    }
+    table.finish() + &degraded_modules(status)
+}
+
+/// `skep health get`: the status without details, after the load of the node.
+pub(crate) fn of_node(health: &skep_base_api_types::HealthResponse) -> String {
+    let mut table = TabWriter::new();
+    table.row(["Daemon uptime:", &health.uptime]);
+    let load = &health.system_load;
+    table.row([
+        "Node load:".to_owned(),
+        format!("{} {} {}", load.last1, load.last5, load.last15),
     ]);
+    summary(&mut table, &health.cilium, Details::default());
+    table.finish()
+}
+
+fn summary(table: &mut TabWriter, status: &StatusResponse, details: Details) {
+    connections(table, status);
+    let replacement = status.kube_proxy_replacement.as_ref();
+    if let Some(part) = replacement {
+        let on = devices(part);
+        let on = if part.mode == "False" { "" } else { on.as_str() };
+        table.row(["KubeProxyReplacement:", &part.mode, &bracketed(on)]);
+    }
+    if let Some(part) = &status.host_firewall {
+        match part.mode.as_str() {
+            "Disabled" => table.row(["Host firewall:", "Disabled"]),
+            mode => table.row(["Host firewall:", mode, &format!("[{}]", part.devices.join(", "))]),
+        }
+    }
+    if let Some(part) = &status.srv6 {
+        match part.enabled {
+            true => table.row(["SRv6:", "Enabled", &format!("[encap-mode: {}]", part.encap_mode)]),
+            false => table.row(["SRv6:", "Disabled"]),
+        }
+    }
     if let Some(part) = &status.cni_chaining {
         table.row(["CNI Chaining:", &part.mode]);
     }
@@ -84,55 +167,267 @@ fn summary(status: &StatusResponse) -> String {
     }
     let (state, message) = (status.cilium.state.as_str(), &status.cilium.msg);
     table.row(["Cilium:", &format!("{state}   {message}")]);
+    if !status.stale.is_empty() {
+        let stale = status
+            .stale
+            .iter()
+            .map(|(name, since)| format!("{name:?} since {since}"));
+        table.row(["Stale status:", &stale.collect::<Vec<_>>().join(", ")]);
+    }
     match &status.node_monitor {
         None => table.row(["NodeMonitor:", "Disabled"]),
         Some(rings) => {
             table.row(["NodeMonitor:", &monitor(rings)]);
             if rings.lost > 0 || rings.unknown > 0 {
-                let lost = format!(
-                    "{} events lost, {} unknown notifications",
-                    rings.lost, rings.unknown
-                );
-                table.row(["", &lost]);
+                let (lost, unknown) = (rings.lost, rings.unknown);
+                table.row([
+                    "",
+                    &format!("{lost} events lost, {unknown} unknown notifications"),
+                ]);
             }
         }
     };
-    if let Some(part) = &status.routing {
-        table.row(["Routing:", &routing(part)]);
+    if let Some(part) = status.cluster.as_ref().and_then(|part| part.health.as_ref()) {
+        table.row(["Cilium health daemon:", part.state.as_str(), &part.msg]);
     }
-    if !status.attach_mode.is_empty() {
-        table.row(["Attach Mode:", &status.attach_mode.to_uppercase()]);
+    if let Some(part) = &status.ipam {
+        table.row(["IPAM:", &part.status]);
+        if details.addresses {
+            table.write("Allocated addresses:\n");
+            let owned = part
+                .allocations
+                .iter()
+                .map(|(ip, owner)| format!("  {ip} ({owner})\n"));
+            let mut owned: Vec<String> = owned.collect();
+            owned.sort();
+            owned.iter().for_each(|line| table.write(line));
+        }
     }
-    if !status.datapath_mode.is_empty() {
-        table.row(["Device Mode:", &status.datapath_mode]);
+    if let Some(part) = &status.cluster_mesh {
+        table.write(&mesh::clusters(part, details.clusters, Timestamp::now()));
     }
-    if let Some(part) = &status.masquerading {
-        table.row(masquerading(part, replacement));
+    datapath(table, status, details);
+    jobs(table, &status.controllers, details.controllers);
+    proxy(table, status.proxy.as_ref(), details.redirects);
+    match &status.identity_range {
+        Some(part) => {
+            let (min, max) = (part.min_identity, part.max_identity);
+            table.row(["Global Identity Range:", &format!("min {min}, max {max}")]);
+        }
+        None => table.row(["Global Identity Range:", "Unknown"]),
+    };
+    if let Some(part) = &status.hubble {
+        table.row(hubble(part, status.hubble_metrics.as_ref()));
     }
-    table.row(vec!["Modules Health:".to_owned(), modules_line(status)]);
-    table.finish()
+    if details.verbose {
+        if let Some(part) = replacement {
+            table.write(&replacement_details(part));
+        }
+        if let Some(part) = &status.bpf_maps {
+            table.row(["BPF Maps:", &sizing(part)]);
+            table.write(&maps(part));
+        }
+    }
+    if let Some(part) = &status.encryption {
+        table.row(encryption(part));
+    }
 }
 
-/// The overview with the details of service handling, the maps and every module's health. `tree` is the health of all
-/// modules as the agent prints it, if its shell answers.
-pub(crate) fn details(status: &StatusResponse, tree: Option<&str>) -> String {
-    let mut out = summary(status) + &clusters(status, true);
-    if let Some(replacement) = &status.kube_proxy_replacement {
-        out.push_str(&replacement_details(replacement));
+fn connections(table: &mut TabWriter, status: &StatusResponse) {
+    if let Some(part) = &status.kvstore {
+        table.row(["KVStore:", part.state.as_str(), &part.msg]);
     }
-    if let Some(all) = &status.bpf_maps {
-        out.push_str(&maps(all));
+    let Some(part) = &status.kubernetes else { return };
+    table.row(["Kubernetes:", part.state.as_str(), &part.msg]);
+    if part.state != State::Disabled {
+        let mut apis = part.k8s_api_versions.clone();
+        apis.sort();
+        let apis: Vec<String> = apis.iter().map(|api| format!("{api:?}")).collect();
+        table.row(["Kubernetes APIs:", &format!("[{}]", apis.join(", "))]);
     }
-    match tree {
-        Some(tree) => {
-            out.push_str("Modules:\n");
-            for line in tree.lines().filter(|line| !line.is_empty()) {
-                out.push_str(&format!("  {line}\n"));
-            }
+}
+
+fn datapath(table: &mut TabWriter, status: &StatusResponse, details: Details) {
+    for (name, part) in [
+        ("IPv4 BIG TCP:", &status.ipv4_big_tcp),
+        ("IPv6 BIG TCP:", &status.ipv6_big_tcp),
+    ] {
+        if let Some(part) = part {
+            table.row(big_tcp(name, part));
         }
-        None => out.push_str(&modules(status)),
     }
-    out
+    if let Some(part) = &status.bandwidth_manager {
+        let text = match part.enabled {
+            true => format!(
+                "EDT with BPF [{}] [{}]",
+                part.congestion_control.to_uppercase(),
+                part.devices.join(", ")
+            ),
+            false => "Disabled".to_owned(),
+        };
+        table.row(["BandwidthManager:", &text]);
+    }
+    if let Some(part) = &status.routing {
+        let mut network = format!("Network: {}", part.inter_host_routing_mode);
+        if !part.tunnel_protocol.is_empty() {
+            let _ = write!(network, " [{}]", part.tunnel_protocol);
+        }
+        let host = format!("Host: {}", part.intra_host_routing_mode);
+        table.row(["Routing:", &network, &host]);
+    }
+    match status.attach_mode.as_str() {
+        "" => {}
+        "tc" => {
+            table.row(["Attach Mode:", "Legacy TC"]);
+        }
+        mode => {
+            table.row(["Attach Mode:", &mode.to_uppercase()]);
+        }
+    }
+    if !status.datapath_mode.is_empty() {
+        let configured = match status.configured_datapath_mode.as_str() {
+            "" => String::new(),
+            mode if mode == status.datapath_mode => String::new(),
+            mode => format!(" [Configured: {mode}]"),
+        };
+        table.row(["Device Mode:", &(status.datapath_mode.clone() + &configured)]);
+    }
+    if let Some(part) = &status.masquerading {
+        table.row(masquerading(part, status.kube_proxy_replacement.as_ref()));
+    }
+    if let Some(part) = status.clock_source.as_ref().filter(|_| details.verbose) {
+        match part.mode.as_str() {
+            "jiffies" => table.row([
+                "Clock Source for BPF:",
+                "jiffies",
+                &format!("[{} Hz]", part.hertz),
+            ]),
+            mode => table.row(["Clock Source for BPF:", mode]),
+        }
+    }
+}
+
+fn jobs(table: &mut TabWriter, jobs: &[ControllerStatus], all: bool) {
+    let healthy = jobs.iter().filter(|job| !is_failing(job)).count();
+    table.row(["Controller Status:", &format!("{healthy}/{} healthy", jobs.len())]);
+    let now = Timestamp::now();
+    let ago = |time: Option<Timestamp>| match time {
+        None => "never".to_owned(),
+        Some(time) => {
+            let seconds = now.duration_since(time).as_secs().max(0).unsigned_abs();
+            let age = skep_duration::format_duration(std::time::Duration::from_secs(seconds));
+            format!("{age} ago")
+        }
+    };
+    let shown = jobs.iter().filter(|job| all || is_failing(job));
+    let mut rows: Vec<String> = shown
+        .map(|job| {
+            let runs = &job.status;
+            let error = match runs.last_failure_msg.as_str() {
+                "" => "no error",
+                error => error,
+            };
+            format!(
+                "  {}\t{}\t{}\t{}\t{error}\t\n",
+                job.name,
+                ago(runs.last_success_timestamp),
+                ago(runs.last_failure_timestamp),
+                runs.consecutive_failure_count
+            )
+        })
+        .collect();
+    if rows.is_empty() {
+        return;
+    }
+    rows.sort();
+    let mut own = TabWriter::new();
+    own.write("  Name\tLast success\tLast error\tCount\tMessage\n");
+    rows.iter().for_each(|row| own.write(row));
+    table.write(&own.finish());
+}
+
+fn proxy(table: &mut TabWriter, part: Option<&ProxyStatus>, all: bool) {
+    let Some(part) = part else {
+        table.row(["Proxy Status:", "No managed proxy redirect"]);
+        return;
+    };
+    let text = format!(
+        "OK, ip {}, {} redirects active on ports {}, Envoy: {}",
+        part.ip, part.total_redirects, part.port_range, part.envoy_deployment_mode
+    );
+    table.row(["Proxy Status:", &text]);
+    if all && !part.redirects.is_empty() {
+        let mut own = TabWriter::new();
+        own.row(["  Protocol", "Redirect", "Proxy Port"]);
+        for redirect in &part.redirects {
+            own.row([
+                format!("  {}", redirect.proxy),
+                redirect.name.clone(),
+                redirect.proxy_port.to_string(),
+            ]);
+        }
+        table.write(&own.finish());
+    }
+}
+
+fn hubble(part: &HubbleStatus, metrics: Option<&skep_base_api_types::Status>) -> Vec<String> {
+    let with = |state: State, msg: &str, around: [&str; 2]| match msg {
+        "" => state.as_str().to_owned(),
+        msg => format!("{} {}{msg}{}", state.as_str(), around[0], around[1]),
+    };
+    let mut row = vec!["Hubble:".to_owned(), with(part.state, &part.msg, ["", ""])];
+    if let Some(flows) = &part.observer {
+        let mut words = Vec::new();
+        if flows.max_flows > 0 {
+            let (current, max) = (flows.current_flows, flows.max_flows);
+            let share = current as f64 * 100.0 / max as f64;
+            words.push(format!("Current/Max Flows: {current}/{max} ({share:.2}%)"));
+        }
+        if let Ok(uptime) = skep_duration::parse_duration(&flows.uptime)
+            && !uptime.is_zero()
+        {
+            words.push(format!(
+                "Flows/s: {:.2}",
+                flows.seen_flows as f64 / uptime.as_secs_f64()
+            ));
+        }
+        row.push(words.join(", "));
+    }
+    if let Some(metrics) = metrics {
+        row.push(format!(
+            "Metrics: {}",
+            with(metrics.state, &metrics.msg, ["(", ")"])
+        ));
+    }
+    row
+}
+
+fn encryption(part: &EncryptionStatus) -> Vec<String> {
+    let message = match &part.wireguard {
+        Some(wireguard) if part.msg.is_empty() => {
+            let mut words = vec![format!("NodeEncryption: {}", wireguard.node_encryption)];
+            words.extend(wireguard.interfaces.iter().map(|interface| {
+                format!(
+                    "{} (Pubkey: {}, Port: {}, Peers: {})",
+                    interface.name, interface.public_key, interface.listen_port, interface.peer_count
+                )
+            }));
+            format!("[{}]", words.join(", "))
+        }
+        _ => part.msg.clone(),
+    };
+    vec!["Encryption:".to_owned(), part.mode.clone(), message]
+}
+
+fn big_tcp(name: &str, part: &BigTcp) -> Vec<String> {
+    let mut row = vec![name.to_owned(), enabled(part.enabled)];
+    if part.enabled {
+        row.push(match (part.max_gro, part.max_gso) {
+            (gro, gso) if gro == gso => format!("[{gso}]"),
+            (gro, gso) => format!("[{gro}, {gso}]"),
+        });
+    }
+    row
 }
 
 /// State of the event rings, which the agent reads while the monitor has listeners.
@@ -143,32 +438,34 @@ pub(crate) fn monitor(rings: &MonitorStatus) -> String {
     )
 }
 
-fn routing(part: &Routing) -> String {
-    let mut network = part.inter_host_routing_mode.clone();
-    if !part.tunnel_protocol.is_empty() {
-        network.push_str(&format!(" [{}]", part.tunnel_protocol));
-    }
-    format!("Network: {network}   Host: {}", part.intra_host_routing_mode)
-}
-
 fn masquerading(part: &Masquerading, replacement: Option<&KubeProxyReplacement>) -> Vec<String> {
-    let mut row = vec!["Masquerading:".to_owned(), part.mode.clone()];
-    if part.enabled {
-        let devices = replacement
-            .map(|part| part.devices.join(", "))
-            .unwrap_or_default();
-        let switch = |is_on| if is_on { "Enabled" } else { "Disabled" };
-        let networks = [&part.exclusion4, &part.exclusion6];
-        let networks = networks.into_iter().filter(|network| !network.is_empty());
-        let mut words: Vec<String> = networks.cloned().collect();
-        words.push(format!(
-            "[IPv4: {}, IPv6: {}]",
-            switch(part.enabled_protocols.ipv4),
-            switch(part.enabled_protocols.ipv6)
-        ));
-        row.push(bracketed(&devices));
-        row.push(words.join(" "));
+    let mut row = vec!["Masquerading:".to_owned()];
+    if !part.enabled {
+        row.push("Disabled".to_owned());
+        return row;
     }
+    let families = format!(
+        "[IPv4: {}, IPv6: {}]",
+        enabled(part.enabled_protocols.ipv4),
+        enabled(part.enabled_protocols.ipv6)
+    );
+    if part.mode != "BPF" {
+        row.push(format!("{} {families}", part.mode));
+        return row;
+    }
+    let devices = replacement
+        .map(|part| part.devices.join(", "))
+        .unwrap_or_default();
+    let networks = [&part.exclusion4, &part.exclusion6];
+    let networks = networks.into_iter().filter(|network| !network.is_empty());
+    let mut words: Vec<String> = networks.cloned().collect();
+    words.push(families);
+    let agent = if part.ip_masq_agent {
+        " (ip-masq-agent)"
+    } else {
+        ""
+    };
+    row.extend([format!("BPF{agent}"), format!("[{devices}]"), words.join(" ")]);
     row
 }
 
@@ -187,30 +484,19 @@ fn devices(replacement: &KubeProxyReplacement) -> String {
         .device_list
         .iter()
         .map(|device| {
-            let addresses = device.ip.iter().map(String::as_str);
-            let addresses: Vec<&str> = addresses.filter(|address| !address.is_empty()).collect();
             let mark = if !direct.is_empty() && device.name == *direct {
                 " (Direct Routing)"
             } else {
                 ""
             };
-            format!("{}   {}{mark}", device.name, addresses.join(" "))
+            format!("{} {}{mark}", device.name, device.ip.join(" "))
         })
         .collect();
     devices.join(", ")
 }
 
-fn all_modules(status: &StatusResponse) -> &[ModuleStatus] {
-    status.modules_health.as_deref().unwrap_or_default()
-}
-
-fn modules_line(status: &StatusResponse) -> String {
-    let count = |level: &str| {
-        all_modules(status)
-            .iter()
-            .filter(|module| module.level == level)
-            .count()
-    };
+fn modules_line(modules: &[ModuleStatus]) -> String {
+    let count = |level: &str| modules.iter().filter(|module| module.level == level).count();
     format!(
         "Stopped({}) Degraded({}) OK({})",
         count("Stopped"),
@@ -234,8 +520,8 @@ fn module_line(module: &ModuleStatus) -> String {
 
 /// Modules that are degraded: shown also without `--verbose`.
 fn degraded_modules(status: &StatusResponse) -> String {
-    let lines: String = all_modules(status)
-        .iter()
+    let modules = status.modules_health.iter().flatten();
+    let lines: String = modules
         .filter(|module| module.level == "Degraded")
         .map(module_line)
         .collect();
@@ -246,19 +532,15 @@ fn degraded_modules(status: &StatusResponse) -> String {
     }
 }
 
-fn modules(status: &StatusResponse) -> String {
-    let lines: String = all_modules(status).iter().map(module_line).collect();
-    format!("Modules:\n{lines}")
+/// Modules one a line, without the tree.
+fn listed(modules: &[ModuleStatus]) -> String {
+    modules.iter().map(module_line).collect()
 }
 
 fn replacement_details(replacement: &KubeProxyReplacement) -> String {
     let features = &replacement.features;
-    format!(
-        "KubeProxyReplacement Details:\n{}  Services:\n{}{}",
-        settings(replacement, features),
-        service_kinds(features),
-        annotations(features)
-    )
+    let (settings, services) = (settings(replacement, features), services(features));
+    format!("KubeProxyReplacement Details:\n{settings}{services}")
 }
 
 fn enabled(is_enabled: bool) -> String {
@@ -292,7 +574,7 @@ fn settings(replacement: &KubeProxyReplacement, features: &KubeProxyReplacementF
         row("Devices", on_devices);
     }
     row("Mode", mode(node_port));
-    if !node_port.dsr_mode.is_empty() {
+    if node_port.mode != "SNAT" && !node_port.dsr_mode.is_empty() {
         row("  DSR Dispatch Mode", node_port.dsr_mode.clone());
     }
     row("Backend Selection", selection);
@@ -310,33 +592,31 @@ fn settings(replacement: &KubeProxyReplacement, features: &KubeProxyReplacementF
     table.finish()
 }
 
-fn service_kinds(features: &KubeProxyReplacementFeatures) -> String {
+/// Kinds of services, some followed by a blank as in Cilium's text, and their annotations.
+fn services(features: &KubeProxyReplacementFeatures) -> String {
     let node_port = &features.node_port;
     let range = if node_port.enabled {
-        format!("Enabled (Range: {}-{})", node_port.port_min, node_port.port_max)
+        format!("Enabled (Range: {}-{}) ", node_port.port_min, node_port.port_max)
     } else {
         "Disabled".to_owned()
     };
     let mut table = TabWriter::new();
+    table.row(["  Services:"]);
     let mut row = |name: &str, value: String| table.row([format!("  - {name}:"), value]);
     row("ClusterIP", "Enabled".to_owned());
     row("NodePort", range);
-    row("LoadBalancer", enabled(node_port.enabled));
-    row("externalIPs", switch(features.external_ips));
+    row("LoadBalancer", enabled(node_port.enabled) + " ");
+    row("externalIPs", switch(features.external_ips) + " ");
     row("HostPort", switch(features.host_port));
-    table.finish()
-}
-
-fn annotations(features: &KubeProxyReplacementFeatures) -> String {
     if features.annotations.is_empty() {
-        return "  Annotations: (n/a)\n".to_owned();
+        table.row(["  Annotations:", "(n/a)"]);
+    } else {
+        table.row(["  Annotations:"]);
+        for annotation in &features.annotations {
+            table.row([format!("  - {annotation}")]);
+        }
     }
-    let lines: String = features
-        .annotations
-        .iter()
-        .map(|annotation| format!("  - {annotation}\n"))
-        .collect();
-    format!("  Annotations:\n{lines}")
+    table.finish()
 }
 
 /// How packets reach backends of other nodes, as text.
@@ -357,11 +637,14 @@ fn maps(maps: &BpfMapStatus) -> String {
     for map in &maps.maps {
         table.row([format!("  {}", map.name), map.size.to_string()]);
     }
-    let sizing = match maps.dynamic_size_ratio {
-        ratio if ratio > 0.0 => format!("on (ratio: {ratio:.6})"),
-        _ => "off".to_owned(),
-    };
-    format!("BPF Maps: dynamic sizing: {sizing}\n{}", table.finish())
+    table.finish()
+}
+
+fn sizing(maps: &BpfMapStatus) -> String {
+    match maps.dynamic_size_ratio {
+        ratio if ratio > 0.0 => format!("dynamic sizing: on (ratio: {ratio:.6})"),
+        _ => "dynamic sizing: off".to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -389,149 +672,169 @@ mod tests {
         .unwrap()
     }
 
+    /// The text with the results of the prober and the tree of modules.
+    fn shown(status: &StatusResponse, details: Details) -> String {
+        let health = || {
+            let node = |name: &str, error: &str| {
+                let path = json!({"ip": "10.0.0.3", "icmp": {"latency": 1000, "status": error}, "http": {"latency": 1}});
+                json!({"name": name, "host": {"primary-address": path}})
+            };
+            let nodes: Vec<_> = (0..12)
+                .map(|at| node(&format!("n{at:02}"), "Connection timed out"))
+                .collect();
+            let nodes: Vec<_> = nodes.into_iter().chain([node("local", "")]).collect();
+            from_value(json!({"local": {"name": "local"}, "nodes": nodes, "probeInterval": "1m0s"})).ok()
+        };
+        let tree = || Some("a\n└── b   [OK] fine (3s, x1)\n\n".to_owned());
+        let sources = Sources {
+            health: &health,
+            tree: &tree,
+        };
+        text(status, details, &sources)
+    }
+
+    /// Widths of columns are those of recorded texts, in `tests/cli/recorded.rs`.
+    #[track_caller]
+    fn has_lines(text: &str, lines: &[&str]) {
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        for line in lines {
+            assert!(
+                text.lines().any(|found| words(found) == words(line)),
+                "{line:?} is not in\n{text}"
+            );
+        }
+    }
+
     #[test]
-    fn overview_aligns_states_and_shows_what_is_degraded() {
-        let expected = [
-            "KVStore:                Disabled   ",
-            "Kubernetes:             Ok         1.33 (v1.33.1)",
-            "Kubernetes APIs:        [\"core/v1::Pods\"]",
-            "KubeProxyReplacement:   True   [eth0   10.0.0.3 (Direct Routing)]",
-            "CNI Chaining:           none",
-            "CNI Config file:        successfully wrote it",
-            "Cilium:                 Ok   0.1.0",
-            "NodeMonitor:            Disabled",
-            "Modules Health:         Stopped(0) Degraded(1) OK(1)",
-            "Degraded modules:",
-            "  a.c: [DEGRADED] not reached: timeout",
-            "",
-        ];
-        assert_eq!(overview(&status(), false), expected.join("\n"));
+    fn nothing_follows_when_nodes_are_not_probed_but_degraded_modules() {
+        let text = shown(&status(), Details::default());
+
+        assert!(!text.contains("Modules Health"), "{text}");
+        let end = "Probe disabled\nDegraded modules:\n  a.c: [DEGRADED] not reached: timeout\n";
+        assert!(text.ends_with(end), "{text}");
+    }
+
+    #[test]
+    fn ten_unhealthy_nodes_are_listed_or_all_nodes() {
+        let mut status = status();
+        status.controllers = from_value(json!([{"name": "cilium-health-ep"}])).unwrap();
+
+        let some = shown(&status, Details::default());
+        has_lines(&some, &["  ...", "n09 10.0.0.3 0/1 0/0"]);
+        assert!(
+            some.contains("1/13 reachable") && !some.contains("  n10"),
+            "{some}"
+        );
+        assert!(!some.contains("localhost"), "it is healthy: {some}");
+        let line = "Stopped(0) Degraded(1) OK(1)\n\n";
+        assert!(some.contains(line), "{some}");
+
+        let all = shown(&status, Details::all());
+        has_lines(
+            &all,
+            &[
+                "  local (localhost):",
+                "Endpoint connectivity: nil",
+                "ICMP to stack: Connection timed out (Last probed: )",
+            ],
+        );
+        assert!(all.contains("└── b   [OK] fine (3s, x1)"), "{all}");
     }
 
     #[test]
     fn the_monitor_is_shown_while_it_reads() {
         let mut status = status();
-        let mut rings = MonitorStatus {
-            cpus: 8,
-            npages: 64,
-            pagesize: 4096,
-            ..MonitorStatus::default()
-        };
-        status.node_monitor = Some(rings);
-        let shown = overview(&status, false);
-        let line = "NodeMonitor:            Listening for events on 8 CPUs with 64x4096 of shared memory\n";
-        assert!(shown.contains(line) && !shown.contains("events lost"), "{shown}");
-
-        rings.lost = 7;
-        status.node_monitor = Some(rings);
-        let shown = overview(&status, false);
-        assert!(
-            shown.contains(" 7 events lost, 0 unknown notifications\n"),
-            "{shown}"
+        status.node_monitor =
+            from_value(json!({"cpus": 8, "npages": 64, "pagesize": 4096, "lost": 7})).unwrap();
+        has_lines(
+            &shown(&status, Details::default()),
+            &[
+                "NodeMonitor: Listening for events on 8 CPUs with 64x4096 of shared memory",
+                "7 events lost, 0 unknown notifications",
+            ],
         );
     }
 
     #[test]
-    fn masquerading_names_devices_networks_and_families() {
-        let mut status = status();
-        status.attach_mode = "tcx".to_owned();
-        status.masquerading = Some(Masquerading {
-            mode: "Disabled".to_owned(),
-            ..Masquerading::default()
+    fn parts_of_the_datapath_are_shown_as_cilium_shows_them() {
+        let mut document = serde_json::to_value(status()).unwrap();
+        let parts = json!({
+            "attach-mode": "tc", "datapath-mode": "veth", "configured-datapath-mode": "auto",
+            "masquerading": {"mode": "BPF", "enabled": true, "ip-masq-agent": true, "enabledProtocols": {"ipv4": true},
+                "snat-exclusion-cidr-v4": "10.0.0.0/8"},
+            "routing": {"intra-host-routing-mode": "Legacy", "inter-host-routing-mode": "Tunnel", "tunnel-protocol": "vxlan"},
+            "ipv6-big-tcp": {"enabled": true, "maxGRO": 196608, "maxGSO": 196608},
+            "host-firewall": {"mode": "Enabled", "devices": ["eth0", "eth1"]},
+            "bandwidth-manager": {"enabled": true, "congestionControl": "bbr", "devices": ["eth0"]},
+            "stale": {"kubernetes": "2026-11-28T11:32:30Z"},
+            "encryption": {"mode": "Wireguard", "wireguard": {"node-encryption": "Disabled", "interfaces": [
+                {"name": "cilium_wg0", "public-key": "k=", "listen-port": 51871, "peer-count": 2}]}},
+            "hubble": {"state": "Warning", "msg": "starting"},
+            "proxy": {"ip": "10.0.0.1", "port-range": "1-2", "envoy-deployment-mode": "embedded", "total-redirects": 1,
+                "redirects": [{"name": "7:egress:UDP:53:", "proxy": "cilium-dns-egress", "proxy-port": 44923}]},
         });
-        let shown = overview(&status, false);
-        assert!(shown.contains("Attach Mode:            TCX\n"), "{shown}");
-        assert!(shown.contains("Masquerading:           Disabled\n"), "{shown}");
-
-        status.masquerading = from_value(json!({"mode": "BPF", "enabled": true,
-            "enabledProtocols": {"ipv4": true, "ipv6": false}, "snat-exclusion-cidr-v4": "10.0.0.0/8"}))
-        .unwrap();
-        if let Some(replacement) = &mut status.kube_proxy_replacement {
-            replacement.devices = vec!["eth0".to_owned()];
+        for (name, part) in parts.as_object().unwrap() {
+            document[name] = part.clone();
         }
-        let shown = overview(&status, false);
-        let line = "Masquerading:           BPF   [eth0]   10.0.0.0/8 [IPv4: Enabled, IPv6: Disabled]\n";
-        assert!(shown.contains(line), "{shown}");
-    }
+        let status: StatusResponse = from_value(document).unwrap();
+        let details = Details {
+            redirects: true,
+            ..Details::default()
+        };
 
-    #[test]
-    fn routing_names_the_tunnel() {
-        let mut status = status();
-        status.datapath_mode = "veth".to_owned();
-        for (routing, expected) in [
-            (
-                json!({"intra-host-routing-mode": "BPF", "inter-host-routing-mode": "Native"}),
-                "Routing:                Network: Native   Host: BPF\n",
-            ),
-            (
-                json!({"intra-host-routing-mode": "BPF", "inter-host-routing-mode": "Tunnel", "tunnel-protocol": "vxlan"}),
-                "Routing:                Network: Tunnel [vxlan]   Host: BPF\n",
-            ),
-        ] {
-            status.routing = from_value(routing).unwrap();
-            let shown = overview(&status, false);
-            assert!(shown.contains(expected), "{shown}");
-            assert!(shown.contains("Device Mode:            veth\n"), "{shown}");
-        }
-    }
-
-    #[test]
-    fn health_is_the_tree_that_the_agent_draws() {
-        let text = details(&status(), Some("a\n└── b   [OK] fine (3s, x1)\n\n"));
-
-        assert!(
-            text.ends_with("Modules:\n  a\n  └── b   [OK] fine (3s, x1)\n"),
-            "{text}"
+        has_lines(
+            &shown(&status, details),
+            &[
+                "Stale status: \"kubernetes\" since 2026-11-28T11:32:30Z",
+                "Attach Mode: Legacy TC",
+                "Device Mode: veth [Configured: auto]",
+                "Masquerading: BPF (ip-masq-agent) [] 10.0.0.0/8 [IPv4: Enabled, IPv6: Disabled]",
+                "Routing: Network: Tunnel [vxlan] Host: Legacy",
+                "IPv6 BIG TCP: Enabled [196608]",
+                "Host firewall: Enabled [eth0, eth1]",
+                "BandwidthManager: EDT with BPF [BBR] [eth0]",
+                "Encryption: Wireguard [NodeEncryption: Disabled, cilium_wg0 (Pubkey: k=, Port: 51871, Peers: 2)]",
+                "Hubble: Warning starting",
+                "Protocol Redirect Proxy Port",
+                "cilium-dns-egress 7:egress:UDP:53: 44923",
+            ],
         );
-    }
-
-    #[test]
-    fn translation_between_families_is_listed() {
-        let mut status = status();
-        if let Some(replacement) = &mut status.kube_proxy_replacement {
-            replacement.features.nat46_x64 = from_value(json!({"enabled": true,
-                "service": {"enabled": true},
-                "gateway": {"enabled": false, "prefixes": ["64:ff9b::/96"]}}))
-            .unwrap();
-        }
-
-        let text = details(&status, None);
-
-        for line in [
-            "  - Services:           Enabled\n",
-            "  - Gateway:            Disabled\n",
-            "    Prefixes:           64:ff9b::/96\n",
-        ] {
-            assert!(text.contains(line), "no {line:?} in {text}");
-        }
     }
 
     #[test]
     fn verbose_tells_how_services_are_handled() {
-        let text = details(&status(), None);
-        for line in [
-            "  Socket LB:            Enabled\n",
-            "  Devices:              eth0   10.0.0.3 (Direct Routing)\n",
-            "  Mode:                 SNAT\n",
-            "  NAT46/64 Support:     Disabled\n",
-            "  XDP Acceleration:     Disabled\n",
-            "  Backend Selection:    Maglev (Table Size: 16381)\n",
-            "  - NodePort:       Enabled (Range: 30000-32767)\n",
-            "  - service.cilium.io/node\n",
-            "BPF Maps: dynamic sizing: on (ratio: 0.002500)\n  Name       Size\n  Services   65536\n",
-            "  a.b: [OK] fine\n",
-        ] {
-            assert!(text.contains(line), "{line:?} is not in\n{text}");
+        let mut status = status();
+        if let Some(replacement) = &mut status.kube_proxy_replacement {
+            replacement.features.nat46_x64 =
+                from_value(json!({"enabled": true, "service": {"enabled": true},
+                "gateway": {"prefixes": ["64:ff9b::/96"]}}))
+                .unwrap();
         }
+        has_lines(
+            &shown(&status, Details::all()),
+            &[
+                "Devices: eth0 10.0.0.3 (Direct Routing)",
+                "- Services: Enabled",
+                "- Gateway: Disabled",
+                "Prefixes: 64:ff9b::/96",
+                "Backend Selection: Maglev (Table Size: 16381)",
+                "BPF Maps: dynamic sizing: on (ratio: 0.002500)",
+            ],
+        );
     }
 
     #[test]
-    fn brief_is_ok_or_the_reason() {
-        assert_eq!(brief(&status()), "OK\n");
-        let ill =
-            from_value(json!({"cilium": {"state": "Failure", "msg": "Kubernetes service is not ready"}}))
-                .unwrap();
-        assert_eq!(brief(&ill), "Kubernetes service is not ready\n");
+    fn brief_names_the_first_failure() {
+        assert_eq!(failure(&status()), None);
+        let mut ill = status();
+        ill.controllers =
+            from_value(json!([{"name": "sync", "status": {"last-failure-msg": "no route"}}])).unwrap();
+        let text = failure(&ill);
+        assert_eq!(text.as_deref(), Some("error in controller sync: no route"));
+
+        ill.cilium = from_value(json!({"state": "Warning", "msg": "Stale status data"})).unwrap();
+        let text = failure(&ill);
+        assert_eq!(text.as_deref(), Some("error in cilium: Stale status data"));
         assert!(!is_well(&ill));
     }
 }

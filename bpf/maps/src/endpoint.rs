@@ -190,7 +190,8 @@ layout!(VlanKey = "vlan_key" { ifindex, id, pad });
 
 impl Text for LxcKey {
     fn text(&self) -> String {
-        address_text(self.address, self.family == 2).to_string()
+        // Cilium prints a port, which is always 0.
+        format!("{}:0", address_text(self.address, self.family == 2))
     }
 }
 
@@ -200,7 +201,7 @@ impl Text for LxcValue {
             return "(localhost)".to_owned();
         }
         format!(
-            "id={} sec_id={} flags={:#06x} ifindex={} mac={} nodemac={} parent_ifindex={}",
+            "id={:<5} sec_id={:<5} flags=0x{:04X} ifindex={:<3} mac={} nodemac={} parent_ifindex={:<3} rt_info:{}",
             self.endpoint,
             self.identity,
             self.flags,
@@ -208,6 +209,7 @@ impl Text for LxcValue {
             mac_text(&self.mac),
             mac_text(&self.node_mac),
             self.parent_ifindex,
+            self.route_table,
         )
     }
 }
@@ -264,11 +266,11 @@ mod tests {
             identity: 3211,
             ..LxcValue::default()
         };
-        assert_eq!(LxcKey::new("10.1.0.165".parse().unwrap()).text(), "10.1.0.165");
+        assert_eq!(LxcKey::new("10.1.0.165".parse().unwrap()).text(), "10.1.0.165:0");
         assert_eq!(
             value.text(),
-            "id=481 sec_id=3211 flags=0x0000 ifindex=6 mac=56:CF:58:68:5B:D6 nodemac=7E:AD:ED:74:E4:FC \
-             parent_ifindex=0"
+            "id=481   sec_id=3211  flags=0x0000 ifindex=6   mac=56:CF:58:68:5B:D6 nodemac=7E:AD:ED:74:E4:FC \
+             parent_ifindex=0   rt_info:0"
         );
         let node = LxcValue {
             flags: lxc_flags::HOST,

@@ -190,11 +190,8 @@ impl Text for PolicyKey {
 
 impl Text for PolicyEntry {
     fn text(&self) -> String {
-        let verdict = if self.is_deny() { "Deny" } else { "Allow" };
-        format!(
-            "{verdict} proxyport={} precedence={} cookie={}",
-            self.proxy_port, self.precedence, self.cookie
-        )
+        // As Cilium prints it: bits of protocol and port that count.
+        format!("{} {}", self.proxy_port, self.flags >> 3)
     }
 }
 

@@ -6,6 +6,7 @@
 //! agents, the operator and kvstoremesh.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::{self, Write as _},
     os::unix::fs::OpenOptionsExt as _,
@@ -17,7 +18,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
 use skep_base_api_client::{Client, ClientError};
-use skep_base_api_types::{DaemonConfiguration, RemoteClusterStatus, StatusResponse};
+use skep_base_api_types::{RemoteClusterStatus, StatusResponse};
 
 use super::{
     remote_config::{COMMON, OptionsError, RemoteConfig, RemoteOptions},
@@ -163,8 +164,7 @@ fn manifest(secrets: &[Value], format: Format) -> Result<String, EnableError> {
 
 /// Where the agent looks for configurations, if it can use this one.
 fn directory(agent: &Client, config: &RemoteConfig) -> Result<PathBuf, EnableError> {
-    let answer: DaemonConfiguration = agent.get("config", &[]).map_err(EnableError::Agent)?;
-    let settings = answer.status.daemon_configuration_map;
+    let settings: BTreeMap<String, String> = agent.get("settings", &[]).map_err(EnableError::Agent)?;
     let setting = |name: &str| settings.get(name).map_or("", String::as_str);
     if setting("clustermesh-config").is_empty() {
         return Err(EnableError::Disabled {

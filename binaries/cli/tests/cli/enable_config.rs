@@ -32,16 +32,16 @@ impl Agent {
         for (name, value) in settings {
             map[*name] = Value::from(*value);
         }
-        let config = json!({ "status": { "daemonConfigurationMap": map } }).to_string();
+        let settings = map.to_string();
         let listener = UnixListener::bind(folder.path().join("agent.sock")).unwrap();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
                 let mut request = [0; 4096];
                 let length = stream.read(&mut request).unwrap();
-                let is_config = request[..length].starts_with(b"GET /v1/config ");
-                let body = if is_config {
-                    config.clone()
+                let asks_settings = request[..length].starts_with(b"GET /v1/settings ");
+                let body = if asks_settings {
+                    settings.clone()
                 } else {
                     health(&directory)
                 };

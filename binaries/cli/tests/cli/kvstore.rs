@@ -120,9 +120,8 @@ async fn the_connection_to_the_store_is_checked_step_by_step() {
             assert!(length > 0, "it is complete");
             request.extend_from_slice(&piece[..length]);
         }
-        let options = serde_json::json!({"etcd.address": address}).to_string();
-        let settings = serde_json::json!({"kvstore": "etcd", "kvstore-opt": options});
-        let body = serde_json::json!({"status": {"daemonConfigurationMap": settings}}).to_string();
+        let store = serde_json::json!({"type": "etcd", "options": {"etcd.address": address}});
+        let body = serde_json::json!({"status": {"kvstoreConfiguration": store}}).to_string();
         write!(
             stream,
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
 
 mod cleanup;
+mod collect;
 mod datapath;
 mod enable_config;
 mod flows;

@@ -224,7 +224,7 @@ fn policies_are_maps_like_others() {
         };
         let mut entry = PolicyEntry {
             proxy_port: 0.into(),
-            flags: 1,
+            flags: 1 | 24 << 3,
             auth: 0,
             precedence: 7,
             cookie: 3,
@@ -236,11 +236,10 @@ fn policies_are_maps_like_others() {
         let text = skep(node, &["map", "get", "cilium_policy_v2_00302"])?;
 
         let rows: Vec<Vec<&str>> = text.lines().map(|row| row.split_whitespace().collect()).collect();
-        let rest = ["proxyport=0", "precedence=7", "cookie=3", "sync"];
         let expected = [
             &["Key", "Value", "State", "Error"][..],
-            &[&["Ingress:", "52310", "ANY", "Allow"][..], &rest[..]].concat(),
-            &[&["Egress:", "52310", "5432/TCP", "Deny"][..], &rest[..]].concat(),
+            &["Ingress:", "52310", "ANY", "0", "0", "sync"],
+            &["Egress:", "52310", "5432/TCP", "0", "24", "sync"],
         ];
         assert_eq!(rows, expected, "{text}");
         let list = skep(node, &["map", "list"])?;

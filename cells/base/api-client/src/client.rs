@@ -51,7 +51,7 @@ impl Client {
         Self { timeout, ..self }
     }
 
-    /// Reads the model at `/v1/<path>`.
+    /// Reads the model at `/v1/<path>`, or at `/<path>` if that begins with `v1beta/`.
     pub fn get<T: DeserializeOwned>(&self, path: &str, headers: &[(&str, &str)]) -> Result<T, ClientError> {
         let call = Call {
             headers,
@@ -246,7 +246,10 @@ impl Call<'_> {
     fn new(method: &'static str, path: &str) -> Self {
         Self {
             method,
-            path: format!("/v1/{}", path.trim_start_matches('/')),
+            path: match path.trim_start_matches('/') {
+                beta if beta.starts_with("v1beta/") => format!("/{beta}"),
+                path => format!("/v1/{path}"),
+            },
             headers: &[],
             body: Vec::new(),
         }

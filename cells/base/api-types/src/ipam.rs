@@ -47,7 +47,10 @@ pub struct IpamAddressResponse {
 }
 
 /// Writes the addresses of enabled families alone.
-fn enabled_families<S: Serializer>(node: &Option<NodeAddressing>, to: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn enabled_families<S: Serializer>(
+    node: &Option<NodeAddressing>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
     let mut map = to.serialize_map(None)?;
     for (name, family) in node
         .iter()

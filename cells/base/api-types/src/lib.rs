@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 mod address;
 mod clustermesh;
 mod config;
+mod debug;
 mod endpoint;
 mod health;
 mod identity;
@@ -27,7 +28,11 @@ pub use clustermesh::{
     ClusterMeshStatus, RemoteClusterConfig, RemoteClusterStatus, RemoteClusterSynced,
     summary as clusters_summary,
 };
-pub use config::{DaemonConfiguration, DaemonConfigurationSpec, DaemonConfigurationStatus};
+pub use config::{
+    DaemonConfiguration, DaemonConfigurationSpec, DaemonConfigurationStatus, KvstoreConfiguration,
+    MasqueradeProtocols,
+};
+pub use debug::{CgroupContainerMetadata, CgroupDumpMetadata, CgroupPodMetadata, DebugInfo};
 pub use endpoint::{
     Endpoint, EndpointAddressing, EndpointBatchDeleteRequest, EndpointChangeRequest,
     EndpointConfigurationSpec, EndpointConfigurationStatus, EndpointHealth, EndpointIdentifiers,

@@ -17,7 +17,7 @@ use skep_listen::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::{config::Config, routes::Paths, status::StatusCollector};
+use crate::{config::Config, local::LocalApi, routes::Paths, status::StatusCollector};
 
 const SOCKET_PATH: &str = "socket-path";
 const HEALTH_PORT: &str = "agent-health-port";
@@ -128,7 +128,10 @@ where
             let Some(server) = server else { return };
             cx.health.ok("Listening");
             // What is sent without end must not hold up the stop.
-            let router = router.layer(Extension(statedb::http::Stop(cx.token.clone())));
+            let local = LocalApi::new(router.clone());
+            let router = router
+                .layer(Extension(local))
+                .layer(Extension(statedb::http::Stop(cx.token.clone())));
             let service = TowerToHyperService::new(router);
             Http1::new().serve_all(server, service, cx.token.clone()).await;
         }

@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hive::{Cell, Member};
+use serde_json::error::Category;
 use skep_base_api::{Routes, json_list};
 use skep_base_api_types::Identity;
 use skep_identity::{Label, Labels, NumericIdentity};
@@ -45,7 +46,7 @@ pub(crate) struct Identities {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
     /// The body is not a list of labels, `source:key=value` each: fix the request.
-    #[error("the body is no list of labels: {0}")]
+    #[error("parsing labels body from \"\" failed, because {0}")]
     Body(String),
     /// The text is no number of an identity.
     #[error("`{0}` is not an identity")]
@@ -69,15 +70,28 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        (self.status(), Json(self.to_string())).into_response()
+        match &self {
+            Self::Body(_) => skep_base_api::error(self.status(), &self.to_string()),
+            // As Cilium's agent: without a body.
+            Self::Number(_) | Self::NotFound(_) => self.status().into_response(),
+            Self::Unlisted(..) => (self.status(), Json(self.to_string())).into_response(),
+        }
     }
 }
 
 fn model(row: &SecurityIdentity) -> Identity {
+    let mut labels = row.label_texts();
+    // By key, without the source.
+    labels.sort_by(|a, b| key_of(a).cmp(key_of(b)));
     Identity {
         id: row.id.get(),
-        labels: row.label_texts(),
+        labels,
     }
+}
+
+fn key_of(label: &str) -> &str {
+    let key = label.split_once(':').map_or(label, |(_, key)| key);
+    key.split_once('=').map_or(key, |(key, _)| key)
 }
 
 impl Identities {
@@ -103,6 +117,12 @@ impl Identities {
 
     pub(crate) fn by_id(&self, text: &str) -> Result<Identity, ApiError> {
         let id: NumericIdentity = text.parse().map_err(|_| ApiError::Number(text.to_owned()))?;
+        if id.get() == 0 {
+            return Ok(Identity {
+                id: 0,
+                labels: vec!["reserved:unknown".to_owned()],
+            });
+        }
         let snapshot = self.db.read();
         let row = self.table.get(&snapshot, SecurityIdentity::BY_ID.key(&id.get()));
         row.map(|row| model(row))
@@ -129,7 +149,10 @@ async fn list(State(identities): State<Identities>, body: Bytes) -> Response {
     let rows = match body.iter().all(u8::is_ascii_whitespace) {
         true => Ok(identities.all()),
         false => serde_json::from_slice::<Vec<String>>(&body)
-            .map_err(|error| ApiError::Body(error.to_string()))
+            .map_err(|error| match error.classify() {
+                Category::Eof => ApiError::Body("unexpected EOF".to_owned()),
+                _ => ApiError::Body(error.to_string()),
+            })
             .and_then(|labels| identities.with_labels(&labels)),
     };
     match rows {

@@ -2,16 +2,19 @@
 
 //! `GET /v1/ip`: what addresses and networks are, in the form of Cilium's agent API.
 
+use std::collections::HashSet;
+
 use axum::{
-    Json,
+    Extension, Json,
+    body::Bytes,
     extract::{Query, State},
     http::StatusCode,
     response::{IntoResponse, Response},
 };
 use hive::{Cell, Member};
 use serde::Deserialize;
-use skep_base_api::{Routes, json_list};
-use skep_base_api_types::{IpListEntry, IpListEntryMetadata};
+use skep_base_api::{LocalApi, Routes, json_list};
+use skep_base_api_types::{Identity, IpListEntry, IpListEntryMetadata};
 use statedb::{Db, Obj, Snapshot, Table};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -37,42 +40,73 @@ struct Filter {
     cidr: Option<String>,
 }
 
-/// Lists the entries of the ipcache.
+/// Lists the entries of the ipcache: those within a network, and those whose identity has all labels in the body.
 #[utoipa::path(get, path = "/ip", params(
-    ("cidr" = Option<String>, Query, description = "Filter by address or network")), responses(
+    ("cidr" = Option<String>, Query, description = "Filter by network")), responses(
     (status = 200, description = "The entries", body = [IpListEntry]),
-    (status = 400, description = "The network is invalid", body = String),
-    (status = 404, description = "No such entry", body = String)))]
+    (status = 400, description = "The network or the body is invalid", body = String),
+    (status = 404, description = "No such entry")))]
 async fn list(
     State((db, table)): State<(Db, Table<IpcacheEntry>)>,
     Query(Filter { cidr }): Query<Filter>,
+    api: Option<Extension<LocalApi>>,
+    body: Bytes,
 ) -> Response {
+    let within = match cidr.filter(|cidr| !cidr.is_empty()) {
+        None => None,
+        Some(cidr) => match cidr.parse::<Prefix>() {
+            Ok(prefix) => Some(prefix.net()),
+            Err(error) => {
+                let text = format!("`{cidr}` is no address or network: {error}");
+                return (StatusCode::BAD_REQUEST, Json(text)).into_response();
+            }
+        },
+    };
+    let labels: Vec<String> = match body.trim_ascii() {
+        b"" => Vec::new(),
+        body => match serde_json::from_slice(body) {
+            Ok(labels) => labels,
+            Err(error) => {
+                let text = format!("parsing labels body from \"\" failed, because {error}");
+                return skep_base_api::error(StatusCode::BAD_REQUEST, &text);
+            }
+        },
+    };
+    let identities = match (labels.is_empty(), api) {
+        (true, _) => None,
+        (false, api) => Some(with_labels(api, &labels).await),
+    };
     let snapshot = db.read();
-    let Some(cidr) = cidr else {
-        let is_shown =
-            |row: &&Obj<IpcacheEntry>| row.resolve().is_some() && !is_shadowed(row, &table, &snapshot);
-        let rows: Vec<Obj<IpcacheEntry>> = table.all(&snapshot).filter(is_shown).cloned().collect();
-        return json_list(rows, |row, out| {
-            serde_json::to_writer(out, &entry(row).unwrap_or_default())
-        });
+    let is_shown = |row: &&Obj<IpcacheEntry>| {
+        row.resolve().is_some_and(|resolved| {
+            let has_labels = identities.as_ref();
+            has_labels.is_none_or(|identities| identities.contains(&resolved.identity.get()))
+        }) && within.is_none_or(|within| within.contains(&row.prefix.net()))
+            && !is_shadowed(row, &table, &snapshot)
     };
-    let prefix: Prefix = match cidr.parse() {
-        Ok(prefix) => prefix,
-        Err(error) => {
-            let text = format!("`{cidr}` is no address or network: {error}");
-            return (StatusCode::BAD_REQUEST, Json(text)).into_response();
-        }
-    };
-    let mut prefixes = [Some(prefix), prefix.twin()];
-    prefixes.sort_by_key(|prefix| prefix.map(|prefix| prefix.kind()));
-    let found = prefixes.into_iter().flatten().find_map(|prefix| {
-        let row = table.get(&snapshot, IpcacheEntry::BY_PREFIX.key(&prefix))?;
-        entry(row)
-    });
-    match found {
-        Some(found) => Json([found]).into_response(),
-        None => (StatusCode::NOT_FOUND, Json(format!("no entry for {cidr}"))).into_response(),
+    let rows: Vec<Obj<IpcacheEntry>> = table.all(&snapshot).filter(is_shown).cloned().collect();
+    if rows.is_empty() && (within.is_some() || identities.is_some()) {
+        return StatusCode::NOT_FOUND.into_response();
     }
+    json_list(rows, |row, out| {
+        serde_json::to_writer(out, &entry(row).unwrap_or_default())
+    })
+}
+
+/// Identities that have all of these labels.
+async fn with_labels(api: Option<Extension<LocalApi>>, labels: &[String]) -> HashSet<u32> {
+    let Some(Extension(api)) = api else {
+        return HashSet::new();
+    };
+    let found = api.get("/v1/identity").await;
+    let all: Vec<Identity> = found
+        .and_then(|found| serde_json::from_value(found).ok())
+        .unwrap_or_default();
+    let has_all = |identity: &Identity| labels.iter().all(|label| identity.labels.contains(label));
+    all.iter()
+        .filter(|identity| has_all(identity))
+        .map(|identity| identity.id)
+        .collect()
 }
 
 /// Whether the row is a network whose entry in the map is that of its one address.
@@ -90,6 +124,8 @@ fn entry(row: &IpcacheEntry) -> Option<IpListEntry> {
     let pod = resolved
         .pod
         .map(|pod| (pod.name.to_string(), pod.namespace.to_string()));
+    // Cilium has metadata of pods only.
+    let source = pod.as_ref().map(|_| resolved.source.as_str().to_owned());
     let (name, namespace) = pod.unwrap_or_default();
     Some(IpListEntry {
         cidr: row.prefix.net().to_string(),
@@ -102,7 +138,7 @@ fn entry(row: &IpcacheEntry) -> Option<IpListEntry> {
         metadata: IpListEntryMetadata {
             name,
             namespace,
-            source: resolved.source.as_str().to_owned(),
+            source: source.unwrap_or_default(),
         },
     })
 }
@@ -123,12 +159,12 @@ mod tests {
         let filter = Filter {
             cidr: cidr.map(str::to_owned),
         };
-        let answer = list(State(state), Query(filter)).await;
+        let answer = list(State(state), Query(filter), None, Bytes::new()).await;
         let status = answer.status().as_u16();
         let body = axum::body::to_bytes(answer.into_body(), usize::MAX)
             .await
             .unwrap();
-        (status, serde_json::from_slice(&body).unwrap())
+        (status, serde_json::from_slice(&body).unwrap_or_default())
     }
 
     #[tokio::test]
@@ -157,7 +193,7 @@ mod tests {
             writer.upsert(&mut txn, prefix.parse().unwrap(), claim).unwrap();
         }
         txn.commit();
-        let world = json!({"cidr": "0.0.0.0/0", "identity": 2, "metadata": {"source": "local"}});
+        let world = json!({"cidr": "0.0.0.0/0", "identity": 2});
         let cart = json!({
             "cidr": "10.0.2.8/32", "encryptKey": 3, "hostIP": "192.168.5.12", "identity": 52_311,
             "metadata": {"name": "cart-0", "namespace": "shop", "source": "clustermesh"},
@@ -166,11 +202,9 @@ mod tests {
         assert_eq!(ask(&writer, None).await, (200, json!([world, cart])));
         assert_eq!(ask(&writer, Some("10.0.2.8")).await, (200, json!([cart])));
         assert_eq!(ask(&writer, Some("10.0.2.8/32")).await, (200, json!([cart])));
-        assert_eq!(ask(&writer, Some("0.0.0.0/0")).await, (200, json!([world])));
-        assert_eq!(
-            ask(&writer, Some("10.0.2.9")).await,
-            (404, json!("no entry for 10.0.2.9"))
-        );
+        assert_eq!(ask(&writer, Some("10.0.0.0/8")).await, (200, json!([cart])));
+        assert_eq!(ask(&writer, Some("0.0.0.0/0")).await, (200, json!([world, cart])));
+        assert_eq!(ask(&writer, Some("10.0.2.9")).await, (404, Value::Null));
         assert_eq!(
             ask(&writer, Some("x")).await,
             (

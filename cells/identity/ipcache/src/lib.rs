@@ -17,6 +17,7 @@
 
 #[cfg(feature = "api")]
 pub mod api;
+mod barrier;
 mod cell;
 mod claim;
 mod config;
@@ -33,6 +34,7 @@ mod table;
 mod tests;
 mod writer;
 
+pub use barrier::IdentityUser;
 pub use cell::cell;
 pub use claim::{Claim, ClaimedIdentity, Claims, EndpointFlags, Owner, PodMetadata, ResourceId};
 pub use config::Config;

@@ -15,10 +15,12 @@ use std::sync::Arc;
 use hive::{Jobs, SpawnError};
 use skep_bpf_maps::node::{IpcacheKey, IpcacheValue};
 use skep_datapath_maps::transaction::{Deletions, Phase, Stage, Transaction, Updates};
+use skep_identity_cache::SecurityIdentity;
 use statedb::reconciler::{BatchOps, Config, Delete, Reconciler, Round, Update};
 use statedb::row::BoxError;
 use statedb::{Db, Obj, ReadTxn, RwTable, Table};
 
+use crate::barrier::{Barrier, IdentityUser};
 use crate::claim::{Claim, ClaimedIdentity};
 use crate::map::IpcacheMap;
 use crate::prefix::Prefix;
@@ -43,10 +45,19 @@ pub(crate) fn start(
     db: Db,
     table: RwTable<IpcacheEntry>,
     map: Arc<IpcacheMap>,
+    user: Option<Arc<dyn IdentityUser>>,
+    identities: Option<Table<SecurityIdentity>>,
     jobs: Jobs,
 ) -> Result<(), SpawnError> {
-    let ops = MapOps::new(table.reader(), (*map).clone());
-    Reconciler::new(&db, table, IpcacheEntry::STATUS, ops, config()).spawn(&jobs)?;
+    let mut ops = MapOps::new(table.reader(), (*map).clone());
+    ops.barrier = user
+        .zip(identities)
+        .map(|(user, identities)| Barrier { user, identities });
+    let config = Config {
+        blocking: ops.barrier.is_some(),
+        ..config()
+    };
+    Reconciler::new(&db, table, IpcacheEntry::STATUS, ops, config).spawn(&jobs)?;
     Ok(())
 }
 
@@ -68,6 +79,7 @@ pub(crate) struct MapOps {
     stages: Stages,
     txn: Transaction,
     earlier: Earlier,
+    barrier: Option<Barrier>,
 }
 
 enum Earlier {
@@ -87,6 +99,7 @@ impl MapOps {
             stages: Stages::default(),
             txn: Transaction::default(),
             earlier: Earlier::Unknown,
+            barrier: None,
         }
     }
 
@@ -199,6 +212,9 @@ impl BatchOps<IpcacheEntry> for MapOps {
         updates: &mut [Update<IpcacheEntry>],
     ) {
         self.look_for_earlier(round.snapshot);
+        if let Some(barrier) = self.barrier.as_ref().filter(|_| !updates.is_empty()) {
+            barrier.wait(round.snapshot);
+        }
         for delete in deletes.iter() {
             self.stage(round.snapshot, &delete.object);
         }

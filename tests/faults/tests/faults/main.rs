@@ -2,6 +2,7 @@
 
 //! Fault tests. One program: linking each costs seconds.
 
+mod api;
 mod capabilities;
 mod connections;
 mod interrupted;

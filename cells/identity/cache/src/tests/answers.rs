@@ -111,10 +111,19 @@ fn an_identity_is_found_by_its_number_and_by_all_its_labels() {
     );
     assert_eq!(
         world.with_labels(&["k8s:=x"]),
-        Err("the body is no list of labels: label `k8s:=x` has no key".to_owned())
+        Err("parsing labels body from \"\" failed, because label `k8s:=x` has no key".to_owned())
     );
     assert_eq!(world.get("52311"), "no identity 52311");
     assert_eq!(world.get("x"), "`x` is not an identity");
+    assert_eq!(world.get("0"), json!({"id": 0, "labels": ["reserved:unknown"]}));
+}
+
+#[test]
+fn labels_are_sorted_by_key() {
+    let world = world();
+    world.write(row(300, IdentitySource::Kubernetes, "gen:b=1;k8s:a=2;k8s:c=;"));
+
+    assert_eq!(world.get("300")["labels"], json!(["k8s:a=2", "gen:b=1", "k8s:c"]));
 }
 
 #[test]

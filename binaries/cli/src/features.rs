@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `skep bpf` for features without maps on this node, and for the BPF file system.
+
+use std::{fs, path::Path};
+
+use clap::Subcommand;
+
+use crate::{
+    datapath,
+    failure::{Failure, fatal},
+    maps::Pinned,
+};
+
+/// Commands on maps of features that a node may lack.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FeatureCommand {
+    /// List all entries.
+    #[command(alias = "ls")]
+    List,
+}
+
+/// Commands on the BPF file system.
+#[derive(Debug, Subcommand)]
+pub(crate) enum FsCommand {
+    /// Show how it is mounted.
+    Show,
+}
+
+/// A feature with maps of its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Feature {
+    Authentication,
+    Bandwidth,
+    EgressGateway,
+    Hashes,
+    Vtep,
+}
+
+/// What a list says without the feature's map.
+pub(crate) fn list(pinned: &Pinned, feature: Feature) -> Result<String, Failure> {
+    match feature {
+        Feature::Authentication => Ok(datapath::no_entries()),
+        Feature::Bandwidth => Err(fatal("bandwidth manager not enabled")),
+        Feature::EgressGateway => {
+            eprintln!("Cannot find egress gateway bpf maps");
+            Ok(String::new())
+        }
+        Feature::Hashes => Ok("Datapath SHA   Endpoint(s)\n".to_owned()),
+        Feature::Vtep => Err(Failure::Bare(format!(
+            "error dumping contents of map: loading pinned map {}: no such file or directory",
+            pinned.path("cilium_vtep_map")
+        ))),
+    }
+}
+
+/// `skep bpf fs show`.
+pub(crate) fn file_system(root: &Path) -> Result<String, Failure> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")
+        .map_err(|error| fatal(format!("cannot read /proc/self/mountinfo: {error}")))?;
+    Ok(mount(&mounts, &root.display().to_string()))
+}
+
+/// The last mount at a path, by the lines of `mountinfo` (proc(5)).
+fn mount(mounts: &str, root: &str) -> String {
+    let found = mounts.lines().rev().find_map(|line| {
+        let (left, right) = line.split_once(" - ")?;
+        let left: Vec<&str> = left.split(' ').collect();
+        let right: Vec<&str> = right.split(' ').collect();
+        (left.get(4) == Some(&root) && left.len() > 5 && right.len() > 2).then_some((left, right))
+    });
+    let Some((left, right)) = found else {
+        return "Mounted State:    false\n".to_owned();
+    };
+    let lines = [
+        ("MountID", left[0].to_owned()),
+        ("ParentID", left[1].to_owned()),
+        ("Mounted State", "true".to_owned()),
+        ("MountPoint", left[4].to_owned()),
+        ("MountOptions", left[5].to_owned()),
+        ("OptionFields", format!("[{}]", left[6..].join(" "))),
+        ("FilesystemType", right[0].to_owned()),
+        ("MountSource", right[1].to_owned()),
+        ("SuperOptions", right[2].to_owned()),
+    ];
+    lines
+        .iter()
+        .map(|(name, value)| format!("{:<18}{value}\n", format!("{name}:")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_shown_as_cilium_shows_them() {
+        let mounts =
+            "22 1 0:20 / /sys rw - sysfs sysfs rw\n379 488 0:32 / /sys/fs/bpf rw,relatime - bpf bpf rw\n";
+
+        let expected = "MountID:          379\nParentID:         488\nMounted State:    true\n\
+                        MountPoint:       /sys/fs/bpf\nMountOptions:     rw,relatime\nOptionFields:     []\n\
+                        FilesystemType:   bpf\nMountSource:      bpf\nSuperOptions:     rw\n";
+        assert_eq!(mount(mounts, "/sys/fs/bpf"), expected);
+        assert_eq!(mount(mounts, "/bpf"), "Mounted State:    false\n");
+    }
+}
