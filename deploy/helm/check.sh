@@ -11,7 +11,7 @@ if ! command -v "$helm" >/dev/null; then
 fi
 manifest() {
 	printf '# Rendered from the chart with manifest.values.yaml by deploy/helm/check.sh --write; do not edit.\n'
-	"$helm" template cilium helm/skep --namespace kube-system --values manifest.values.yaml --kube-version 1.35.0
+	"$helm" template cilium helm/skep --namespace kube-system --values manifest.values.yaml --kube-version 1.35.0 | sed "/^ *$/d"
 }
 if [ "${1:-}" = --write ]; then
 	manifest >manifest.yaml

@@ -188,7 +188,7 @@ template:
       - name: certgen
         image: {{ include "skep.image" (dict "image" $g.image "ctx" .ctx) | quote }}
         imagePullPolicy: {{ $g.image.pullPolicy }}
-        command: [/usr/bin/skep-certgen]
+        command: [/usr/bin/cilium-certgen]
         args:
           - --ca-generate={{ $g.generateCA }}
           - --ca-reuse-secret

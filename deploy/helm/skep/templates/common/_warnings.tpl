@@ -20,6 +20,9 @@
 {{- if and $d.agent $d.ipv4Masquerade (ne true $v.bpf.masquerade) }}{{ $lines = append $lines "enableIPv4Masquerade is on, and bpf.masquerade is not: traffic is not masqueraded; set bpf.masquerade=true, or enableIPv4Masquerade=false" }}{{ end }}
 {{- if and $d.replacesKubeProxy (not $v.k8sServiceHost) (not $v.k8sServiceHostRef.name) (not $v.k8s.apiServerURLs) }}{{ $lines = append $lines "kubeProxyReplacement=true without k8sServiceHost: agents reach the API server only while kube-proxy runs" }}{{ end }}
 {{- if and $d.internalMesh $v.clustermesh.apiserver.tls.auto.enabled (eq $v.clustermesh.apiserver.tls.auto.method "helm") }}{{ $lines = append $lines (printf "certificates of the mesh end in %d days, and are renewed by upgrades only; methods cronJob and certmanager renew them" (int $v.clustermesh.apiserver.tls.auto.certValidityDuration)) }}{{ end }}
+{{- $jobs := or (and $d.hubbleTLS (eq $v.hubble.tls.auto.method "cronJob")) (and $d.internalMesh (eq $v.clustermesh.apiserver.tls.auto.method "cronJob")) }}
+{{- if and $jobs (hasPrefix "localhost/skep/" $v.certgen.image.repository) (not $v.certgen.image.override) }}{{ $lines = append $lines "method cronJob: this release has no image of certgen; set certgen.image.override to that of Cilium" }}{{ end }}
+{{- if $d.relay }}{{ range $known.noEffect }}{{ if eq (join "." (first .)) "hubble.enabled" }}{{ $lines = append $lines "hubble.relay.enabled: this release has no relay, and agents serve no flows" }}{{ end }}{{ end }}{{ end }}
 {{- if and $d.relay (not $v.hubble.relay.tls.server.enabled) }}{{ $lines = append $lines "the relay serves without TLS: set hubble.relay.tls.server.enabled=true" }}{{ end }}
 {{- if $v.hubble.ui.enabled }}{{ $lines = append $lines "hubble.ui is not part of this chart: install it on its own, with the address hubble-relay" }}{{ end }}
 {{- toJson $lines }}
