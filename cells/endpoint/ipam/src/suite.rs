@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Script suite `ipam-migration`: addresses of a node in mode `multi-pool`, whose endpoints are of mode `cluster-pool`.
+//! Script suite `ipam`: addresses of a node in mode `multi-pool`, whose endpoints are of mode `cluster-pool`.
 
 use hive::{Cell, Hive};
 use hive_script::testing::{Assembling, Assembly, Setup, Suite};
@@ -8,7 +8,7 @@ use skep_base_health::testing::base_cells;
 use skep_base_settings::NodeName;
 
 hive_script::suite!(Suite::new(
-    "ipam-migration",
+    "ipam",
     "Addresses of a node, in mode multi-pool",
     "testdata",
     assemble
