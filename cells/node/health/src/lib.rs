@@ -4,7 +4,8 @@
 //!
 //! - [`Prober`]: ICMP echo requests and HTTP requests to the addresses of all nodes and of their health endpoints, spread
 //!   evenly over a round whose length grows with the number of addresses (`probe.rs`, `round.rs`);
-//! - the responder (`responder.rs`): `GET /hello` at the addresses of this node. [`hello`] is that of a health endpoint;
+//! - the responder (`responder.rs`): `GET /hello` at the addresses of this node. [`hello`] is that of a health endpoint, and
+//!   [`ask`] its client;
 //! - `/v1beta` on the unix socket `health.sock`, beside that of the agent (`api.rs`);
 //! - metrics, and the part `cluster` of the status.
 
@@ -21,6 +22,7 @@ mod tests;
 
 pub use cell::cell;
 pub use metrics::HealthMetrics;
+pub use probe::ask;
 pub use prober::Prober;
 pub use responder::hello;
 

@@ -68,6 +68,15 @@ pub(crate) async fn probe(client: &HttpClient, address: IpAddr, port: u16, reque
     }
 }
 
+/// Sends `GET /hello` to a responder; returns the time of the answer, or the error as Go's client has it.
+///
+/// # Errors
+///
+/// The text of the error.
+pub async fn ask(address: SocketAddr) -> Result<Duration, String> {
+    hello(&client(), address).await
+}
+
 async fn hello(client: &HttpClient, address: SocketAddr) -> Result<Duration, String> {
     let url = format!("http://{address}/hello");
     let failed = |cause: &str| format!("Get {url:?}: {cause}");

@@ -3,7 +3,7 @@
 //! Probes all addresses, round by round, and remembers the last result of each.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     convert::Infallible,
     fmt,
     net::IpAddr,
@@ -33,6 +33,10 @@ use crate::{
 const FIRST_LIST: Duration = Duration::from_secs(10);
 /// Time between two looks at the nodes while there are none.
 const IDLE: Duration = Duration::from_secs(60);
+/// Time between first probes of addresses, unless those of a round follow each other faster.
+const FIRST: Duration = Duration::from_millis(200);
+/// Time from a change of the nodes to the look at them.
+const LOOK: Duration = Duration::from_millis(500);
 /// Shortest time between two reports, for each address.
 const REPORT: Duration = Duration::from_micros(100);
 
@@ -100,50 +104,68 @@ impl Prober {
 
     async fn round(&self, cx: &JobCtx) {
         let mut watch = self.look();
-        let (mut queue, interval) = {
+        let mut queue = VecDeque::new();
+        let interval = {
             let mut state = self.state.lock();
-            let all: VecDeque<Path> = paths(&state.targets).into();
+            let all = paths(&state.targets);
             state.interval = interval(self.config.frequency_ratio, all.len());
             state.begun = Timestamp::now();
-            (all, state.interval)
+            queue.extend(all);
+            state.interval
         };
+        self.first_ones_first(&mut queue);
         self.report(cx);
         let pause = match queue.len() {
             0 => IDLE,
             count => interval / count as u32,
         };
-        let (mut next, end) = (Instant::now(), Instant::now() + interval.max(pause));
+        let begun = Instant::now();
+        let (mut next, mut look) = (begun, None::<Instant>);
         let mut running = FuturesUnordered::new();
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(next) => {
-                    let Some(path) = queue.pop_front() else {
-                        if running.is_empty() { return; }
-                        next = Instant::now() + pause;
-                        continue;
-                    };
+                    let Some(path) = queue.pop_front() else { break };
                     running.push(async move {
                         let probed = probe(&self.http, path.address, self.config.port, self.config.icmp_requests);
                         (path, probed.await)
                     });
-                    next = match queue.is_empty() {
-                        true => end,
-                        false => next + pause,
+                    next = match queue.front() {
+                        Some(path) if self.is_new(path) => next + pause.min(FIRST),
+                        Some(_) => next + pause,
+                        None => begun + interval.max(pause),
                     };
                 }
                 Some((path, probed)) = running.next() => {
                     self.finish(path, probed);
                     self.report(cx);
                 }
-                () = watch.closed() => {
-                    watch = self.look();
+                () = watch.closed(), if look.is_none() => look = Some(Instant::now() + LOOK),
+                () = tokio::time::sleep_until(look.unwrap_or(next)), if look.is_some() => {
+                    (watch, look) = (self.look(), None);
                     self.requeue(&mut queue);
-                    next = next.min(Instant::now() + pause);
+                    if queue.front().is_some_and(|path| self.is_new(path)) {
+                        next = next.min(Instant::now() + FIRST);
+                    }
                     self.report(cx);
-                    if pause == IDLE { return; }
                 }
             }
         }
+        while let Some((path, probed)) = running.next().await {
+            self.finish(path, probed);
+        }
+    }
+
+    fn is_new(&self, path: &Path) -> bool {
+        self.state.lock().result(&path.address).is_none()
+    }
+
+    /// Sorts addresses that were never probed to the front.
+    fn first_ones_first(&self, queue: &mut VecDeque<Path>) {
+        let state = self.state.lock();
+        queue
+            .make_contiguous()
+            .sort_by_key(|path| state.result(&path.address).is_some());
     }
 
     /// Takes over the nodes as they are now; returns what reports their next change.
@@ -168,14 +190,16 @@ impl Prober {
 
     /// Removes addresses that are gone from the queue, and puts new ones first.
     fn requeue(&self, queue: &mut VecDeque<Path>) {
-        let state = self.state.lock();
-        let all = paths(&state.targets);
-        queue.retain(|path| all.contains(path));
-        for path in all {
-            if state.result(&path.address).is_none() && !queue.contains(&path) {
-                queue.push_front(path);
-            }
-        }
+        let (all, mut present): (Vec<Path>, HashSet<IpAddr>) = {
+            let state = self.state.lock();
+            let is_new = |path: &Path| state.result(&path.address).is_none();
+            let new = paths(&state.targets).into_iter().filter(is_new).collect();
+            (new, state.results.keys().copied().collect())
+        };
+        queue.retain(|path| present.contains(&path.address));
+        present = queue.iter().map(|path| path.address).collect();
+        queue.extend(all.into_iter().filter(|path| !present.contains(&path.address)));
+        self.first_ones_first(queue);
     }
 
     fn finish(&self, path: Path, probed: Probed) {
