@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use skep_identity::{Labels, NumericIdentity};
+use skep_identity::{Label, Labels, NumericIdentity, Reserved};
 use skep_policy_model::{
     Content, Context, EndpointFacts, IdentityLabels, Policies, PolicyObject, PolicySettings,
 };
@@ -104,6 +104,23 @@ fn main() {
         .collect();
     times.sort_unstable();
     println!("one policy more: p50 {:?}, p99 {:?}", times[50], times[98]);
+    let nets: Vec<String> = (0..10_000)
+        .map(|number| format!("10.{}.{}.0/24", number / 250, number % 250))
+        .collect();
+    let object = json!({
+        "apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy", "metadata": { "name": "nets", "namespace": "n0" },
+        "spec": { "endpointSelector": {}, "egress": [{ "toCIDR": nets }] },
+    });
+    let start = Instant::now();
+    let identities = nets.iter().zip(0x0100_0001..).filter_map(|(net, number)| {
+        let label = Label::cidr(net.parse().ok()?)?;
+        let labels = [label, Label::from(Reserved::World)].into_iter().collect();
+        Some((NumericIdentity::new(number), Arc::new(labels)))
+    });
+    policies.update_identities(identities, [], &proxies);
+    import(&mut policies, &object);
+    policies.refresh(&proxies);
+    println!("10,000 networks in one rule: {:?}", start.elapsed());
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let memory = status
         .lines()

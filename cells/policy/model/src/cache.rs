@@ -2,19 +2,24 @@
 
 //! Selectors in use, and the identities that each selects.
 //!
-//! An identity that comes or goes is matched against the selectors of its namespace and those of no namespace, and against
-//! no others.
+//! An identity that comes or goes is matched against the selectors of its namespace, of networks around its own and of its
+//! own reserved labels and names, and those that any identity may match; and against no others.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
     sync::Arc,
 };
 
 use compact_str::CompactString;
 use hashbrown::HashMap;
+use ipnet::IpNet;
 use skep_identity::NumericIdentity;
 
-use crate::{labels::IdentityLabels, selector::Selector};
+use crate::{
+    labels::IdentityLabels,
+    selector::{IndexKey, Selector},
+};
 
 /// A selector of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,9 +62,11 @@ pub struct SelectorCache {
     identities: BTreeMap<NumericIdentity, CachedIdentity>,
     selectors: HashMap<SelectorId, CachedSelector, foldhash::fast::FixedState>,
     by_text: HashMap<CompactString, SelectorId, foldhash::fast::FixedState>,
-    /// Selectors by the namespaces that they are limited to; those without a limit have the empty one.
-    by_namespace: HashMap<CompactString, Vec<SelectorId>, foldhash::fast::FixedState>,
-    identities_of: HashMap<CompactString, BTreeSet<NumericIdentity>, foldhash::fast::FixedState>,
+    selectors_by: HashMap<IndexKey, Vec<SelectorId>, foldhash::fast::FixedState>,
+    /// Identities by namespace and label.
+    identities_by: HashMap<IndexKey, BTreeSet<NumericIdentity>, foldhash::fast::FixedState>,
+    /// Identities of networks, by address and length.
+    networks: BTreeMap<(IpAddr, u8), BTreeSet<NumericIdentity>>,
     last: u32,
 }
 
@@ -80,8 +87,8 @@ impl SelectorCache {
                 cached.selectors.push(id);
             }
         }
-        for namespace in limits(selector) {
-            self.by_namespace.entry(namespace).or_default().push(id);
+        for key in selector.index() {
+            self.selectors_by.entry(key).or_default().push(id);
         }
         self.by_text.insert(selector.as_str().into(), id);
         let cached = CachedSelector {
@@ -94,19 +101,31 @@ impl SelectorCache {
     }
 
     fn select(&self, selector: &Selector) -> BTreeSet<NumericIdentity> {
-        let matches = |(identity, cached): (&NumericIdentity, &CachedIdentity)| {
-            selector.matches(&cached.labels).then_some(*identity)
+        let mut found = BTreeSet::new();
+        let mut add = |identity: NumericIdentity| {
+            let labels = self.labels(identity);
+            if labels.is_some_and(|labels| selector.matches(labels)) {
+                found.insert(identity);
+            }
         };
-        match selector.namespaces() {
-            None => self.identities.iter().filter_map(matches).collect(),
-            Some(namespaces) => namespaces
-                .iter()
-                .filter_map(|namespace| self.identities_of.get(namespace))
-                .flatten()
-                .filter_map(|identity| self.identities.get_key_value(identity))
-                .filter_map(matches)
-                .collect(),
+        for key in selector.index() {
+            match &key {
+                IndexKey::Any => self.identities.keys().for_each(|identity| add(*identity)),
+                IndexKey::Network(net) => {
+                    let inside = self
+                        .networks
+                        .range((net.network(), 0)..=(net.broadcast(), u8::MAX));
+                    inside
+                        .flat_map(|(_, identities)| identities)
+                        .for_each(|identity| add(*identity));
+                }
+                IndexKey::Namespace(_) | IndexKey::Label(_) => {
+                    let identities = self.identities_by.get(&key).into_iter().flatten();
+                    identities.for_each(|identity| add(*identity));
+                }
+            }
         }
+        found
     }
 
     /// Removes a use of a selector; without users it is gone.
@@ -122,9 +141,12 @@ impl SelectorCache {
             return;
         };
         self.by_text.remove(cached.selector.as_str());
-        for namespace in limits(&cached.selector) {
-            if let Some(list) = self.by_namespace.get_mut(&namespace) {
+        for key in cached.selector.index() {
+            if let Some(list) = self.selectors_by.get_mut(&key) {
                 list.retain(|other| *other != id);
+                if list.is_empty() {
+                    self.selectors_by.remove(&key);
+                }
             }
         }
         for identity in &cached.selection {
@@ -145,7 +167,7 @@ impl SelectorCache {
             let Some(known) = self.identities.remove(&identity) else {
                 continue;
             };
-            self.forget_namespace(identity, &known.labels);
+            self.unindex(identity, &known.labels);
             for id in &known.selectors {
                 if let Some(cached) = self.selectors.get_mut(id) {
                     cached.selection.remove(&identity);
@@ -166,7 +188,7 @@ impl SelectorCache {
                 continue;
             }
             if let Some(before) = &before {
-                self.forget_namespace(identity, &before.labels);
+                self.unindex(identity, &before.labels);
             }
             let selectors = self.matching(&labels);
             let old = before.map(|before| before.selectors).unwrap_or_default();
@@ -187,36 +209,63 @@ impl SelectorCache {
             if !changed.is_empty() {
                 changes.changed.entry(identity).or_default().extend(changed);
             }
-            self.identities_of
-                .entry(labels.namespace().into())
-                .or_default()
-                .insert(identity);
+            self.index(identity, &labels);
             self.identities
                 .insert(identity, CachedIdentity { labels, selectors });
         }
         changes
     }
 
-    fn forget_namespace(&mut self, identity: NumericIdentity, labels: &IdentityLabels) {
-        if let Some(identities) = self.identities_of.get_mut(labels.namespace()) {
-            identities.remove(&identity);
+    fn index(&mut self, identity: NumericIdentity, labels: &IdentityLabels) {
+        for key in keys_of(labels) {
+            self.identities_by.entry(key).or_default().insert(identity);
+        }
+        if let Some(net) = labels.network() {
+            let place = (net.network(), net.prefix_len());
+            self.networks.entry(place).or_default().insert(identity);
+        }
+    }
+
+    fn unindex(&mut self, identity: NumericIdentity, labels: &IdentityLabels) {
+        for key in keys_of(labels) {
+            if let Some(identities) = self.identities_by.get_mut(&key) {
+                identities.remove(&identity);
+                if identities.is_empty() {
+                    self.identities_by.remove(&key);
+                }
+            }
+        }
+        if let Some(net) = labels.network() {
+            let place = (net.network(), net.prefix_len());
+            if let Some(identities) = self.networks.get_mut(&place) {
+                identities.remove(&identity);
+                if identities.is_empty() {
+                    self.networks.remove(&place);
+                }
+            }
         }
     }
 
     /// Selectors that match labels, sorted.
     fn matching(&self, labels: &IdentityLabels) -> Vec<SelectorId> {
-        let namespace = labels.namespace();
-        let of = |namespace: &str| self.by_namespace.get(namespace).into_iter().flatten();
-        let limited = of(namespace).filter(|_| !namespace.is_empty());
-        let mut found: Vec<SelectorId> = of("")
-            .chain(limited)
-            .filter(|id| {
-                self.selectors
-                    .get(*id)
-                    .is_some_and(|cached| cached.selector.matches(labels))
-            })
-            .copied()
-            .collect();
+        let around = labels.network().into_iter().flat_map(|net| {
+            let lengths = 0..=net.prefix_len();
+            lengths.filter_map(move |length| IpNet::new(net.addr(), length).ok())
+        });
+        let around = around.map(|net| IndexKey::Network(net.trunc()));
+        let keys = std::iter::once(IndexKey::Any)
+            .chain(keys_of(labels))
+            .chain(around);
+        let mut found = Vec::new();
+        for id in keys.filter_map(|key| self.selectors_by.get(&key)).flatten() {
+            if self
+                .selectors
+                .get(id)
+                .is_some_and(|cached| cached.selector.matches(labels))
+            {
+                found.push(*id);
+            }
+        }
         found.sort_unstable();
         found.dedup();
         found
@@ -261,15 +310,15 @@ impl SelectorCache {
     }
 }
 
-/// Namespaces under which a selector is found.
-fn limits(selector: &Selector) -> Vec<CompactString> {
-    let mut namespaces = match selector.namespaces() {
-        None => vec![CompactString::default()],
-        Some(namespaces) => namespaces.to_vec(),
-    };
-    namespaces.sort_unstable();
-    namespaces.dedup();
-    namespaces
+/// Keys of the selectors that can match labels, but for those of networks and for `Any`.
+fn keys_of(labels: &IdentityLabels) -> impl Iterator<Item = IndexKey> {
+    let namespace = labels.namespace();
+    let namespace = (!namespace.is_empty()).then(|| IndexKey::Namespace(namespace.into()));
+    namespace.into_iter().chain(
+        labels
+            .iter()
+            .filter_map(|label| IndexKey::of_label(label.source(), label.key())),
+    )
 }
 
 #[cfg(test)]

@@ -83,8 +83,8 @@ impl Policies {
         let policy = self.local(identity)?.policy().direction(direction);
         let found = map.lookup(direction, peer, protocol, port);
         let decision = match found {
-            _ if !policy.is_enforced => Decision::Open,
             None => Decision::Drop,
+            Some(_) if !policy.is_enforced => Decision::Open,
             Some(found) => match (&found.row.entry.proxy, found.row.entry.is_deny) {
                 (_, true) => Decision::Deny,
                 (Some(proxy), false) => Decision::Redirect(proxy.class.clone()),

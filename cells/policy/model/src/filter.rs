@@ -48,6 +48,16 @@ impl Origins {
     }
 }
 
+impl fmt::Display for Origins {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, origin) in self.iter().enumerate() {
+            let separator = if index > 0 { ", " } else { "" };
+            write!(f, "{separator}{origin}")?;
+        }
+        Ok(())
+    }
+}
+
 /// Ports of a tier.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilterKey {
@@ -224,8 +234,8 @@ fn mode(auth: AuthType) -> &'static str {
     }
 }
 
-/// Peers of some ports.
-pub type Filter = BTreeMap<Selector, PeerPolicy>;
+/// Peers of some ports. Peers of one rule share what it says.
+pub type Filter = BTreeMap<Selector, Arc<PeerPolicy>>;
 
 /// Who gets redirected traffic. Redirects of a direction share one port for each parser, listeners have one each.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,7 +12,7 @@ use skep_identity::NumericIdentity;
 use crate::{
     cache::{SelectorCache, SelectorId},
     entries::{Auth, Candidate, Entries, Features, MapEntry, Said},
-    filter::{FilterKey, PeerPolicy, ProxyClass},
+    filter::{Filter, FilterKey, PeerPolicy, ProxyClass},
     levels::TierRange,
     ports::{Ports, Protocol, TrafficKey},
     resolve::{DirectionPolicy, SubjectPolicy},
@@ -250,7 +250,7 @@ impl MapState {
         direction: Direction,
         policy: &DirectionPolicy,
         key: &FilterKey,
-        filter: &BTreeMap<Selector, PeerPolicy>,
+        filter: &Filter,
         facts: &EndpointFacts,
         inputs: &Inputs<'_>,
     ) {
@@ -282,6 +282,8 @@ impl MapState {
             .get(&key.tier)
             .copied()
             .unwrap_or(TierRange { first: 0, last: 0 });
+        // Peers of which the same is said share a template, and their identities entries.
+        let mut made: Vec<(Arc<PeerPolicy>, u32)> = Vec::new();
         for (selector, said) in filter {
             let class = ProxyClass::of(said, direction);
             if class.is_some() && facts.without_redirects {
@@ -308,21 +310,33 @@ impl MapState {
             if !selector.is_wildcard() && elided.is_some_and(|any| any.is_equivalent(said)) {
                 continue;
             }
-            let at = u32::try_from(map.templates.len()).unwrap_or(u32::MAX);
             let is_named = matches!(ports, Ports::Name { .. });
-            map.templates.push(Template {
-                ports,
-                protocol: key.protocol,
-                tier: key.tier,
-                said: Arc::new(Said {
-                    verdict: said.verdict,
-                    precedence: said.precedence(),
-                    range,
-                    proxy,
-                    auth: said.auth,
-                    origins: said.origins.clone(),
-                }),
-            });
+            let same = made
+                .iter()
+                .find(|(known, _)| Arc::ptr_eq(known, said) || known == said);
+            let at = match same {
+                Some((_, at)) if !selector.is_wildcard() => *at,
+                _ => {
+                    let at = u32::try_from(map.templates.len()).unwrap_or(u32::MAX);
+                    map.templates.push(Template {
+                        ports,
+                        protocol: key.protocol,
+                        tier: key.tier,
+                        said: Arc::new(Said {
+                            verdict: said.verdict,
+                            precedence: said.precedence(),
+                            range,
+                            proxy,
+                            auth: said.auth,
+                            origins: said.origins.clone(),
+                        }),
+                    });
+                    if !selector.is_wildcard() {
+                        made.push((said.clone(), at));
+                    }
+                    at
+                }
+            };
             match (selector.is_wildcard(), is_named) {
                 (true, true) => map.named_of_any.push(at),
                 (true, false) => {
@@ -579,6 +593,7 @@ impl DirectionMap {
         }
         for (identity, mut set) in sets {
             set.sort_unstable();
+            set.dedup();
             let entries = self.entries(set);
             if !entries.is_empty() {
                 self.identities.insert(identity, entries);
@@ -630,6 +645,7 @@ impl DirectionMap {
             .filter_map(|at| self.applied(*at, identity, inputs))
             .collect();
         set.sort_unstable();
+        set.dedup();
         let new = match set.is_empty() {
             true => None,
             false => Some(self.entries(set)).filter(|entries| !entries.is_empty()),

@@ -21,7 +21,7 @@ use crate::{
     map_state::{EndpointFacts, Inputs, MapChange, MapState, NamedPorts, ProxyPorts},
     ports::{Ports, Protocol},
     resolve::{ResolveError, SubjectPolicy},
-    rule::{Direction, ResourceId, Rule, RuleSet},
+    rule::{Direction, ResourceId, Rule, RuleOrigin, RuleSet},
     selector::Selector,
     settings::PolicySettings,
 };
@@ -150,6 +150,32 @@ impl Policies {
             .iter()
             .filter_map(|(_, cached)| cached.selector.names());
         selectors.cloned().collect()
+    }
+
+    /// Rules of local policies that have a peer.
+    pub fn rules_with_peer(&self, peer: SelectorId) -> BTreeSet<Arc<RuleOrigin>> {
+        let Some(cached) = self.peers.get(peer) else {
+            return BTreeSet::new();
+        };
+        let users = self.users.get(&peer).into_iter().flatten();
+        let policies = users
+            .filter_map(|identity| self.local.get(identity))
+            .flat_map(|local| {
+                let directions = Direction::BOTH.map(|direction| local.policy.direction(direction));
+                directions.into_iter().flat_map(|policy| policy.filters.values())
+            });
+        let said = policies.filter_map(|filter| filter.get(&cached.selector));
+        said.flat_map(|said| said.origins.iter().cloned()).collect()
+    }
+
+    /// Rules with a subject.
+    pub fn rules_with_subject(&self, subject: SelectorId) -> BTreeSet<Arc<RuleOrigin>> {
+        let rules = self
+            .of_subject
+            .get(&subject)
+            .into_iter()
+            .flat_map(BTreeMap::values);
+        rules.map(|rule| rule.origin.clone()).collect()
     }
 
     pub fn rules(&self) -> impl Iterator<Item = &Arc<Rule>> {
@@ -438,12 +464,16 @@ impl Policies {
         let old = std::mem::replace(&mut local.selectors, selectors.clone());
         local.policy = Arc::new(policy);
         local.error = None;
+        let kept: BTreeSet<SelectorId> = selectors.into_iter().collect();
         for id in old {
             self.peers.release(id);
-            if !selectors.contains(&id)
+            if !kept.contains(&id)
                 && let Some(users) = self.users.get_mut(&id)
             {
                 users.remove(&identity);
+                if users.is_empty() {
+                    self.users.remove(&id);
+                }
             }
         }
     }

@@ -20,8 +20,13 @@ use crate::{
 /// The rules of a subject cannot be applied: what it had stays.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
-    #[error(transparent)]
-    Conflict(#[from] Conflict),
+    /// A rule, and those that it contradicts, which may be of other objects.
+    #[error("{rule} and {others}: {conflict}")]
+    Conflict {
+        rule: Arc<RuleOrigin>,
+        others: Origins,
+        conflict: Box<Conflict>,
+    },
     #[error(transparent)]
     Levels(#[from] TooManyLevels),
     #[error("Listener \"{0}\" in CCNP can not use Kind CiliumEnvoyConfig")]
@@ -43,7 +48,10 @@ pub struct DirectionPolicy {
 
 impl DirectionPolicy {
     fn policies(&self) -> impl Iterator<Item = &PeerPolicy> {
-        self.filters.values().flat_map(BTreeMap::values)
+        self.filters
+            .values()
+            .flat_map(BTreeMap::values)
+            .map(|policy| &**policy)
     }
 
     /// Nothing but allows of the first level without redirects: their order does not matter.
@@ -203,10 +211,22 @@ impl Scope<'_> {
             if peers.is_empty() {
                 continue;
             }
+            let said = Arc::new(said);
             let filter = policy.filters.entry(key).or_default();
+            if filter.is_empty() {
+                *filter = peers.iter().map(|peer| (peer.clone(), said.clone())).collect();
+                continue;
+            }
             for peer in peers {
                 match filter.get_mut(peer) {
-                    Some(known) => known.merge(peer, said.clone())?,
+                    Some(known) => {
+                        let merged = Arc::make_mut(known).merge(peer, (*said).clone());
+                        merged.map_err(|conflict| ResolveError::Conflict {
+                            rule: rule.origin.clone(),
+                            others: known.origins.clone(),
+                            conflict: Box::new(conflict),
+                        })?;
+                    }
                     None => {
                         filter.insert(peer.clone(), said.clone());
                     }

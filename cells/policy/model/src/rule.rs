@@ -177,6 +177,16 @@ pub struct RuleOrigin {
     pub log: Option<Arc<str>>,
 }
 
+/// `cnp/shop/p: spec.egress[0]`
+impl fmt::Display for RuleOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.resource {
+            Some(resource) => write!(f, "{resource}: {}", self.field),
+            None => f.write_str("default"),
+        }
+    }
+}
+
 impl RuleOrigin {
     /// Labels of a default.
     pub(crate) fn default_rule(name: &str) -> Arc<Self> {

@@ -2,7 +2,7 @@
 
 //! Selectors of identities, with the canonical text that is their key in selector caches.
 
-use std::{collections::BTreeMap, fmt, hash::Hash, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, fmt, hash::Hash, sync::Arc};
 
 use compact_str::{CompactString, format_compact};
 use ipnet::IpNet;
@@ -80,13 +80,27 @@ impl Requirement {
                 .any(|label| *label.source() == LabelSource::CidrGroup),
         }
     }
+}
 
-    /// The identity namespaces that it limits to.
-    fn namespaces(&self) -> Option<&[CompactString]> {
-        match self {
-            Self::In(key, values) if key.source == LabelSource::K8s && key.key == NAMESPACE => Some(values),
-            _ => None,
-        }
+/// What identities have in common that a selector can match: selectors and identities find each other by it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum IndexKey {
+    Any,
+    Namespace(CompactString),
+    /// Networks inside of this one.
+    Network(IpNet),
+    /// A label that no pod has.
+    Label(String),
+}
+
+impl IndexKey {
+    /// Of a label of a source that pods do not have.
+    pub(crate) fn of_label(source: &LabelSource, key: &str) -> Option<Self> {
+        let is_indexed = matches!(
+            source,
+            LabelSource::Fqdn | LabelSource::CidrGroup | LabelSource::Reserved
+        );
+        is_indexed.then(|| Self::Label(format!("{source}:{key}")))
     }
 }
 
@@ -201,15 +215,43 @@ impl Selector {
             .all(|requirement| requirement.matches(labels))
     }
 
-    /// Namespaces of the identities that it can match; `None` for all.
-    pub fn namespaces(&self) -> Option<&[CompactString]> {
-        self.0.requirements.iter().find_map(Requirement::namespaces)
+    /// Where the identities are that it can match.
+    pub(crate) fn index(&self) -> Vec<IndexKey> {
+        let requirements = || self.0.requirements.iter();
+        let network = requirements().find_map(|requirement| match requirement {
+            Requirement::Inside(net) => Some(IndexKey::Network(*net)),
+            _ => None,
+        });
+        let label = || {
+            requirements().find_map(|requirement| match requirement {
+                Requirement::Exists(key) | Requirement::In(key, _) => {
+                    IndexKey::of_label(&key.source, &key.key)
+                }
+                _ => None,
+            })
+        };
+        if let Some(key) = network.or_else(label) {
+            return vec![key];
+        }
+        let namespaces = requirements().find_map(|requirement| match requirement {
+            Requirement::In(key, values) if key.source == LabelSource::K8s && key.key == NAMESPACE => {
+                Some(values)
+            }
+            _ => None,
+        });
+        let Some(namespaces) = namespaces else {
+            return vec![IndexKey::Any];
+        };
+        let mut keys: Vec<IndexKey> = namespaces.iter().cloned().map(IndexKey::Namespace).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
     }
 }
 
 impl PartialEq for Selector {
     fn eq(&self, other: &Self) -> bool {
-        self.0.text == other.0.text
+        Arc::ptr_eq(&self.0, &other.0) || self.0.text == other.0.text
     }
 }
 
@@ -222,14 +264,17 @@ impl Hash for Selector {
 }
 
 impl PartialOrd for Selector {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
 impl Ord for Selector {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.text.cmp(&other.0.text)
+    fn cmp(&self, other: &Self) -> Ordering {
+        match Arc::ptr_eq(&self.0, &other.0) {
+            true => Ordering::Equal,
+            false => self.0.text.cmp(&other.0.text),
+        }
     }
 }
 

@@ -37,7 +37,12 @@ impl Peers {
         match self {
             Self::Absent if has_ports => vec![Selector::wildcard()],
             Self::Absent => Vec::new(),
-            Self::Listed(selectors) => selectors,
+            // Sorted, so that the filters of each subject are made without comparing them again.
+            Self::Listed(mut selectors) => {
+                selectors.sort_unstable();
+                selectors.dedup();
+                selectors
+            }
         }
     }
 }

@@ -289,6 +289,34 @@ fn follow(
 }
 
 #[test]
+fn conflicts_name_the_rules_and_leave_the_policy_as_it_was() {
+    let mut policies = engine(&all_peers());
+    let http = Rule {
+        http: true,
+        ..Rule::default()
+    };
+    apply(&mut policies, &parse(&http, 0));
+    policies.refresh(&proxies());
+    let before = rows(policies.map_of(ENDPOINT).unwrap());
+    let mut object = Rule::default().to_object(1);
+    object["spec"]["ingress"][0]["toPorts"][0]["serverNames"] = serde_json::json!(["a.example.com"]);
+    let context = Context {
+        settings: &PolicySettings::default(),
+        services: &[],
+    };
+    apply(&mut policies, &PolicyObject::parse(&object, &context).unwrap());
+    policies.refresh(&proxies());
+
+    let local = policies.local(identity(SUBJECT)).unwrap();
+    let error = local.error().unwrap().to_string();
+    assert!(
+        error.starts_with("cnp/n0/p1: spec.ingress[0] and cnp/n0/p0: spec.ingress[0]: cannot merge L7"),
+        "{error}"
+    );
+    assert_eq!(rows(policies.map_of(ENDPOINT).unwrap()), before);
+}
+
+#[test]
 fn explanations_name_object_and_field() {
     let mut policies = engine(&all_peers());
     let allow = Rule {
