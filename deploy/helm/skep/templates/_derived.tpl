@@ -1,8 +1,12 @@
 {{/* SPDX-License-Identifier: Apache-2.0 */}}
 
-{{/* Settings that follow of several values, as JSON. Computed once per rendering. */}}
+{{/* Settings that follow of several values, as JSON. Computed once per rendering, and then all values are checked: before any
+     template uses them. */}}
 {{- define "skep.derived" -}}
-{{- if not (hasKey .Values "_derived") }}{{ $_ := set .Values "_derived" (include "skep.deriveAll" .) }}{{ end }}
+{{- if not (hasKey .Values "_derived") }}
+{{- $_ := set .Values "_derived" (include "skep.deriveAll" .) }}
+{{- include "skep.check" . }}
+{{- end }}
 {{- .Values._derived }}
 {{- end }}
 
@@ -63,6 +67,7 @@
 {{- $_ := set $d "multiPool" (eq $d.ipam "multi-pool") }}
 {{- $pools := list }}
 {{- range $name, $p := $v.ipam.operator.autoCreateCiliumPodIPPools }}
+{{- if not (kindIs "map" $p) }}{{ $p = dict }}{{ end }}
 {{- $parts := list }}
 {{- range $family := list "ipv4" "ipv6" }}
 {{- with index $p $family }}

@@ -17,7 +17,7 @@
 {{- range $path, $words := .Files.Get "files/words.yaml" | fromYaml }}
 {{- $value := $v }}
 {{- range splitList "." $path }}{{ if kindIs "map" $value }}{{ $value = index $value . }}{{ else }}{{ $value = "" }}{{ end }}{{ end }}
-{{- if and (not (kindIs "invalid" $value)) (ne (toString $value) "") (not (has (lower (toString $value)) $words)) }}
+{{- if and (not (kindIs "invalid" $value)) (ne (toString $value) "") (not (has (toString $value) $words)) }}
 {{- $faults = append $faults (printf "%s is %q: set one of %s" $path (toString $value) (join ", " $words)) }}
 {{- end }}
 {{- end }}
@@ -69,6 +69,12 @@
 {{- if and (kindIs "slice" $pool) (gt (len $pool) 1) }}{{ $faults = append $faults (printf "nativeRoutingCIDRFromClusterPool requires one network in ipam.operator.%s: set ipv4NativeRoutingCIDR or ipv6NativeRoutingCIDR instead" $list) }}{{ end }}
 {{- end }}
 {{- end }}
+{{- range $name, $pool := $v.ipam.operator.autoCreateCiliumPodIPPools }}
+{{- if not (and (kindIs "map" $pool) (or (kindIs "map" $pool.ipv4) (kindIs "map" $pool.ipv6))) }}{{ $faults = append $faults (printf "ipam.operator.autoCreateCiliumPodIPPools.%s has no networks: set ipv4.cidrs and ipv4.maskSize, or those of ipv6" $name) }}{{ end }}
+{{- end }}
+{{- range $path, $addresses := dict "hubble.tls.server.extraIpAddresses" $v.hubble.tls.server.extraIpAddresses "hubble.relay.tls.server.extraIpAddresses" $v.hubble.relay.tls.server.extraIpAddresses "hubble.metrics.tls.server.extraIpAddresses" $v.hubble.metrics.tls.server.extraIpAddresses "clustermesh.apiserver.tls.auto.server.extraIpAddresses" $mesh.tls.auto.server.extraIpAddresses }}
+{{- range $addresses }}{{ if not (regexMatch "^([0-9]{1,3}([.][0-9]{1,3}){3}|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*)$" (toString .)) }}{{ $faults = append $faults (printf "%s: %q is not an address" $path (toString .)) }}{{ end }}{{ end }}
+{{- end }}
 {{- if and (eq $v.ipam.mode "eni") (not $v.eni.enabled) }}{{ $faults = append $faults "ipam.mode=eni requires eni.enabled=true" }}{{ end }}
 {{- if and (eq true $v.bpf.tproxy) (hasPrefix "netkit" (toString $v.bpf.datapathMode)) }}{{ $faults = append $faults (printf "bpf.tproxy cannot be combined with bpf.datapathMode=%s" $v.bpf.datapathMode) }}{{ end }}
 
@@ -89,6 +95,9 @@
   "clustermesh.apiserver.metrics.serviceMonitor" (and $v.clustermesh.useAPIServer $v.clustermesh.apiserver.metrics.serviceMonitor.enabled) }}
 {{- if and $monitor (not ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) (not $v.prometheus.serviceMonitor.trustCRDsExist) }}{{ $faults = append $faults (printf "%s.enabled requires the definitions of monitoring.coreos.com/v1: install them, or set prometheus.serviceMonitor.trustCRDsExist=true" $path) }}{{ end }}
 {{- end }}
+
+{{- $ca := $v.tls.ca }}
+{{- if and (or $ca.cert $ca.key) (not (and (contains "BEGIN CERTIFICATE" (b64dec $ca.cert)) (contains "PRIVATE KEY" (b64dec $ca.key)))) }}{{ $faults = append $faults "tls.ca.cert and tls.ca.key must be a certificate and its key, both PEM in base64" }}{{ end }}
 
 {{- /* Hubble */}}
 {{- if and $v.hubble.relay.enabled (not $v.hubble.enabled) }}{{ $faults = append $faults "hubble.relay.enabled requires hubble.enabled=true" }}{{ end }}
