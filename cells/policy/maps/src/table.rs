@@ -157,7 +157,7 @@ impl PolicyMaps {
     }
 
     /// Requests again what has been requested: desired policies may have changed.
-    pub(crate) fn update(&self) -> Result<(), statedb::Error> {
+    pub fn update(&self) -> Result<(), statedb::Error> {
         let txn = self.db.write(&[&self.table]);
         let rows = self.table.all(&txn).map(|row| (row.endpoint, row.identity));
         let rows: Vec<_> = rows.collect();

@@ -2,19 +2,20 @@
 
 //! Cell: policies of the endpoints of this node.
 //! Requires: tables `network-policies`, `identities`, `policy-maps`, the ipcache, the name of the cluster.
-//! Provides: [`Repository`], `Arc<dyn MapStates>`.
+//! Optionally: tables of services and backends. Provides: [`Repository`], `Arc<dyn MapStates>`, `Arc<dyn IdentityUser>`.
 
 use std::sync::Arc;
 
 use hive::{Cell, Cfg, Jobs, Params, SpawnError};
 use skep_base_settings::{AddressFamilies, PacketConfig, cluster::ClusterSettings};
 use skep_identity_cache::SecurityIdentity;
-use skep_ipcache::Writer as IpcacheWriter;
-use skep_policy_maps::{EndpointPolicy, MapStates};
+use skep_ipcache::{IdentityUser, Writer as IpcacheWriter};
+use skep_loadbalancer_model::types::{Backend, Service};
+use skep_policy_maps::{EndpointPolicy, MapStates, PolicyMaps};
 use skep_policy_sources::PolicyRow;
 use statedb::{Db, Table};
 
-use crate::{Config, follow::Follow, state::Repository};
+use crate::{Config, barrier::Maps, follow::Follow, services::Services, state::Repository};
 
 /// Policies of the endpoints of this node.
 #[must_use]
@@ -23,6 +24,7 @@ pub fn cell() -> Cell {
         .config::<Config>()
         .provide(repository)
         .provide(map_states)
+        .provide(identity_user)
         .run(start)
 }
 
@@ -43,12 +45,18 @@ fn map_states(repository: Repository) -> Arc<dyn MapStates> {
     Arc::new(repository)
 }
 
+fn identity_user(repository: Repository, maps: PolicyMaps) -> Arc<dyn IdentityUser> {
+    Arc::new(Maps::new(repository, maps))
+}
+
 #[derive(Params)]
 struct StartParams {
     repository: Repository,
     ipcache: IpcacheWriter,
     objects: Table<PolicyRow>,
     endpoints: Table<EndpointPolicy>,
+    services: Option<Table<Service>>,
+    backends: Option<Table<Backend>>,
     jobs: Jobs,
 }
 
@@ -58,6 +66,8 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
         ipcache,
         objects,
         endpoints,
+        services,
+        backends,
         jobs,
     } = params;
     let follow = Arc::new(Follow {
@@ -65,6 +75,9 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
         ipcache,
         objects,
         endpoints,
+        services: services
+            .zip(backends)
+            .map(|(services, backends)| Services { services, backends }),
     });
     jobs.keep("follow-tables", follow, Follow::run)
 }

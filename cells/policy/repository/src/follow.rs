@@ -9,12 +9,15 @@ use parking_lot::Mutex;
 use skep_identity_cache::SecurityIdentity;
 use skep_ipcache::{IpcacheEntry, Writer as IpcacheWriter};
 use skep_policy_maps::EndpointPolicy;
-use skep_policy_model::{Content, Context, IdentityLabels, PolicyObject, ResourceId, rule::PolicyKind};
+use skep_policy_model::{
+    Content, Context, IdentityLabels, PolicyObject, ResourceId, object::Service, rule::PolicyKind,
+};
 use skep_policy_sources::{Origin, PolicyRow};
-use statedb::{Change, ChangeIterator, Snapshot, Table, Watch};
+use statedb::{Change, ChangeIterator, Obj, Revision, Snapshot, Table, Watch};
 
 use crate::{
     networks::{Claims, Networks, networks},
+    services::{OfServices, Services, names_services},
     state::Repository,
 };
 
@@ -24,6 +27,7 @@ pub(crate) struct Follow {
     pub(crate) ipcache: IpcacheWriter,
     pub(crate) objects: Table<PolicyRow>,
     pub(crate) endpoints: Table<EndpointPolicy>,
+    pub(crate) services: Option<Services>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +41,8 @@ struct Readers {
     endpoints: ChangeIterator<EndpointPolicy>,
     addresses: ChangeIterator<IpcacheEntry>,
     claims: Claims,
+    of_services: OfServices,
+    services: (Revision, Revision),
 }
 
 impl Follow {
@@ -50,6 +56,8 @@ impl Follow {
             endpoints: self.endpoints.follow(db),
             addresses: self.ipcache.table().follow(db),
             claims: Claims::default(),
+            of_services: OfServices::new(),
+            services: (0, 0),
         }));
         cx.health.starting("Waiting for policies and identities");
         self.objects.wait_initialized(db).await;
@@ -63,13 +71,7 @@ impl Follow {
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             };
             self.report(cx);
-            let [objects, identities, endpoints, addresses] = &watches;
-            tokio::select! {
-                () = objects.closed() => {}
-                () = identities.closed() => {}
-                () = endpoints.closed() => {}
-                () = addresses.closed() => {}
-            }
+            futures::future::select_all(watches.iter().map(|watch| Box::pin(watch.closed()))).await;
         }
     }
 
@@ -85,14 +87,12 @@ impl Follow {
     }
 
     /// Takes in what has changed. Returns watches for what changes next.
-    fn round(&self, readers: &mut Readers) -> Result<[Watch; 4], statedb::Error> {
+    fn round(&self, readers: &mut Readers) -> Result<Vec<Watch>, statedb::Error> {
         let inner = &self.repository.0;
         let snapshot = inner.db.read();
-        let (objects, objects_watch) = changes(&mut readers.objects, &snapshot);
-        let objects: Vec<_> = objects
-            .into_iter()
-            .map(|(row, is_gone)| self.parse(&row, is_gone))
-            .collect();
+        let (rows, watch) = changes(&mut readers.objects, &snapshot);
+        let mut watches = vec![watch];
+        let objects = self.objects(readers, rows, &snapshot, &mut watches);
         // Identities of networks are there before the rules that name them.
         for object in &objects {
             if let Parsed::Object(key, _, _, networks) = object {
@@ -101,9 +101,11 @@ impl Follow {
         }
         drop(snapshot);
         let snapshot = inner.db.read();
-        let (identities, identities_watch) = changes(&mut readers.identities, &snapshot);
-        let (endpoints, endpoints_watch) = changes(&mut readers.endpoints, &snapshot);
-        let (addresses, addresses_watch) = changes(&mut readers.addresses, &snapshot);
+        let known = inner.identities.revision(&snapshot);
+        let (identities, of_identities) = changes(&mut readers.identities, &snapshot);
+        let (endpoints, of_endpoints) = changes(&mut readers.endpoints, &snapshot);
+        let (addresses, of_addresses) = changes(&mut readers.addresses, &snapshot);
+        watches.extend([of_identities, of_endpoints, of_addresses]);
         drop(snapshot);
         {
             let mut state = inner.state.lock();
@@ -140,16 +142,52 @@ impl Follow {
             if is_changed {
                 inner.publish();
             }
+            inner.known.send_replace(known);
         }
         for object in &objects {
             if let Parsed::Object(key, _, _, networks) = object {
                 readers.claims.retain(&self.ipcache, key, networks)?;
             }
         }
-        Ok([objects_watch, identities_watch, endpoints_watch, addresses_watch])
+        Ok(watches)
     }
 
-    fn parse(&self, row: &PolicyRow, is_gone: bool) -> Parsed {
+    /// The objects of rows that have changed, and those whose services have.
+    fn objects(
+        &self,
+        readers: &mut Readers,
+        rows: Vec<(Obj<PolicyRow>, bool)>,
+        snapshot: &Snapshot,
+        watches: &mut Vec<Watch>,
+    ) -> Vec<Parsed> {
+        for (row, is_gone) in &rows {
+            readers.of_services.remove(&row.key());
+            if !is_gone && names_services(row) {
+                readers.of_services.insert(row.key(), row.clone());
+            }
+        }
+        let tables = self.services.as_ref().filter(|_| !readers.of_services.is_empty());
+        let mut services = Vec::new();
+        let mut again = Vec::new();
+        if let Some(tables) = tables {
+            watches.extend(tables.watches(snapshot));
+            services = tables.list(snapshot);
+            let revision = tables.revision(snapshot);
+            if readers.services != revision {
+                readers.services = revision;
+                let is_new = |key: &str| rows.iter().any(|(row, _)| row.key() == key);
+                let others = readers.of_services.iter().filter(|(key, _)| !is_new(key));
+                again = others.map(|(_, row)| row.clone()).collect();
+            }
+        }
+        let new = rows
+            .iter()
+            .map(|(row, is_gone)| self.parse(row, *is_gone, &services));
+        let again = again.iter().map(|row| self.parse(row, false, &services));
+        new.chain(again).collect()
+    }
+
+    fn parse(&self, row: &PolicyRow, is_gone: bool, services: &[Service]) -> Parsed {
         let key = row.key();
         let resource = match row.origin {
             Origin::Directory => Some(ResourceId::new(PolicyKind::File, &row.namespace, &row.name)),
@@ -164,7 +202,7 @@ impl Follow {
         let state = self.repository.0.state.lock();
         let context = Context {
             settings: state.policies.settings(),
-            services: &[],
+            services,
         };
         match PolicyObject::parse(&row.object, &context) {
             Ok(object) => {
@@ -210,7 +248,7 @@ impl crate::state::State {
 fn changes<T: Send + Sync + 'static>(
     reader: &mut ChangeIterator<T>,
     snapshot: &Snapshot,
-) -> (Vec<(statedb::Obj<T>, bool)>, Watch) {
+) -> (Vec<(Obj<T>, bool)>, Watch) {
     let (round, watch) = reader.next_watch(snapshot);
     let rows = round.filter_map(|change| match change {
         Change::Upsert(row) => Some((row, false)),

@@ -7,6 +7,7 @@
 //! | objects | table `network-policies` |
 //! | identities, with their labels | table `identities` |
 //! | endpoints, with their identities | table `policy-maps`: those whose policy was requested |
+//! | services that rules name | tables `services` and `backends` |
 //! | ports of pods by name | claims in table `ipcache`; of the own endpoint the label of its identity |
 //!
 //! Out: the desired map state of each endpoint ([`MapStates`](skep_policy_maps::MapStates)), and claims in the ipcache for the networks
@@ -14,18 +15,21 @@
 //!
 //! - The networks of an object are claimed, and their identities taken in, before its rules apply. They are given back after its
 //!   rules are gone.
+//! - An address gets an identity in the ipcache when the maps of all endpoints have what policies say about it.
 //! - An object that is invalid keeps the rules that it had; health names it.
 //! - Traffic for a proxy is dropped: there is none yet. Health names the identities concerned.
 //! - No policy is desired before all objects and identities are listed: after a restart, maps stay as they are until then.
 //!
 //! Read first: `state.rs`, then `follow.rs`.
 
+mod barrier;
 mod cell;
 mod config;
 mod convert;
 mod follow;
 mod networks;
 mod ports;
+mod services;
 mod state;
 #[cfg(test)]
 mod tests;

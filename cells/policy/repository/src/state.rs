@@ -43,6 +43,8 @@ pub(crate) struct Inner {
     pub(crate) identities: Table<SecurityIdentity>,
     pub(crate) state: Mutex<State>,
     changes: watch::Sender<Revision>,
+    /// Revision of the identities that are taken in; 0 until all are listed.
+    pub(crate) known: watch::Sender<Revision>,
 }
 
 pub(crate) struct State {
@@ -71,6 +73,7 @@ impl Repository {
                 maps: BTreeMap::new(),
             }),
             changes: watch::Sender::new(1),
+            known: watch::Sender::new(0),
         }))
     }
 

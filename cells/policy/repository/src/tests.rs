@@ -16,6 +16,10 @@ use skep_k8s_client::Client;
 use skep_k8s_crds::definitions;
 use skep_k8s_memory::testing::TestCluster;
 use skep_k8s_types::Kind;
+use skep_loadbalancer_model::{
+    Writer as ServiceWriter,
+    types::{Service, ServiceName},
+};
 use skep_policy_maps::PolicyMaps;
 use statedb::Db;
 use tokio::time::{Instant, sleep};
@@ -58,6 +62,7 @@ impl Bench {
             skep_node_local::cells::local_node(),
             skep_identity_cache::cell(),
             skep_ipcache::cell(),
+            skep_loadbalancer_model::cell(),
             skep_policy_maps::cell(),
             skep_policy_sources::cell(),
             crate::cell(),
@@ -69,6 +74,7 @@ impl Bench {
             .root::<Db>()
             .root::<PolicyMaps>()
             .root::<Repository>()
+            .root::<ServiceWriter>()
             .root::<IdentityWriter>();
         let hive = hive::testing::start_with(hive, Settings::new()).await;
         let bench = Self { cluster, hive };
@@ -133,6 +139,19 @@ impl Bench {
 
     fn repository(&self) -> Repository {
         self.hive.get().unwrap()
+    }
+
+    /// A Service that selects these pods.
+    fn service(&self, app: &str) {
+        let writer: ServiceWriter = self.hive.get().unwrap();
+        let mut txn = writer.write();
+        let service = Service {
+            name: ServiceName::new("shop", "db"),
+            selector: [("app", app)].into_iter().collect(),
+            ..Service::default()
+        };
+        writer.upsert_service(&mut txn, service).unwrap();
+        txn.commit();
     }
 
     async fn policy(&self, name: &str, spec: Value) {
@@ -250,4 +269,43 @@ async fn traffic_for_a_proxy_is_dropped_and_named() {
         faults,
         ["endpoint 7, identity 1000: 1 redirects are dropped, there is no proxy"]
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_that_rules_name_are_followed() {
+    let bench = Bench::start().await;
+    let service = json!([{"k8sService": {"namespace": "shop", "serviceName": "db"}}]);
+    let spec = json!({"endpointSelector": {}, "egress": [{"toServices": service, "toPorts": ports("80")}]});
+
+    bench.policy("p", spec).await;
+
+    bench.expect(&["I 0 ANY allow"]).await;
+    bench.service("api");
+    bench.expect(&["I 0 ANY allow", "E 1001 80/TCP allow"]).await;
+    bench.service("web");
+    bench.expect(&["I 0 ANY allow", "E 1000 80/TCP allow"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_has_its_identity_after_policies_know_it() {
+    use skep_ipcache::IdentityUser as _;
+
+    let bench = Bench::start().await;
+    let peers = json!([{"matchLabels": {"app": "new"}}]);
+    bench.policy("p", spec(json!({"fromEndpoints": peers}))).await;
+    bench.expect(&["I 1 ANY allow", "E 0 ANY allow"]).await;
+    let maps = crate::barrier::Maps::new(bench.repository(), bench.maps());
+    let (db, table) = (
+        bench.repository().0.db.clone(),
+        bench.repository().0.identities.clone(),
+    );
+    for id in 2000..2100 {
+        bench.identity(id, "new");
+        let revision = table.revision(&db.read());
+
+        maps.wait(revision).await;
+
+        let wanted = format!("I {id} ANY allow");
+        assert!(bench.realized().contains(&wanted), "{wanted}");
+    }
 }
