@@ -96,6 +96,28 @@ impl PolicyObject {
     /// assert_eq!(error.field, "spec.ingress[0].fromCIDR[0]");
     /// ```
     pub fn parse(object: &Value, context: &Context<'_>) -> Result<Self, ObjectError> {
+        Self::parse_from(None, object, context)
+    }
+
+    /// [`parse`](Self::parse) for the object of a file, which names its rules.
+    ///
+    /// # Errors
+    ///
+    /// [`ObjectError`] naming object and field.
+    pub fn parse_file(
+        directory: &str,
+        file: &str,
+        object: &Value,
+        context: &Context<'_>,
+    ) -> Result<Self, ObjectError> {
+        Self::parse_from(Some((directory, file)), object, context)
+    }
+
+    fn parse_from(
+        file: Option<(&str, &str)>,
+        object: &Value,
+        context: &Context<'_>,
+    ) -> Result<Self, ObjectError> {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
         let (kind, namespace) = (text("/kind"), text("/metadata/namespace"));
         let kind = match kind {
@@ -127,6 +149,7 @@ impl PolicyObject {
         let source = Source {
             context: *context,
             kind,
+            file,
             namespace,
             name,
         };
@@ -191,6 +214,8 @@ pub fn validate<'a>(
 struct Source<'a> {
     context: Context<'a>,
     kind: PolicyKind,
+    /// Directory and name of the file that it is from.
+    file: Option<(&'a str, &'a str)>,
     namespace: &'a str,
     name: &'a str,
 }
@@ -201,7 +226,10 @@ impl Source<'_> {
     }
 
     fn resource(&self) -> ResourceId {
-        ResourceId::new(self.kind, self.namespace, self.name)
+        match self.file {
+            Some((directory, file)) => ResourceId::new(PolicyKind::File, directory, file),
+            None => ResourceId::new(self.kind, self.namespace, self.name),
+        }
     }
 
     fn error(&self, field: &str, class: Class, fault: Fault) -> ObjectError {
@@ -213,6 +241,18 @@ impl Source<'_> {
     }
 
     fn decode<T: DeserializeOwned>(&self, object: &Value) -> Result<T, ObjectError> {
+        let parts = ["spec", "specs"].map(|name| object.get(name).map(|part| (name, part)));
+        for (name, part) in parts.into_iter().flatten() {
+            let is_list = name == "spec" && part.is_array();
+            let field = match is_list {
+                true => Some(name.to_owned()),
+                false => validate::list_for_object(name, part),
+            };
+            if let Some(field) = field {
+                let fault = Fault::Decode("a list where an object is expected".to_owned());
+                return Err(self.error(&field, Class::Decode, fault));
+            }
+        }
         serde_path_to_error::deserialize(object).map_err(|error| {
             let fault = Fault::Decode(error.inner().to_string());
             self.error(&error.path().to_string(), Class::Decode, fault)
@@ -226,21 +266,42 @@ impl Source<'_> {
         uid: &str,
         more: impl IntoIterator<Item = String>,
     ) -> std::sync::Arc<[Box<str>]> {
+        let mut labels = match self.file {
+            Some((_, file)) => self.labels_of_file(file),
+            None => self.labels_of_object(name, uid),
+        };
+        labels.extend(more);
+        labels.sort_unstable();
+        labels.into_iter().map(String::into_boxed_str).collect()
+    }
+
+    fn labels_of_object(&self, name: &str, uid: &str) -> Vec<String> {
         const KEY: &str = "k8s:io.cilium.k8s.policy";
         let mut labels = vec![
             format!("{KEY}.derived-from={}", self.kind.name()),
             format!("{KEY}.name={name}"),
+            with_value(&format!("{KEY}.uid"), uid),
         ];
         if !self.namespace.is_empty() {
             labels.push(format!("{KEY}.namespace={}", self.namespace));
         }
-        labels.push(match uid {
-            "" => format!("{KEY}.uid"),
-            uid => format!("{KEY}.uid={uid}"),
-        });
-        labels.extend(more);
-        labels.sort_unstable();
-        labels.into_iter().map(String::into_boxed_str).collect()
+        labels
+    }
+
+    fn labels_of_file(&self, file: &str) -> Vec<String> {
+        vec![
+            format!("directory:filename={file}"),
+            with_value("directory:io.cilium.k8s.policy.namespace", self.namespace),
+            format!("directory:policy-derived-from={}", self.kind.name()),
+        ]
+    }
+}
+
+/// The text of a label, which has no `=` without a value.
+fn with_value(name: &str, value: &str) -> String {
+    match value.is_empty() {
+        true => name.to_owned(),
+        false => format!("{name}={value}"),
     }
 }
 

@@ -103,6 +103,25 @@ fn errors_name_the_field() {
 }
 
 #[test]
+fn rules_of_files_have_the_names_of_files() {
+    let context = Context {
+        settings: &PolicySettings::default(),
+        services: &[],
+    };
+    let object =
+        PolicyObject::parse_file("policies", "web.yaml", &cnp(json!({ "ingress": [{}] })), &context).unwrap();
+    let Content::Rules(rules) = object.content else {
+        panic!("not a policy")
+    };
+
+    assert_eq!(object.resource.as_str(), "file/policies/web.yaml");
+    let labels = rules.rules[0].origin.labels.join(",");
+    let expected = "directory:filename=web.yaml,directory:io.cilium.k8s.policy.namespace=shop,\
+                    directory:policy-derived-from=CiliumNetworkPolicy";
+    assert_eq!(labels, expected);
+}
+
+#[test]
 fn peers_that_resolve_to_nothing_select_nothing() {
     let ports = json!([{ "ports": [{ "port": "80", "protocol": "TCP" }] }]);
     for peer in [

@@ -12,7 +12,7 @@ use super::{
     Source,
     cilium::{EgressRule, Policy, RuleSpec},
     error::{Class, Fault, Faulty, ObjectError, at},
-    layer4, peers, validate,
+    layer4, peers, validate, with_value,
 };
 use crate::{
     rule::{AuthType, Direction, PolicyKind, Rule, RuleOrigin, RuleSet, Subject, Tier, Verdict},
@@ -138,10 +138,7 @@ fn convert_spec(
         } else {
             &label.source
         };
-        match label.value.is_empty() {
-            true => format!("{source}:{}", label.key),
-            false => format!("{source}:{}={}", label.key, label.value),
-        }
+        with_value(&format!("{source}:{}", label.key), &label.value)
     });
     let labels = source.labels(source.name, uid, more);
     let log = (!spec.log.value.is_empty()).then(|| Arc::from(spec.log.value.as_str()));

@@ -2,6 +2,7 @@
 
 //! Label selectors and expressions that are valid.
 
+use serde_json::Value;
 use skep_k8s_types::slim::LabelSelector;
 
 use super::error::{Fault, Faulty};
@@ -49,6 +50,64 @@ pub(super) fn label_selector(field: &str, selector: &LabelSelector) -> Faulty<()
         }
     }
     Ok(())
+}
+
+/// Fields that are objects: the decoder would take the elements of a list for their fields.
+const OBJECTS: &[&str] = &[
+    "metadata",
+    "spec",
+    "endpointSelector",
+    "nodeSelector",
+    "podSelector",
+    "namespaceSelector",
+    "cidrGroupSelector",
+    "selector",
+    "enableDefaultDeny",
+    "log",
+    "authentication",
+    "rules",
+    "listener",
+    "envoyConfig",
+    "terminatingTLS",
+    "originatingTLS",
+    "secret",
+    "aws",
+    "k8sService",
+    "k8sServiceSelector",
+    "subject",
+    "pods",
+    "namespaces",
+    "nodes",
+    "tcp",
+    "udp",
+    "sctp",
+    "destinationPort",
+    "range",
+    "ipBlock",
+];
+
+/// The first field that is a list where an object is meant.
+pub(super) fn list_for_object(field: &str, value: &Value) -> Option<String> {
+    match value {
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| {
+            let field = match field.is_empty() {
+                true => name.clone(),
+                false => format!("{field}.{name}"),
+            };
+            match value.is_array() && OBJECTS.contains(&name.as_str()) {
+                true => Some(field),
+                false => list_for_object(&field, value),
+            }
+        }),
+        Value::Array(items) => items.iter().enumerate().find_map(|(index, item)| {
+            let field = format!("{field}[{index}]");
+            match item.is_array() {
+                true => Some(field),
+                false => list_for_object(&field, item),
+            }
+        }),
+        _ => None,
+    }
 }
 
 fn label_key(key: &str) -> Result<(), String> {
