@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Health of modules, for the status.
+//! Health of modules and of jobs that run at intervals, for the status.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
-use skep_base_api::ModuleHealth;
-use skep_base_api_types::ModuleStatus;
-use skep_base_health::Status;
+use async_trait::async_trait;
+use hive::{Controller, JobInfo, JobKind, Member};
+use skep_base_api::{ModuleHealth, StatusProbe};
+use skep_base_api_types::{
+    ControllerConfiguration, ControllerRuns, ControllerStatus, ModuleStatus, Status as Part, StatusResponse,
+};
+use skep_base_health::{LevelName, Status, never};
+use skep_base_metrics::{Computed, Kind, MetricHandle, Opts};
 use statedb::{Db, Table};
+use uuid::Uuid;
 
 struct Modules {
     db: Db,
@@ -31,4 +37,88 @@ impl ModuleHealth for Modules {
 /// The health table as the API shows it.
 pub(crate) fn modules(db: Db, table: Table<Status>) -> Arc<dyn ModuleHealth> {
     Arc::new(Modules { db, table })
+}
+
+/// Jobs that run at intervals: what Cilium calls controllers.
+#[derive(Clone)]
+struct Controllers {
+    hive: Controller,
+    db: Db,
+    table: Table<Status>,
+}
+
+impl Controllers {
+    fn list(&self) -> Vec<ControllerStatus> {
+        let snapshot = self.db.read();
+        let rows = self.table.all(&snapshot);
+        let health: HashMap<String, &Status> = rows.map(|row| (row.id.to_string(), &**row)).collect();
+        let jobs = self.hive.jobs().into_iter();
+        let timers = jobs.filter(|job| job.kind == JobKind::Timer);
+        timers
+            .map(|job| {
+                let id = format!("{}.timer-job-{}", job.module.as_str(), job.name);
+                controller(&job, &id, health.get(&id).copied())
+            })
+            .collect()
+    }
+}
+
+fn controller(job: &JobInfo, id: &str, health: Option<&Status>) -> ControllerStatus {
+    let failing = health.filter(|row| row.level == LevelName::Degraded);
+    let time = |time| (time != never()).then_some(time);
+    ControllerStatus {
+        configuration: Some(ControllerConfiguration {
+            error_retry: true,
+            ..ControllerConfiguration::default()
+        }),
+        name: job.name.to_string(),
+        status: ControllerRuns {
+            consecutive_failure_count: failing.map_or(0, |row| row.count),
+            failure_count: job.failures,
+            last_failure_msg: failing.map(message).unwrap_or_default(),
+            last_failure_timestamp: failing.and_then(|row| time(row.updated)),
+            last_success_timestamp: health.and_then(|row| time(row.last_ok)),
+            success_count: job.runs.saturating_sub(job.failures),
+        },
+        uuid: Uuid::new_v5(&Uuid::NAMESPACE_OID, id.as_bytes()).to_string(),
+    }
+}
+
+fn message(row: &Status) -> String {
+    match row.error.as_str() {
+        "" => row.message.clone(),
+        error => error.to_owned(),
+    }
+}
+
+#[async_trait]
+impl StatusProbe for Controllers {
+    fn name(&self) -> &'static str {
+        "controllers"
+    }
+
+    async fn probe(&self, response: &mut StatusResponse) -> Option<Part> {
+        response.controllers = self.list();
+        None
+    }
+}
+
+/// Part `controllers`.
+pub(crate) fn controllers(hive: Controller, db: Db, table: Table<Status>) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Controllers { hive, db, table }))
+}
+
+/// Metric `controllers_failing`.
+pub(crate) fn failing(hive: Controller, db: Db, table: Table<Status>) -> Member<MetricHandle> {
+    let opts = Opts::new(
+        "controllers_failing",
+        "Number of failing jobs that run at intervals",
+    );
+    let controllers = Controllers { hive, db, table };
+    let count = move || {
+        let jobs = controllers.list().into_iter();
+        jobs.filter(|job| job.status.consecutive_failure_count > 0)
+            .count() as f64
+    };
+    Member(Arc::new(Computed::new(opts, Kind::Gauge, count)))
 }

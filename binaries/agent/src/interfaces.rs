@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use hive::{Cfg, Member};
 use skep_base_api::StatusProbe;
 use skep_base_api_types::{Masquerading, MasqueradingProtocols, Routing, Status, StatusResponse};
-use skep_base_settings::{Acceleration, AttachConfig, TunnelConfig};
+use skep_base_settings::{Acceleration, AttachConfig, MasqueradeConfig, TunnelConfig};
 use skep_datapath_loader::{Attachment, PacketDatapath};
 
 /// The device that leads to other nodes; empty if there is none.
@@ -31,14 +31,20 @@ pub(crate) fn acceleration(packets: &PacketDatapath) -> String {
 struct Interfaces {
     packets: Arc<PacketDatapath>,
     tunnel: Cfg<TunnelConfig>,
+    masquerade: Cfg<MasqueradeConfig>,
 }
 
 /// Parts `masquerading`, `routing`, `attach-mode` and `datapath-mode`.
 pub(crate) fn status(
     packets: Arc<PacketDatapath>,
     tunnel: Cfg<TunnelConfig>,
+    masquerade: Cfg<MasqueradeConfig>,
 ) -> Member<Arc<dyn StatusProbe>> {
-    Member(Arc::new(Interfaces { packets, tunnel }))
+    Member(Arc::new(Interfaces {
+        packets,
+        tunnel,
+        masquerade,
+    }))
 }
 
 fn routing(tunnel: &TunnelConfig, attach: &AttachConfig) -> Routing {
@@ -68,6 +74,7 @@ impl StatusProbe for Interfaces {
         let status = self.packets.status();
         response.routing = Some(routing(&self.tunnel, &self.packets.settings().attach));
         response.datapath_mode = "veth".to_owned();
+        response.configured_datapath_mode = "veth".to_owned();
         response.attach_mode = match status.attachment {
             None => String::new(),
             Some(Attachment::Link) => "tcx".to_owned(),
@@ -85,6 +92,7 @@ impl StatusProbe for Interfaces {
                     ipv4: ipv4.is_some(),
                     ipv6: ipv6.is_some(),
                 },
+                ip_masq_agent: self.masquerade.has_ip_masq_agent(),
                 exclusion: ipv4.clone().unwrap_or_default(),
                 exclusion4: ipv4.unwrap_or_default(),
                 exclusion6: ipv6.unwrap_or_default(),

@@ -4,13 +4,17 @@
 
 pub mod build_config;
 mod cells;
+mod cgroups;
 #[cfg(test)]
 mod cilium;
 mod cluster;
 mod configuration;
+mod debug_info;
+mod features;
 mod health;
 mod interfaces;
 mod pods;
+mod prefilter;
 mod status;
 mod troubleshoot;
 mod unsupported;

@@ -17,10 +17,12 @@ use skep_base_settings::{
 use skep_bpf_maps::{
     conntrack::{CT_ANY4, CT_ANY6, CT_TCP4, CT_TCP6},
     endpoint::LXC,
+    event::{METRICS, RATELIMIT_METRICS},
+    fragment::FRAGMENTS4,
     ip_masq::{IP_MASQ4, IP_MASQ6},
     lb::{
-        AFFINITY4, AFFINITY6, BACKENDS4, BACKENDS6, MAGLEV4, MAGLEV6, REVERSE_NAT4, REVERSE_NAT6,
-        REVERSE_SK4, REVERSE_SK6, SERVICES4, SERVICES6, SOURCE_RANGE4, SOURCE_RANGE6,
+        AFFINITY4, AFFINITY6, BACKENDS4, BACKENDS6, REVERSE_NAT4, REVERSE_NAT6, REVERSE_SK4, REVERSE_SK6,
+        SERVICES4, SERVICES6,
     },
     nat::{NAT4, NAT6},
     node::{IPCACHE, NEIGHBOURS4, NEIGHBOURS6},
@@ -33,7 +35,7 @@ use skep_loadbalancer_healthserver::NodeHealth;
 use skep_node_local::{LocalNodeStore, NodeAddress};
 use statedb::{Db, Table};
 
-use crate::{health, interfaces};
+use crate::{features, health, interfaces};
 
 hive::catalogue!(cell);
 
@@ -41,6 +43,9 @@ hive::catalogue!(cell);
 pub(crate) fn cell() -> Cell {
     Cell::module("agent-status", "Parts of the status")
         .provide(health::modules)
+        .provide(health::controllers)
+        .provide(health::failing)
+        .provide(features::status)
         .provide(replacement)
         .provide(interfaces::status)
         .provide(maps)
@@ -179,13 +184,12 @@ fn nat46_x64(forwarding: &ForwardingConfig, families: &AddressFamilies) -> Nat46
     }
 }
 
-/// Returns the DSR dispatch mode by Cilium's name; empty if the forwarding mode for all services has no DSR.
+/// Returns the DSR dispatch mode by Cilium's name, whatever the forwarding mode.
 fn dsr_mode(forwarding: &ForwardingConfig) -> String {
-    match (forwarding.mode, forwarding.dispatch) {
-        (NodeMode::Snat, _) => "",
-        (_, Dispatch::Opt) => "IP Option/Extension",
-        (_, Dispatch::Ipip) => "IPIP",
-        (_, Dispatch::Geneve) => "Geneve",
+    match forwarding.dispatch {
+        Dispatch::Opt => "IP Option/Extension",
+        Dispatch::Ipip => "IPIP",
+        Dispatch::Geneve => "Geneve",
     }
     .to_owned()
 }
@@ -216,41 +220,42 @@ impl StatusProbe for Clock {
     }
 }
 
-/// Maps of both families, with the names that Cilium's clients know them by.
-static MAPS: [(&str, [&str; 2]); 16] = [
+/// Maps with the names that Cilium's clients know them by, in their order.
+static MAPS: [(&str, &[&str]); 20] = [
     (
         "Non-TCP connection tracking",
-        [CT_ANY4.family.name, CT_ANY6.family.name],
+        &[CT_ANY4.family.name, CT_ANY6.family.name],
     ),
     (
         "TCP connection tracking",
-        [CT_TCP4.family.name, CT_TCP6.family.name],
+        &[CT_TCP4.family.name, CT_TCP6.family.name],
     ),
-    ("Endpoints", [LXC.family.name; 2]),
-    ("IP cache", [IPCACHE.family.name; 2]),
-    ("IPv4 masquerading agent", [IP_MASQ4.family.name; 2]),
-    ("IPv6 masquerading agent", [IP_MASQ6.family.name; 2]),
-    ("NAT", [NAT4.family.name, NAT6.family.name]),
+    ("Endpoints", &[LXC.family.name]),
+    ("IP cache", &[IPCACHE.family.name]),
+    ("IPv4 masquerading agent", &[IP_MASQ4.family.name]),
+    ("IPv6 masquerading agent", &[IP_MASQ6.family.name]),
+    ("IPv4 fragmentation", &[FRAGMENTS4.family.name]),
+    ("IPv4 service", &[SERVICES4.family.name]),
+    ("IPv6 service", &[SERVICES6.family.name]),
+    ("IPv4 service backend", &[BACKENDS4.family.name]),
+    ("IPv6 service backend", &[BACKENDS6.family.name]),
+    ("IPv4 service reverse NAT", &[REVERSE_NAT4.family.name]),
+    ("IPv6 service reverse NAT", &[REVERSE_NAT6.family.name]),
+    ("Metrics", &[METRICS.family.name]),
+    ("Ratelimit metrics", &[RATELIMIT_METRICS.family.name]),
+    ("NAT", &[NAT4.family.name, NAT6.family.name]),
     (
         "Neighbor table",
-        [NEIGHBOURS4.family.name, NEIGHBOURS6.family.name],
+        &[NEIGHBOURS4.family.name, NEIGHBOURS6.family.name],
     ),
-    ("Policy stats", [POLICY_STATS.family.name; 2]),
-    ("Services", [SERVICES4.family.name, SERVICES6.family.name]),
-    ("Service backends", [BACKENDS4.family.name, BACKENDS6.family.name]),
+    ("Policy stats", &[POLICY_STATS.family.name]),
     (
-        "Reverse NAT",
-        [REVERSE_NAT4.family.name, REVERSE_NAT6.family.name],
+        "Session affinity",
+        &[AFFINITY4.family.name, AFFINITY6.family.name],
     ),
-    ("Session affinity", [AFFINITY4.family.name, AFFINITY6.family.name]),
-    (
-        "Source ranges",
-        [SOURCE_RANGE4.family.name, SOURCE_RANGE6.family.name],
-    ),
-    ("Maglev tables", [MAGLEV4.family.name, MAGLEV6.family.name]),
     (
         "Sock reverse NAT",
-        [REVERSE_SK4.family.name, REVERSE_SK6.family.name],
+        &[REVERSE_SK4.family.name, REVERSE_SK6.family.name],
     ),
 ];
 
@@ -271,20 +276,25 @@ impl StatusProbe for MapTable {
     }
 
     async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
-        let size = |names: &[&str; 2]| {
+        let size = |names: &[&str]| {
             let map = names.iter().find_map(|name| self.maps.get(name))?;
             Some(map.raw().info().max_entries)
         };
-        let mut maps: Vec<BpfMapProperties> = MAPS
+        let found = MAPS
             .iter()
-            .filter_map(|(name, names)| Some((*name, size(names)?)))
-            .chain([("Endpoint policy", self.maps.sizes().get(POLICY_MAX))])
+            .filter_map(|(name, names)| Some((*name, size(names)?)));
+        let mut maps: Vec<BpfMapProperties> = found
             .map(|(name, size)| BpfMapProperties {
                 name: name.to_owned(),
                 size: size.into(),
             })
             .collect();
-        maps.sort_by(|a, b| a.name.cmp(&b.name));
+        let policy = BpfMapProperties {
+            name: "Endpoint policy".to_owned(),
+            size: self.maps.sizes().get(POLICY_MAX).into(),
+        };
+        let before = maps.iter().position(|map| map.name == "Policy stats");
+        maps.insert(before.unwrap_or(maps.len()), policy);
         response.bpf_maps = Some(BpfMapStatus {
             dynamic_size_ratio: self.config.dynamic_size_ratio,
             maps,

@@ -215,7 +215,7 @@ impl HealthEndpoint {
         let addresses: BTreeSet<IpAddr> = families.iter().map(|family| family.address).collect();
         let is_same = row.spec.addresses().collect::<BTreeSet<_>>() == addresses
             && row.identity == Some(NumericIdentity::HEALTH)
-            && row.spec.datapath == datapath();
+            && row.spec.datapath.external_ipam;
         let pair = self.find(families).await?;
         let is_there = pair.is_some_and(|pair| pair.host.index == row.spec.ifindex);
         Ok((is_same && is_there).then_some(row.id))
