@@ -129,3 +129,78 @@ impl Ops<DesiredDevice> for DeviceOps {
         Ok(self.log.compact()?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use skep_base_net::netns::Namespace;
+    use statedb::reconciler::Status;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::owner::Owners;
+
+    fn device(parent_index: u32, mtu: u32) -> DesiredDevice {
+        DesiredDevice {
+            owner: Owners::default().register("one").unwrap(),
+            name: "vlan30".to_owned(),
+            spec: Vlan {
+                parent_name: "eth0".to_owned(),
+                parent_index,
+                id: 30,
+                mtu,
+            },
+            status: Status::pending(),
+        }
+    }
+
+    #[test]
+    fn devices_of_the_log_are_changed_deleted_and_pruned_and_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(LOG);
+        let (snapshot, token) = (Db::new().read(), CancellationToken::new());
+        let round = Round::new(&snapshot, &token);
+        let test = || -> Result<(), BoxError> {
+            let net = Netlink::open()?;
+            let mut ops = DeviceOps {
+                log: Wal::new(path.clone()),
+            };
+            // A veth stands for the interface of the VLAN: not every kernel has those.
+            let make = || net.add_link(LinkSpec::veth("eth0", LinkSpec::new().name("vlan30")));
+            make()?;
+            let parent = net.link("eth0")?.index;
+            let error = ops.update(&round, 1, &mut device(parent, 0)).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                "device vlan30 exist in kernel but not with desired device owner one"
+            );
+            ops.delete(&round, 1, &device(parent, 0))?;
+
+            ops.log.add("one/vlan30")?;
+            ops.update(&round, 1, &mut device(parent, 1400))?;
+            let link = net.link("vlan30")?;
+            assert!(link.is_up() && link.mtu == 1400, "{link:?}");
+            ops.update(&round, 1, &mut device(parent, 0))?;
+            assert_eq!(net.link("vlan30")?.mtu, 1500);
+
+            // Another process has the same log.
+            let mut ops = DeviceOps {
+                log: Wal::new(path.clone()),
+            };
+            ops.prune(&round, &mut std::iter::empty())?;
+            assert_eq!(net.find_link("vlan30")?, None);
+            make()?;
+            ops.delete(&round, 1, &device(parent, 0))?;
+            assert!(net.find_link("vlan30")?.is_some(), "not of the log any more");
+
+            // What cannot be made is not in the log.
+            net.delete_link("eth0")?;
+            ops.update(&round, 1, &mut device(parent, 0)).unwrap_err();
+            assert_eq!(ops.log.keys()?, [""; 0]);
+            Ok(())
+        };
+        let done = Namespace::new()
+            .unwrap()
+            .inside(|| test().map_err(|error| error.to_string()));
+        done.unwrap().unwrap();
+    }
+}

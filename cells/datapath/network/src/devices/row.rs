@@ -81,13 +81,11 @@ impl Row for DesiredDevice {
             owner: &'a str,
             name: &'a str,
             spec: &'a Vlan,
-            status: &'a Status,
         }
         row::to_json(&Form {
             owner: self.owner.name(),
             name: &self.name,
             spec: &self.spec,
-            status: &self.status,
         })
     }
 }

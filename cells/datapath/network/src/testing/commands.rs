@@ -8,7 +8,7 @@ use hive::Members;
 use hive_script::{CommandError, CommandHandle, Context, Outcome, Spec, function};
 use ipnet::IpNet;
 use parking_lot::Mutex;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use skep_node_local::{
     Device,
     route::{parse_scope, parse_table, parse_type},
@@ -146,7 +146,9 @@ struct RouteFile {
     prefix: Option<IpNet>,
     priority: u32,
     admin_distance: u32,
+    #[serde(deserialize_with = "address")]
     nexthop: Option<IpAddr>,
+    #[serde(deserialize_with = "address")]
     src: Option<IpAddr>,
     device: Option<String>,
     device_if_index: Option<u32>,
@@ -160,7 +162,17 @@ struct RouteFile {
 #[serde(default)]
 struct HopFile {
     device: Option<String>,
+    #[serde(deserialize_with = "address")]
     nexthop: Option<IpAddr>,
+}
+
+/// An address, none if the text is empty.
+fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?.unwrap_or_default();
+    match text.as_str() {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(serde::de::Error::custom),
+    }
 }
 
 /// A name or a number.
