@@ -17,7 +17,7 @@ use skep_policy_model::{
 
 use crate::{
     format::{EndpointState, Probe, Scenario, Step},
-    rows::{Row, auth_text, first_difference, first_packet, protocol},
+    rows::{Place, Row, auth_text, first_difference, first_packet, protocol},
     world::{World, label, text_of},
 };
 
@@ -32,6 +32,8 @@ pub(crate) struct Comparison<'a> {
     /// Labels of recorded local identities.
     labels: BTreeMap<u32, String>,
     rows: BTreeMap<String, Vec<Value>>,
+    /// Endpoints whose maps are equal in effect alone.
+    inexact: BTreeSet<String>,
     selectors: Selections,
     subjects: Selections,
     /// Policies that failed keep selectors of the failed attempt.
@@ -45,6 +47,7 @@ impl<'a> Comparison<'a> {
             scenario,
             labels: BTreeMap::new(),
             rows: BTreeMap::new(),
+            inexact: BTreeSet::new(),
             selectors: Selections::new(),
             subjects: Selections::new(),
             had_error: false,
@@ -79,7 +82,19 @@ impl<'a> Comparison<'a> {
         }
         let all = |probes: &[Probe]| {
             let mut probes = probes.iter();
-            probes.try_for_each(|probe| compare_probe(world, probe, |number| self.identity(world, number)))
+            probes.try_for_each(|probe| {
+                let identity = |number| self.identity(world, number);
+                let rows = self
+                    .rows
+                    .get(&probe.endpoint)
+                    .filter(|_| !self.inexact.contains(&probe.endpoint));
+                let rows = rows
+                    .into_iter()
+                    .flatten()
+                    .map(|row| Row::recorded(row, &self.scenario.origins, identity));
+                let rows: Vec<Option<Row>> = rows.collect::<Result<_, _>>()?;
+                compare_probe(world, probe, &rows, identity)
+            })
         };
         match all(&step.probes) {
             // A fault of the recorded program: a computation from the same state has other verdicts, which are right.
@@ -199,7 +214,9 @@ impl<'a> Comparison<'a> {
         };
         let recorded = translate(self.rows.get(name).map(Vec::as_slice).unwrap_or_default())?;
         let found = Row::all(map);
+        let mut is_exact = true;
         if let Some(difference) = first_difference(&recorded, &found) {
+            is_exact = false;
             let afresh = state.map_if_recomputed.as_deref().map(translate).transpose()?;
             let peers = world.policies.peers().identities();
             let peers: Vec<_> = peers.map(|(identity, _)| identity).collect();
@@ -214,6 +231,10 @@ impl<'a> Comparison<'a> {
                 self.notes.push(format!("{name}: equal in effect: {difference}"));
             }
         }
+        match is_exact {
+            true => self.inexact.remove(name),
+            false => self.inexact.insert(name.to_owned()),
+        };
         if let Some(recorded) = &state.redirects {
             let found = map.redirects().iter();
             let found: BTreeMap<String, String> = found
@@ -285,7 +306,13 @@ fn same<T: Ord + std::fmt::Debug>(
     Err(format!("{what}: recorded {missing:?}, found {more:?}"))
 }
 
-fn compare_probe(world: &World, probe: &Probe, identity: impl Fn(u32) -> u32) -> Result<(), String> {
+/// `rows` are those that cells of the probe name by their places.
+fn compare_probe(
+    world: &World,
+    probe: &Probe,
+    rows: &[Option<Row>],
+    identity: impl Fn(u32) -> u32,
+) -> Result<(), String> {
     let endpoint = world
         .endpoints
         .get(&probe.endpoint)
@@ -312,8 +339,19 @@ fn compare_probe(world: &World, probe: &Probe, identity: impl Fn(u32) -> u32) ->
                 Some((verdict, auth)) => (verdict, auth),
                 None => (cell, ""),
             };
-            let verdict = verdict.split_once('@').map_or(verdict, |(verdict, _)| verdict);
-            let (found_verdict, found_auth) = verdict_of(map, direction, found, port)?;
+            let (verdict, row) = match verdict.split_once('@') {
+                Some((verdict, row)) => (verdict, row.parse().ok().and_then(|row: usize| rows.get(row))),
+                None => (verdict, None),
+            };
+            let (found_verdict, found_auth, place) = verdict_of(map, direction, found, port)?;
+            if let Some(Some(row)) = row
+                && Some(row.place) != place
+            {
+                return Err(format!(
+                    "probe {} {} {peer} {port}: recorded by {row}, found by {place:?}",
+                    probe.endpoint, probe.direction
+                ));
+            }
             if (verdict, auth.trim_end_matches('!'))
                 != (found_verdict.as_str(), found_auth.trim_end_matches('!'))
             {
@@ -332,7 +370,7 @@ fn verdict_of(
     direction: Direction,
     identity: NumericIdentity,
     port: &str,
-) -> Result<(String, String), String> {
+) -> Result<(String, String, Option<Place>), String> {
     let broken = || format!("port {port} is not of this format");
     let (name, number) = port.split_once('/').ok_or_else(broken)?;
     let (protocol, number) = (
@@ -340,7 +378,7 @@ fn verdict_of(
         number.parse().map_err(|_| broken())?,
     );
     let Some(found) = map.lookup(direction, identity, protocol, number) else {
-        return Ok(("drop".to_owned(), String::new()));
+        return Ok(("drop".to_owned(), String::new(), None));
     };
     let entry = found.row.entry;
     let verdict = match &entry.proxy {
@@ -348,7 +386,8 @@ fn verdict_of(
         Some(proxy) => format!("redirect:{}", proxy.class),
         None => "allow".to_owned(),
     };
-    Ok((verdict, auth_text(found.auth)))
+    let place = (direction, found.row.identity.get(), found.row.key);
+    Ok((verdict, auth_text(found.auth), Some(place)))
 }
 
 /// Filters of an identity that redirect some peer, as recordings show them.

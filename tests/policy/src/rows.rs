@@ -154,6 +154,7 @@ fn lookup(rows: &[Row], direction: Direction, identity: u32, key: TrafficKey) ->
         covering.max_by_key(|row| row.place.2.length())
     };
     match (longest(identity), longest(0)) {
+        (Some(own), Some(_)) if own.precedence == u32::MAX => Some(own),
         (Some(own), Some(any)) => {
             let is_longer = any.place.2.length() > own.place.2.length();
             match any.precedence > own.precedence || any.precedence == own.precedence && is_longer {

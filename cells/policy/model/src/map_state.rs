@@ -526,6 +526,8 @@ impl MapState {
             (None, None) => return None,
             (Some(own), None) => (identity, own, None),
             (None, Some(any)) => (NumericIdentity::UNKNOWN, any, None),
+            // Nothing is stronger: programs look no further.
+            (Some(own), Some(_)) if own.1.precedence == u32::MAX => (identity, own, None),
             (Some(own), Some(any)) => {
                 let (one, two) = (own.1.precedence, any.1.precedence);
                 match two > one || two == one && any.0.length() > own.0.length() {

@@ -15,6 +15,7 @@ use skep_identity::{NumericIdentity, Reserved};
 
 use crate::{
     cache::{SelectorCache, SelectorId},
+    filter::FilterKey,
     fqdn::FqdnSelector,
     l7::Secrets,
     labels::IdentityLabels,
@@ -68,12 +69,12 @@ impl LocalIdentity {
         &self.labels
     }
 
-    fn uses_names(&self) -> bool {
-        let is_name = |ports: &Ports| matches!(ports, Ports::Name { .. });
-        Direction::BOTH.iter().any(|direction| {
-            let filters = &self.policy.direction(*direction).filters;
-            filters.keys().any(|key| is_name(&key.ports))
-        })
+    /// Whether its policy has a port with this name of peers.
+    fn uses_name(&self, name: &str, protocol: Protocol) -> bool {
+        let is_it = |key: &FilterKey| {
+            key.protocol == protocol && matches!(&key.ports, Ports::Name { name: known, .. } if known == name)
+        };
+        self.policy.egress.filters.keys().any(is_it)
     }
 }
 
@@ -324,8 +325,9 @@ impl Policies {
 
     /// A pod has a port with a name.
     pub fn add_named_port(&mut self, identity: NumericIdentity, name: &str, protocol: Protocol, port: u16) {
-        self.ports.add(identity, name, protocol, port);
-        self.mark_names();
+        self.change_names(identity, name, protocol, |ports, name| {
+            ports.add(identity, name, protocol, port)
+        });
     }
 
     pub fn remove_named_port(
@@ -335,12 +337,30 @@ impl Policies {
         protocol: Protocol,
         port: u16,
     ) {
-        self.ports.remove(identity, name, protocol, port);
-        self.mark_names();
+        self.change_names(identity, name, protocol, |ports, name| {
+            ports.remove(identity, name, protocol, port)
+        });
     }
 
-    fn mark_names(&mut self) {
-        for local in self.local.values_mut().filter(|local| local.uses_names()) {
+    /// Maps follow if the name stands for another port then.
+    fn change_names(
+        &mut self,
+        identity: NumericIdentity,
+        name: &str,
+        protocol: Protocol,
+        change: impl FnOnce(&mut NamedPorts, &str),
+    ) {
+        let name = name.to_ascii_lowercase();
+        let before = self.ports.get(identity, &name, protocol);
+        change(&mut self.ports, &name);
+        if self.ports.get(identity, &name, protocol) == before {
+            return;
+        }
+        for local in self
+            .local
+            .values_mut()
+            .filter(|local| local.uses_name(&name, protocol))
+        {
             local.state = local.state.max(State::MapsStale);
         }
     }
