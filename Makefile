@@ -37,7 +37,7 @@ test:
 	@$(STEP) build $(CARGO) build $(WORKSPACE) $(TARGETS)
 	@$(STEP) doctests $(CARGO) test $(WORKSPACE) --doc --quiet
 	@$(STEP) tests ./tests/hack/nextest.sh $(WORKSPACE)
-	@$(STEP) chart ./deploy/helm/test.sh
+	@$(STEP) chart ./deploy/helm/test.sh --program=$${CARGO_TARGET_DIR:-target}/debug/skep-agent --program=$${CARGO_TARGET_DIR:-target}/debug/skep-operator
 
 check:
 	@$(STEP) deps ./tests/hack/deps.sh --checks

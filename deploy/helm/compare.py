@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renders sets of values and compares the facts with recorded ones of Cilium's chart.
 
-    compare.py --helm HELM --chart CHART --keys KEYS [--until STATE,...] [--verbose] FILE...
+    compare.py --helm HELM --chart CHART --keys KEYS [--until STATE,...] [--program=PROGRAM]... [--verbose] FILE...
 
 FILE is NAME.values.yaml or NAME.json; both are in the same folder. Prints PASS, FAIL with the first difference, or DIFF with the
 values that this chart refuses on purpose (rendered again with skep.unsupported=warn, and equal then); then a count. Exits with 1
@@ -9,7 +9,8 @@ if a set fails.
 
 Compared are names, ports, probes, placement, what users set, privileges (no more than recorded), rights (likewise), Services,
 Secrets, certificates, other objects, and the keys of cilium-config whose feature is implemented: those with state `now` in KEYS,
-and with a state of --until. Images, commands and init containers are free.
+and with a state of --until. Images, commands and init containers are free. Each PROGRAM (skep-agent, skep-operator) must accept the
+settings.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 import yaml
 
@@ -287,6 +289,21 @@ def differences(want, values, rendered, keys, states):
         yield from part
 
 
+def faults(program, rendered):
+    """What a program does not accept of cilium-config."""
+    for document in facts.documents(rendered):
+        if document["kind"] == "ConfigMap" and document["metadata"]["name"] == "cilium-config":
+            with tempfile.TemporaryDirectory() as folder:
+                for key, value in document["data"].items():
+                    with open(os.path.join(folder, key), "w", encoding="utf-8") as file:
+                        file.write(value)
+                # Keys of users, and those of the other programs, are not this test's.
+                command = [program, "hive", "check", f"--config-dir={folder}", "--config-unknown=warn"]
+                run = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": "/usr/bin", "K8S_NODE_NAME": "node"})
+                if run.returncode:
+                    yield f"{os.path.basename(program)}: {' '.join(run.stdout.split())[:300]}"
+
+
 def verdict(found):
     failed = [line for line in found if not line.startswith("~")]
     if failed:
@@ -315,6 +332,8 @@ def check(options, path, keys, states):
         return name, "PASS", []
     if not run.returncode:
         found = [] if want["exit"] else list(differences(want, values, run.stdout, keys, states))
+        for program in options.program:
+            found += faults(program, run.stdout)
         return name, *verdict(found)
     refused = UNSUPPORTED.findall(run.stderr)
     if not refused:
@@ -333,6 +352,7 @@ def main():
     parser.add_argument("--chart", required=True)
     parser.add_argument("--keys", required=True)
     parser.add_argument("--until", default="")
+    parser.add_argument("--program", action="append", default=[])
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("files", nargs="+")
     options = parser.parse_args()
