@@ -35,6 +35,8 @@ const FIRST_LIST: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(60);
 /// Time between first probes of addresses, unless those of a round follow each other faster.
 const FIRST: Duration = Duration::from_millis(200);
+/// Time until a first probe that failed is repeated.
+const RETRY: Duration = Duration::from_secs(1);
 /// Time from a change of the nodes to the look at them.
 const LOOK: Duration = Duration::from_millis(500);
 /// Shortest time between two reports, for each address.
@@ -137,7 +139,10 @@ impl Prober {
                     };
                 }
                 Some((path, probed)) = running.next() => {
-                    self.finish(path, probed);
+                    if self.finish(path, probed) {
+                        queue.push_back(path);
+                        next = next.min(Instant::now() + RETRY);
+                    }
                     self.report(cx);
                 }
                 () = watch.closed(), if look.is_none() => look = Some(Instant::now() + LOOK),
@@ -202,7 +207,8 @@ impl Prober {
         self.first_ones_first(queue);
     }
 
-    fn finish(&self, path: Path, probed: Probed) {
+    /// Keeps the result. Returns whether the probe is repeated: the first one failed, and the responder may have just started.
+    fn finish(&self, path: Path, probed: Probed) -> bool {
         if !path.is_local {
             for (protocol, outcome) in [("icmp", &probed.icmp), ("http", &probed.http)] {
                 let latency = outcome.result.as_ref().ok().copied();
@@ -213,8 +219,11 @@ impl Prober {
         let is_reachable = probed.is_reachable();
         if let Some(result) = state.results.get_mut(&path.address) {
             let before = result.replace(probed);
+            let is_first = before.is_none();
             state.is_changed |= before.is_none_or(|before| before.is_reachable() != is_reachable);
+            return is_first && !is_reachable;
         }
+        false
     }
 
     /// Reports changes, the less often the more addresses there are.
