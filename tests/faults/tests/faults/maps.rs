@@ -115,7 +115,7 @@ fn a_full_map_is_the_status_of_what_does_not_fit_until_there_is_room() {
 
         // What is pinned can be read without it.
         let down = world.skep(&["status", "--brief"])?;
-        assert!(down.contains("cannot reach the agent"), "{down}");
+        assert!(down.contains("daemon unreachable"), "{down}");
         let listed = world.skep(&["map", "list"])?;
         assert!(
             listed.contains("cilium_lb4_services_v2") && listed.contains("unknown"),
