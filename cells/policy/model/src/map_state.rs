@@ -620,6 +620,10 @@ impl DirectionMap {
             .iter()
             .flat_map(|(at, port)| self.templates[*at as usize].candidates(*port))
             .collect();
+        // Sets of identities that are gone.
+        if self.shared.len() > 2 * self.identities.len() + 64 {
+            self.shared.retain(|_, entries| Arc::strong_count(entries) > 1);
+        }
         let entries = Arc::new(Entries::compute(
             self.features,
             own,
