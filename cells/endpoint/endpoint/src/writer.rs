@@ -284,6 +284,8 @@ impl Endpoints {
     pub(crate) fn hold(&self, id: u16, labels: &Labels, held: Held) -> Result<bool, statedb::Error> {
         let identity = held.id();
         let mut is_new = false;
+        // Released when nothing is locked any more.
+        let mut released = None;
         let is_held = self.change(id, |row| {
             if !row.is_live() || *row.labels.security() != *labels {
                 return false;
@@ -292,7 +294,7 @@ impl Endpoints {
             let is_saved = row.identity_labels == *held.labels();
             row.identity_labels = held.labels().clone();
             // While no deletion can begin.
-            self.held.lock().insert(id, held);
+            released = self.held.lock().insert(id, held);
             match (is_new, is_saved) {
                 (true, _) => change_identity(row, identity),
                 // Its file.
@@ -301,6 +303,7 @@ impl Endpoints {
             }
             true
         })?;
+        drop(released);
         if is_new {
             self.policies.request([(id, identity)])?;
         }
@@ -515,16 +518,19 @@ impl Endpoints {
 
     /// As [`disconnect`](Self::disconnect); its addresses may stay allocated.
     pub(crate) fn disconnect_with(&self, id: u16, keeps_addresses: bool) -> Result<bool, statedb::Error> {
-        self.change(id, |row| {
+        let mut released = None;
+        let is_there = self.change(id, |row| {
             if row.is_live() && !row.is_host {
                 row.log.ok(EndpointState::Disconnecting, "Deleting endpoint");
                 row.phase = Phase::Disconnecting;
                 row.status = Status::pending();
                 row.keeps_addresses |= keeps_addresses;
-                self.held.lock().remove(&id);
+                released = self.held.lock().remove(&id);
             }
             true
-        })
+        });
+        drop(released);
+        is_there
     }
 
     fn change(&self, id: u16, change: impl FnOnce(&mut Endpoint) -> bool) -> Result<bool, statedb::Error> {

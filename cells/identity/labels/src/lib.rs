@@ -184,6 +184,43 @@ mod tests {
         );
     }
 
+    /// Pods with many labels, and what Cilium's agent made of them with some settings of `labels`.
+    #[test]
+    fn recorded_pods_have_the_recorded_labels() {
+        #[derive(serde::Deserialize)]
+        struct Recorded {
+            labels: Vec<String>,
+            pod: BTreeMap<String, String>,
+            identity: Vec<String>,
+            info: Vec<String>,
+        }
+        let all: Vec<Recorded> = serde_json::from_str(include_str!("../testdata/pods.json")).unwrap();
+
+        for recorded in all {
+            let filter = LabelFilter::new(recorded.labels.iter().map(String::as_str)).unwrap();
+            let labels: Vec<(&str, &str)> = recorded
+                .pod
+                .iter()
+                .map(|(key, value)| (key.as_str(), value.as_str()))
+                .collect();
+            let pod = PodLabels {
+                namespace: "gc-shop",
+                namespace_labels: &[("kubernetes.io/metadata.name", "gc-shop"), ("team", "blue")],
+                cluster: "default",
+                service_account: "sa",
+                labels: &labels,
+            };
+            let (identity, info) = pod.split(&filter);
+            let texts = |labels: &Labels| {
+                let mut texts: Vec<_> = labels.iter().map(Label::to_string).collect();
+                texts.sort();
+                texts
+            };
+            assert_eq!(texts(&identity), recorded.identity, "{:?}", recorded.labels);
+            assert_eq!(texts(&info), recorded.info, "{:?}", recorded.labels);
+        }
+    }
+
     #[test]
     fn a_pod_without_account_and_labels_has_namespace_and_cluster() {
         let pod = PodLabels {

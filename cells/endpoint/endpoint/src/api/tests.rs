@@ -302,6 +302,37 @@ async fn identities_are_listed_with_how_many_endpoints_have_them() {
 }
 
 #[tokio::test]
+async fn an_endpoint_moves_to_another_interface_and_address() {
+    let bench = start().await;
+    let (_, made) = ask(&bench, "PUT", "endpoint/0", request(7)).await;
+    let (_, other) = ask(&bench, "PUT", "endpoint/0", request(8)).await;
+    let id = u16::try_from(made["id"].as_u64().unwrap()).unwrap();
+    let path = format!("endpoint/{id}");
+    bench.plug(9);
+    let change = |number: u8| {
+        json!({"state": "ready", "interface-name": format!("lxc{number}"), "interface-index": 100 + u32::from(number),
+            "addressing": {"ipv4": format!("10.0.1.{number}")}})
+    };
+
+    let (status, text) = ask(&bench, "PATCH", &path, change(8)).await;
+    assert_eq!((status, text), (400, json!("IP ipv4:10.0.1.8 is already in use")));
+    assert_eq!(ask(&bench, "PATCH", &path, change(9)).await, (200, Value::Null));
+
+    assert_eq!(bench.hooks.attached()[&id], "lxc9");
+    let addresses: Vec<String> = bench.lxc().into_iter().map(|(address, ..)| address).collect();
+    assert_eq!(addresses, ["10.0.1.8", "10.0.1.9", "fd00::7", "fd00::8"]);
+    let (_, shown) = ask(&bench, "GET", &path, Value::Null).await;
+    assert_eq!(shown["status"]["networking"]["interface-name"], "lxc9");
+    assert_eq!(
+        shown["status"]["networking"]["mac"],
+        made["status"]["networking"]["mac"]
+    );
+    assert_eq!(other["status"]["state"], "ready");
+    assert_eq!(ask(&bench, "PATCH", "endpoint/4711", change(9)).await.0, 404);
+    hive::testing::stop(bench.running).await;
+}
+
+#[tokio::test]
 async fn too_many_requests_are_refused_by_the_name_of_their_limiter() {
     let once = "rate-limit:1/h,rate-burst:1,skip-initial:0,max-wait-duration:20ms,auto-adjust:false";
     let bench = start_with(&[

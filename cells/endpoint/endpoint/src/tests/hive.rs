@@ -179,7 +179,7 @@ impl Bench {
         self.running.get().unwrap()
     }
 
-    fn lxc(&self) -> Vec<(String, u16, u32)> {
+    pub(crate) fn lxc(&self) -> Vec<(String, u16, u32)> {
         let maps: Arc<Maps> = self.running.get().unwrap();
         let mut entries: Vec<_> = maps
             .handle(&LXC)
