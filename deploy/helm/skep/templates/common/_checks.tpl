@@ -97,7 +97,10 @@
 {{- end }}
 
 {{- $ca := $v.tls.ca }}
-{{- if and (or $ca.cert $ca.key) (not (and (contains "BEGIN CERTIFICATE" (b64dec $ca.cert)) (contains "PRIVATE KEY" (b64dec $ca.key)))) }}{{ $faults = append $faults "tls.ca.cert and tls.ca.key must be a certificate and its key, both PEM in base64" }}{{ end }}
+{{- $signs := or (and $d.hubbleTLS $v.hubble.tls.auto.enabled (eq $v.hubble.tls.auto.method "helm")) (and $d.internalMesh $mesh.tls.auto.enabled (eq $mesh.tls.auto.method "helm")) }}
+{{- if and $ca.cert (not (contains "BEGIN CERTIFICATE" (b64dec $ca.cert))) }}{{ $faults = append $faults "tls.ca.cert is not a certificate in base64 PEM" }}{{ end }}
+{{- if and $ca.key (not (contains "PRIVATE KEY" (b64dec $ca.key))) }}{{ $faults = append $faults "tls.ca.key is not a key in base64 PEM" }}{{ end }}
+{{- if and $signs (ne (empty $ca.cert) (empty $ca.key)) }}{{ $faults = append $faults "tls.ca.cert and tls.ca.key belong together: set both, or methods cronJob or certmanager" }}{{ end }}
 
 {{- /* Hubble */}}
 {{- if and $v.hubble.relay.enabled (not $v.hubble.enabled) }}{{ $faults = append $faults "hubble.relay.enabled requires hubble.enabled=true" }}{{ end }}

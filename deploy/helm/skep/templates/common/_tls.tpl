@@ -6,7 +6,7 @@
 {{- $ca := .Values.tls.ca }}
 {{- $live := lookup "v1" "Secret" (include "skep.namespace" .) "cilium-ca" }}
 {{- $made := "" }}
-{{- if and $ca.cert $ca.key }}{{ $made = dict "cert" (b64dec $ca.cert) "key" (b64dec $ca.key) }}
+{{- if $ca.cert }}{{ $made = dict "cert" (b64dec $ca.cert) "key" (b64dec $ca.key) }}
 {{- else if and $live (get $live.data "ca.crt") (get $live.data "ca.key") }}{{ $made = dict "cert" (b64dec (get $live.data "ca.crt")) "key" (b64dec (get $live.data "ca.key")) }}
 {{- else }}{{ $new := genCA "Cilium CA" (int $ca.certValidityDuration) }}{{ $made = dict "cert" $new.Cert "key" $new.Key }}
 {{- end }}
