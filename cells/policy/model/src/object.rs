@@ -118,33 +118,21 @@ impl PolicyObject {
         object: &Value,
         context: &Context<'_>,
     ) -> Result<Self, ObjectError> {
-        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        let (kind, namespace) = (text("/kind"), text("/metadata/namespace"));
-        let kind = match kind {
-            "CiliumNetworkPolicy" if !namespace.is_empty() => PolicyKind::CiliumNetworkPolicy,
-            "CiliumNetworkPolicy" | "CiliumClusterwideNetworkPolicy" => {
-                PolicyKind::CiliumClusterwideNetworkPolicy
-            }
-            "NetworkPolicy" => PolicyKind::NetworkPolicy,
-            "ClusterNetworkPolicy" => PolicyKind::ClusterNetworkPolicy,
-            "CiliumCIDRGroup" => PolicyKind::CiliumCidrGroup,
-            other => {
-                let fault = Fault::Kind(other.to_owned());
-                return Err(ObjectError::new(
-                    other,
-                    namespace,
-                    text("/metadata/name"),
-                    "kind",
-                    Class::Decode,
-                    fault,
-                ));
-            }
-        };
-        let (namespace, name) = match kind {
-            PolicyKind::CiliumNetworkPolicy => (namespace, text("/metadata/name")),
-            PolicyKind::NetworkPolicy if namespace.is_empty() => ("default", text("/metadata/name")),
-            PolicyKind::NetworkPolicy => (namespace, text("/metadata/name")),
-            _ => ("", text("/metadata/name")),
+        let Some((kind, namespace, name)) = identify(object) else {
+            let kind = text(object, "/kind");
+            let (namespace, name) = (
+                text(object, "/metadata/namespace"),
+                text(object, "/metadata/name"),
+            );
+            let fault = Fault::Kind(kind.to_owned());
+            return Err(ObjectError::new(
+                kind,
+                namespace,
+                name,
+                "kind",
+                Class::Decode,
+                fault,
+            ));
         };
         let source = Source {
             context: *context,
@@ -174,24 +162,32 @@ impl PolicyObject {
 
     /// The resource of an object that need not be valid, to delete its rules.
     pub fn resource_of(object: &Value) -> Option<ResourceId> {
-        let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
-        Some(match text("/kind") {
-            "CiliumNetworkPolicy" if !namespace.is_empty() => {
-                ResourceId::new(PolicyKind::CiliumNetworkPolicy, namespace, name)
-            }
-            "CiliumNetworkPolicy" | "CiliumClusterwideNetworkPolicy" => {
-                ResourceId::new(PolicyKind::CiliumClusterwideNetworkPolicy, "", name)
-            }
-            "NetworkPolicy" if namespace.is_empty() => {
-                ResourceId::new(PolicyKind::NetworkPolicy, "default", name)
-            }
-            "NetworkPolicy" => ResourceId::new(PolicyKind::NetworkPolicy, namespace, name),
-            "ClusterNetworkPolicy" => ResourceId::new(PolicyKind::ClusterNetworkPolicy, "", name),
-            "CiliumCIDRGroup" => ResourceId::new(PolicyKind::CiliumCidrGroup, "", name),
-            _ => return None,
-        })
+        identify(object).map(|(kind, namespace, name)| ResourceId::new(kind, namespace, name))
     }
+}
+
+fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Kind, namespace and name of an object that need not be valid.
+fn identify(object: &Value) -> Option<(PolicyKind, &str, &str)> {
+    let (namespace, name) = (
+        text(object, "/metadata/namespace"),
+        text(object, "/metadata/name"),
+    );
+    let (kind, namespace) = match text(object, "/kind") {
+        "CiliumNetworkPolicy" if !namespace.is_empty() => (PolicyKind::CiliumNetworkPolicy, namespace),
+        "CiliumNetworkPolicy" | "CiliumClusterwideNetworkPolicy" => {
+            (PolicyKind::CiliumClusterwideNetworkPolicy, "")
+        }
+        "NetworkPolicy" if namespace.is_empty() => (PolicyKind::NetworkPolicy, "default"),
+        "NetworkPolicy" => (PolicyKind::NetworkPolicy, namespace),
+        "ClusterNetworkPolicy" => (PolicyKind::ClusterNetworkPolicy, ""),
+        "CiliumCIDRGroup" => (PolicyKind::CiliumCidrGroup, ""),
+        _ => return None,
+    };
+    Some((kind, namespace, name))
 }
 
 /// Validates the objects of a file, each by itself. No agent is needed: peers that only a cluster knows are not.
