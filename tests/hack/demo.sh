@@ -9,6 +9,6 @@ if [ "$(id -u)" -ne 0 ]; then
 	exit 1
 fi
 echo "== Building (the first time takes a few minutes)"
-cargo build --bin skep-agent --bin skep-clustermesh-apiserver --bin skep --bin skep-lab
+cargo build --bin skep-agent --bin skep-clustermesh-apiserver --bin skep --bin skep-cni --bin skep-lab
 target="${CARGO_TARGET_DIR:-target}/debug"
 exec "$target/skep-lab" --name demo demo "$@"

@@ -3,6 +3,7 @@
 //! `make demo`: shows load balancing and a cluster mesh at work, and checks what it shows.
 
 mod mesh;
+mod pods;
 
 use std::{
     ffi::OsString,
@@ -18,7 +19,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use crate::{
     command,
     echo::Outcome,
-    lab_options::LabOptions,
+    lab_options::{LabOptions, RoutingMode},
     plan::OUTSIDE,
     process,
     session::{
@@ -76,6 +77,15 @@ pub async fn run(name: &str, options: &Options) -> Result<ExitCode, AnyError> {
         ..LabOptions::default()
     };
     let mut checks = in_lab(name, &lab_options, options.keep, show).await?;
+    for (routing_mode, kind) in [(RoutingMode::Native, "native"), (RoutingMode::Tunnel, "tunnel")] {
+        let lab_options = LabOptions {
+            nodes: 2,
+            routing_mode,
+            ..lab_options.clone()
+        };
+        let name = format!("{name}-{kind}");
+        checks.extend(in_lab(&name, &lab_options, options.keep, pods::show).await?);
+    }
     let meshed = LabOptions {
         clusters: 3,
         nodes: 1,

@@ -64,13 +64,23 @@ impl Bindings {
         self.bound.insert(name.to_owned(), text);
     }
 
+    /// A text with the values of its names, unless one has none yet.
+    pub(crate) fn known(&self, text: &str) -> Option<String> {
+        let mut text = text.to_owned();
+        while let Some((name, at)) = first_name(&text) {
+            let value = self.bound.get(&name)?;
+            text.replace_range(at..at + name.len() + 3, value);
+        }
+        Some(text)
+    }
+
     /// Replaces names by their values, by the recorded ones if they have no other.
     pub(crate) fn fill(&mut self, value: &Value) -> Value {
         match value {
             Value::String(text) => {
                 let filled = self.fill_text(text);
                 // Numbers of the kernel and of the agent.
-                let is_number = ["${IFI", "${EP_", "${ID_"]
+                let is_number = ["${IFI", "${EP_", "${ID_", "${COOKIE"]
                     .iter()
                     .any(|start| text.starts_with(start));
                 match filled.parse::<u64>() {

@@ -66,6 +66,10 @@ impl<'a> Cluster<'a> {
                 mount("tmpfs", folder, "tmpfs", MountFlags::empty(), None)?;
             }
         }
+        // Where the agent has them by default.
+        mount_bind(node.bpf_root(), "/sys/fs/bpf")?;
+        fs::create_dir_all("/run/cilium/cgroupv2")?;
+        mount_bind(node.cgroup_root(), "/run/cilium/cgroupv2")?;
         let outside = node.pod("outside")?;
         network(&outside)?;
         let (api, stop) = (api(profile)?, CancellationToken::new());
@@ -86,11 +90,22 @@ impl<'a> Cluster<'a> {
     pub(crate) fn start(&mut self) -> Result<(), Boxed> {
         let log = fs::File::create(self.log())?;
         let mut command = Command::new(program("skep-agent")?);
+        let settings = self.node.directory().join("settings");
+        fs::create_dir_all(&settings)?;
+        let cgroup = self.node.cgroup_root().display().to_string();
+        let bpf = self.node.bpf_root().display().to_string();
+        let own = [
+            ("k8s-api-server-urls", API_URL),
+            ("cgroup-root", &cgroup),
+            ("bpf-root", &bpf),
+        ];
+        let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        // A key that the agent does not know is ignored in a mounted ConfigMap.
+        for (key, value) in objects::settings(&self.profile).into_iter().chain(own) {
+            fs::write(settings.join(key), value)?;
+        }
         command
-            .args(objects::flags(&self.profile))
-            .arg(format!("--k8s-api-server-urls={API_URL}"))
-            .arg(format!("--cgroup-root={}", self.node.cgroup_root().display()))
-            .arg(format!("--bpf-root={}", self.node.bpf_root().display()))
+            .arg(format!("--config-dir={}", settings.display()))
             .env("K8S_NODE_NAME", "n1")
             .env("CILIUM_K8S_NAMESPACE", "kube-system")
             .stdin(Stdio::null())
@@ -98,18 +113,28 @@ impl<'a> Cluster<'a> {
             .stderr(log);
         self.agent = Some(command.spawn()?);
         self.until("agent is ready", |cluster| {
+            cluster.operate();
             let health = cluster.ask("GET", "/v1/healthz").ok()?;
             (health.status == 200 && health.body["cilium"]["state"] == "Ok").then_some(())
         })
     }
 
-    /// Stops the agent as a restart does: at once, or with its stop hooks.
-    pub(crate) fn stop(&mut self) -> Result<(), Boxed> {
-        if let Some(mut agent) = self.agent.take() {
-            let _ = Command::new("kill").arg(agent.id().to_string()).status();
-            agent.wait()?;
+    /// Allocates the networks of the node as the operator does.
+    fn operate(&self) {
+        let Some(patch) = objects::networks(&self.profile) else {
+            return;
+        };
+        let kind = Gvr::new("cilium.io", "v2", "ciliumnodes");
+        let Ok(node) = self.api.get(&kind, "", "n1") else {
+            return;
+        };
+        let ipam = &node["spec"]["ipam"];
+        if ipam["podCIDRs"].is_null() && ipam["pools"]["allocated"].is_null() {
+            let (patch, options) = (Patch::Merge(patch), WriteOptions::default());
+            let _ = self
+                .api
+                .patch(&kind, "", "n1", Subresource::None, &patch, &options);
         }
-        Ok(())
     }
 
     fn log(&self) -> PathBuf {
@@ -137,12 +162,17 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    pub(crate) fn ask(&self, method: &str, path: &str) -> Result<Response, Boxed> {
-        request(Path::new(SOCKET), method, path, &[], None)
-    }
-
     pub(crate) fn api(&self) -> &ApiServer {
         &self.api
+    }
+
+    /// Deletes a pod's endpoint by the plugin.
+    pub(crate) fn delete(&self, namespace: &str, name: &str) -> Result<(), Boxed> {
+        self.plugin("DEL", namespace, name, "").map(drop)
+    }
+
+    pub(crate) fn ask(&self, method: &str, path: &str) -> Result<Response, Boxed> {
+        request(Path::new(SOCKET), method, path, &[], None)
     }
 
     /// Creates the objects of the recorded scene, and its pods. `recording` names their containers.
@@ -189,13 +219,7 @@ impl<'a> Cluster<'a> {
     }
 
     /// Runs the plugin for a pod that was added.
-    pub(crate) fn plugin(
-        &self,
-        command: &str,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-    ) -> Result<Value, Boxed> {
+    fn plugin(&self, command: &str, namespace: &str, name: &str, uid: &str) -> Result<Value, Boxed> {
         let (_, container) = self
             .pods
             .get(&format!("{namespace}/{name}"))
@@ -228,6 +252,94 @@ impl<'a> Cluster<'a> {
             true => Ok(serde_json::from_str(&text).unwrap_or_default()),
             false => Err(format!("{command} of {namespace}/{name}: {text}").into()),
         }
+    }
+
+    /// Makes what a restored endpoint is found by: its namespace with its interfaces, its pod and its identity.
+    pub(crate) fn restorable(&mut self, config: &mut Value, bindings: &mut Bindings) -> Result<(), Boxed> {
+        let filled = bindings.fill(config);
+        let text = |key: &str| filled[key].as_str().unwrap_or_default().to_owned();
+        let (interface, netns) = (text("IfName"), text("ContainerNetnsPath"));
+        let name = netns.rsplit('/').next().unwrap_or_default();
+        if name.is_empty() {
+            return Ok(());
+        }
+        let path = Path::new("/run/netns").join(name);
+        if !path.exists() {
+            fs::write(&path, "")?;
+            let place = self.node.pod(name)?;
+            mount_bind(place.path(), &path)?;
+            fs::create_dir_all("/run/cilium/netns")?;
+            fs::write(Path::new("/run/cilium/netns").join(name), "")?;
+            mount_bind(place.path(), Path::new("/run/cilium/netns").join(name))?;
+        }
+        let mac = |key: &str| {
+            let octets: Option<Vec<u8>> = text(key)
+                .split(':')
+                .map(|octet| u8::from_str_radix(octet, 16).ok())
+                .collect();
+            octets.and_then(|octets| <[u8; 6]>::try_from(octets).ok())
+        };
+        let file = fs::File::open(&path)?;
+        let container = text("ContainerIfName");
+        let mut peer = LinkSpec::new()
+            .name(if container.is_empty() { "eth0" } else { &container })
+            .netns(std::os::fd::AsFd::as_fd(&file));
+        if let Some(mac) = mac("LXCMAC") {
+            peer = peer.mac(mac);
+        }
+        let net = Netlink::open()?;
+        let mut spec = LinkSpec::veth(&interface, peer);
+        if let Some(mac) = mac("NodeMAC") {
+            spec = spec.mac(mac);
+        }
+        net.add_link(spec)?;
+        let link = net.link(&interface)?;
+        net.set_link(&link, LinkSpec::new().up())?;
+        if let Some(name) = config["IfIndex"]
+            .as_str()
+            .and_then(|text| text.strip_prefix("${"))
+        {
+            bindings.bind(name.trim_end_matches('}'), &link.index.into());
+        }
+        let labels = filled["SecLabel"]["labels"].as_object().into_iter().flatten();
+        let labels: serde_json::Map<String, Value> = labels
+            .filter_map(|(key, label)| {
+                Some((
+                    format!("{}:{key}", label["source"].as_str()?),
+                    label["value"].as_str().unwrap_or_default().into(),
+                ))
+            })
+            .collect();
+        let identity = &filled["SecLabel"]["id"];
+        if identity.as_u64().is_some_and(|id| id > 255) {
+            create(
+                &self.api,
+                &json!({
+                    "apiVersion": "cilium.io/v2", "kind": "CiliumIdentity",
+                    "metadata": {"name": identity.to_string()}, "security-labels": labels,
+                }),
+            )?;
+        }
+        let (namespace, pod) = (text("K8sNamespace"), text("K8sPodName"));
+        if !pod.is_empty() {
+            let labels = filled["OpLabels"]["OrchestrationIdentity"]
+                .as_object()
+                .into_iter()
+                .flatten();
+            let labels: serde_json::Map<String, Value> = labels
+                .filter(|(key, _)| !key.starts_with("io."))
+                .map(|(key, label)| (key.clone(), label["value"].as_str().unwrap_or_default().into()))
+                .collect();
+            create(
+                &self.api,
+                &json!({
+                    "apiVersion": "v1", "kind": "Pod",
+                    "metadata": {"name": pod, "namespace": namespace, "labels": labels},
+                    "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "c"}]},
+                }),
+            )?;
+        }
+        Ok(())
     }
 
     /// Binds the names of the scene to what the agent has.

@@ -7,12 +7,15 @@
 //! they come first, and stand for the same value from then on.
 
 mod bindings;
+mod cli;
 mod cluster;
 mod cniconf;
+mod crd;
 mod differences;
 mod plugin;
 mod report;
 mod rest;
+mod restore;
 
 use std::{
     fs, io,
@@ -105,7 +108,14 @@ pub fn run_file(path: &Path, options: &Options) -> Result<Vec<Report>, Error> {
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let kind = name.split('-').next().unwrap_or_default();
     match kind {
-        "cni" if recording["steps"].is_array() => plugin::run(path, &recording, options),
+        "state" | "replay" => restore::run(&recording, options),
+        "crd" => crd::run(&recording, options),
+        "cli" | "health" => cli::run(&recording, options),
+        "cni" if recording["steps"].is_array() => {
+            let mut reports = plugin::run(path, &recording, options)?;
+            reports.extend(restore::directories(&recording, options)?);
+            Ok(reports)
+        }
         "cniconf" => cniconf::run(&recording, options),
         "rest" => rest::requests(&recording, options),
         "config" => rest::configuration(&recording, options),

@@ -4,8 +4,8 @@
 
 use serde_json::{Value, json};
 
-/// Flags of the agent in a profile: its first letters, and what follows as `with KEY=VALUE`.
-pub(super) fn flags(profile: &str) -> Vec<String> {
+/// Settings of the agent in a profile: its first letters, and what follows as `with KEY=VALUE`.
+pub(super) fn settings(profile: &str) -> Vec<(String, String)> {
     let (name, more) = profile.split_once(' ').unwrap_or((profile, ""));
     let mut all = vec![
         "kube-proxy-replacement=true",
@@ -19,13 +19,18 @@ pub(super) fn flags(profile: &str) -> Vec<String> {
         "ipam=kubernetes",
         "routing-mode=native",
         "ipv4-native-routing-cidr=10.0.0.0/8",
-        "ipv6-native-routing-cidr=fd00::/16",
-        "auto-direct-node-routes=true",
+        "ipv6-native-routing-cidr=fd00:10::/32",
+        "k8s-require-ipv4-pod-cidr=true",
+        "k8s-require-ipv6-pod-cidr=true",
+        "preallocate-bpf-maps=true",
+        "bpf-map-dynamic-size-ratio=0",
         "bpf-ct-global-tcp-max=16384",
-        "bpf-ct-global-any-max=16384",
-        "bpf-nat-global-max=16384",
+        "bpf-ct-global-any-max=8192",
+        "bpf-nat-global-max=24576",
+        "bpf-neigh-global-max=24576",
         "enable-health-checking=true",
         "enable-endpoint-health-checking=true",
+        "enable-source-ip-verification=false",
         "write-cni-conf-when-ready=/etc/cni/net.d/05-cilium.conflist",
     ];
     all.extend(match name {
@@ -82,16 +87,12 @@ pub(super) fn flags(profile: &str) -> Vec<String> {
     let is_tunnel = flags
         .iter()
         .any(|(key, value)| key == "routing-mode" && value == "tunnel");
-    let only_native = [
-        "ipv4-native-routing-cidr",
-        "ipv6-native-routing-cidr",
-        "auto-direct-node-routes",
-    ];
+    let only_native = ["ipv4-native-routing-cidr", "ipv6-native-routing-cidr"];
     flags.retain(|(key, _)| !is_tunnel || !only_native.contains(&key.as_str()));
+    if name == "V6" {
+        flags.retain(|(key, _)| key != "ipv4-native-routing-cidr");
+    }
     flags
-        .into_iter()
-        .map(|(key, value)| format!("--{key}={value}"))
-        .collect()
 }
 
 fn node(name: &str, number: u8, networks: [&str; 2]) -> Value {
@@ -129,6 +130,13 @@ pub(super) fn base(profile: &str) -> Vec<Value> {
         }
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
     }));
+    all.extend(["cart", "web"].map(|name| {
+        let meta = json!({"name": name, "namespace": "gc-shop"});
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
+    }));
+    if profile.starts_with("MP") {
+        all.extend(pools());
+    }
     all.push(service(
         "default",
         "kubernetes",
@@ -142,6 +150,39 @@ pub(super) fn base(profile: &str) -> Vec<Value> {
         "ports": [{"name": "https", "port": 6443, "protocol": "TCP"}],
     }));
     all
+}
+
+fn pools() -> [Value; 3] {
+    let pool = |name: &str, number: u8| {
+        json!({
+            "apiVersion": "cilium.io/v2alpha1", "kind": "CiliumPodIPPool", "metadata": {"name": name},
+            "spec": {
+                "ipv4": {"cidrs": [format!("10.{number}.0.0/16")], "maskSize": 24},
+                "ipv6": {"cidrs": [format!("fd00:{number}::/104")], "maskSize": 120},
+            },
+        })
+    };
+    let mut red = pool("red", 61);
+    red["metadata"]["annotations"] = json!({"ipam.cilium.io/skip-masquerade": "true"});
+    let mut green = pool("green", 62);
+    green["spec"]["podSelector"] = json!({"matchLabels": {"pool": "green"}});
+    [pool("default", 60), red, green]
+}
+
+/// What the operator writes to the CiliumNode in a profile.
+pub(super) fn networks(profile: &str) -> Option<Value> {
+    let ipam = match profile.split(' ').next()? {
+        "CP" => json!({"podCIDRs": ["10.50.0.0/24", "fd00:50::/120"]}),
+        "MP" => {
+            let pool = |name: &str, number: u8| {
+                let cidrs = [format!("10.{number}.0.0/24"), format!("fd00:{number}::/120")];
+                json!({"pool": name, "cidrs": cidrs})
+            };
+            json!({"pools": {"allocated": [pool("default", 60), pool("green", 62), pool("red", 61)]}})
+        }
+        _ => return None,
+    };
+    Some(json!({"spec": {"ipam": ipam}}))
 }
 
 /// The pods of the scene.
@@ -160,6 +201,20 @@ pub(super) fn pods() -> Vec<Value> {
         }
         pod
     };
+    let ports = |ports: &[(&str, u16, &str)]| {
+        let ports = ports.iter();
+        let ports: Value = ports
+            .map(|(name, port, protocol)| json!({"name": name, "containerPort": port, "protocol": protocol}))
+            .collect();
+        json!([{"name": "c", "image": "c", "ports": ports}])
+    };
+    let cart_ports = ports(&[
+        ("dns", 53, "UDP"),
+        ("http", 8080, "TCP"),
+        ("metrics", 9090, "TCP"),
+        ("sctp", 132, "SCTP"),
+    ]);
+    let web_ports = ports(&[("web", 80, "TCP")]);
     let mut db = pod("gc-shop", "db-0", json!({"app": "db", "tier": "data"}), json!({}));
     db["metadata"]["annotations"] = json!({"kubernetes.io/egress-bandwidth": "10M"});
     let cart = json!({
@@ -167,12 +222,17 @@ pub(super) fn pods() -> Vec<Value> {
         "pod-template-hash": "5d8f", "statefulset.kubernetes.io/pod-name": "cart-0",
     });
     vec![
-        pod("gc-shop", "cart-0", cart, json!({"serviceAccountName": "cart"})),
+        pod(
+            "gc-shop",
+            "cart-0",
+            cart,
+            json!({"serviceAccountName": "cart", "containers": cart_ports}),
+        ),
         pod(
             "gc-shop",
             "web-7d9f",
             json!({"app": "web", "pod-template-hash": "7d9f"}),
-            json!({"serviceAccountName": "web"}),
+            json!({"serviceAccountName": "web", "containers": web_ports}),
         ),
         db,
         pod("gc-ops", "bare", json!({}), json!({})),

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! `crd-*.json`: what an agent writes to Kubernetes after changes of pods, namespaces and its own objects.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use skep_bpf_sys::testing::Node;
+use skep_k8s_memory::{DeleteOptions, Gvr, ListOptions, Patch, Subresource, WriteOptions};
+
+use crate::{
+    Boxed, Error, Options, Report,
+    bindings::{Bindings, Mismatch},
+    cluster::{Cluster, kind_of},
+};
+
+/// What the agent writes; the recorder and the operator write the rest.
+const KINDS: [&str; 3] = ["CiliumEndpoint", "CiliumIdentity", "CiliumNode"];
+/// Set by the API server.
+const META: [&str; 5] = [
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+];
+/// How much longer than recorded a change may take; once several have not come, only so long.
+const PATIENCE: Duration = Duration::from_secs(5);
+const HURRY: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(recording: &Value, options: &Options) -> Result<Vec<Report>, Error> {
+    let file = recording["name"].as_str().unwrap_or_default().to_owned();
+    let profile = recording["agent_profile"].as_str().unwrap_or_default();
+    let empty = Vec::new();
+    let steps = recording["steps"].as_array().unwrap_or(&empty);
+    let run = |node: &Node| -> Result<Vec<Report>, Boxed> {
+        let mut cluster = Cluster::new(node, profile)?;
+        cluster.start()?;
+        cluster.scene(recording)?;
+        let mut bindings = Bindings::of(recording);
+        cluster.bind(&mut bindings)?;
+        let (mut reports, mut last, mut failed) = (Vec::new(), "", 0);
+        for (index, step) in steps.iter().enumerate() {
+            let action = step["action"].as_str().unwrap_or_default();
+            if action != last {
+                act(&cluster, action, &bindings)?;
+            }
+            last = action;
+            let waited = step["seconds_after_action"].as_f64().unwrap_or_default();
+            let deadline = Instant::now()
+                + match failed {
+                    0..3 => PATIENCE + Duration::from_secs_f64(waited),
+                    _ => HURRY,
+                };
+            let differing = loop {
+                let mut trial = bindings.clone();
+                let differing = compare(&cluster, step, &mut trial);
+                if differing.is_empty() || Instant::now() > deadline {
+                    bindings = trial;
+                    break differing;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            };
+            failed += usize::from(!differing.is_empty());
+            reports.push(Report::new(format!("{file}/{index} {action}"), differing));
+        }
+        Ok(reports)
+    };
+    let mut reports = Node::run("crd", run).map_err(Error::Run)?;
+    reports.retain(|report| report.scenario.contains(&options.only));
+    Ok(reports)
+}
+
+fn gvr(kind: &str) -> Gvr {
+    let version = if kind.starts_with("Cilium") {
+        "cilium.io/v2"
+    } else {
+        "v1"
+    };
+    kind_of(&json!({"apiVersion": version, "kind": kind}))
+}
+
+/// Compares objects by kind: each recorded one must be there, in any order; those that are gone must not.
+fn compare(cluster: &Cluster<'_>, step: &Value, bindings: &mut Bindings) -> Vec<Mismatch> {
+    let mut differing = Vec::new();
+    for kind in KINDS {
+        let listed = cluster.api().list(&gvr(kind), None, &ListOptions::default());
+        let found: Vec<Value> = listed
+            .map(|list| list.items.iter().map(|object| written(object)).collect())
+            .unwrap_or_default();
+        let recorded = step["objects"].as_array().into_iter().flatten();
+        for expected in recorded.filter(|object| object["kind"] == kind) {
+            let expected = written(expected);
+            // Identities of earlier scenarios are not of this cluster.
+            let name = bindings.known(expected["metadata"]["name"].as_str().unwrap_or_default());
+            let Some(name) = name else {
+                if kind == "CiliumIdentity" {
+                    continue;
+                }
+                let matching = found.iter().any(|found| bindings.matches(&expected, found));
+                if !matching {
+                    differing.push(missing(kind, &expected));
+                }
+                continue;
+            };
+            match found
+                .iter()
+                .find(|found| found["metadata"]["name"] == name.as_str())
+            {
+                Some(found) => bindings.compare(&format!("{kind}/{name}"), &expected, found, &mut differing),
+                None => differing.push(missing(kind, &expected)),
+            }
+        }
+        let gone = step["gone"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str);
+        for gone in gone.filter(|gone| gone.starts_with(&format!("{kind} "))) {
+            let name = gone.rsplit([' ', '/']).next().unwrap_or_default();
+            let name = bindings.known(name).unwrap_or_default();
+            if let Some(found) = found
+                .iter()
+                .find(|found| found["metadata"]["name"] == name.as_str())
+            {
+                differing.push(Mismatch {
+                    place: format!("{kind}/{name}"),
+                    expected: Value::Null,
+                    found: found.clone(),
+                });
+            }
+        }
+    }
+    differing
+}
+
+fn missing(kind: &str, expected: &Value) -> Mismatch {
+    Mismatch {
+        place: kind.to_owned(),
+        expected: expected.clone(),
+        found: Value::Null,
+    }
+}
+
+/// An object without what the API server sets.
+fn written(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(meta) = object["metadata"].as_object_mut() {
+        meta.retain(|key, _| !META.contains(&key.as_str()));
+    }
+    object
+}
+
+/// Does what the recorder did: `KIND NAMESPACE/NAME: CHANGE`, `CNI DEL of NAMESPACE/NAME`.
+fn act(cluster: &Cluster<'_>, action: &str, bindings: &Bindings) -> Result<(), Boxed> {
+    let (what, change) = action.split_once(": ").unwrap_or((action, ""));
+    let words: Vec<&str> = what.split(' ').collect();
+    let named = |name: &str| {
+        let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+        (namespace.to_owned(), name.to_owned())
+    };
+    match words[..] {
+        ["CNI", "DEL", "of", pod, ..] => {
+            let (namespace, name) = named(pod);
+            return cluster.delete(&namespace, &name);
+        }
+        ["pod", pod, "gone", ..] => return remove(cluster, "Pod", &named(pod)),
+        ["CiliumEndpoint", name, "deleted", ..] => return remove(cluster, "CiliumEndpoint", &named(name)),
+        ["CiliumIdentity", "of", pod, "deleted", ..] => {
+            let (_, pod) = named(pod);
+            let name = bindings.known(&format!("${{ID_{}}}", pod.to_uppercase().replace('-', "_")));
+            return remove(
+                cluster,
+                "CiliumIdentity",
+                &(String::new(), name.unwrap_or_default()),
+            );
+        }
+        ["pod", pod, "deleted", ..] => {
+            let (namespace, name) = named(pod);
+            cluster.delete(&namespace, &name)?;
+            return remove(cluster, "Pod", &(namespace, name));
+        }
+        _ => {}
+    }
+    let [kind @ ("pod" | "namespace" | "node" | "CiliumEndpoint"), name, ..] = words[..] else {
+        // A look without an action.
+        return Ok(());
+    };
+    let kind = match kind {
+        "pod" => "Pod",
+        "namespace" => "Namespace",
+        "node" => "Node",
+        other => other,
+    };
+    let change: Vec<&str> = change.split(' ').collect();
+    let pair = |text: &str| {
+        let (key, value) = text.split_once('=').unwrap_or((text, ""));
+        json!({key: value})
+    };
+    let patch = match change[..] {
+        ["label", key, "removed", ..] => json!({"metadata": {"labels": {key: null}}}),
+        ["label", label, ..] => json!({"metadata": {"labels": pair(label)}}),
+        ["labels", ..] => json!({"metadata": {"labels": {"pod-template-generation": "2"}}}),
+        ["annotation", ..] => json!({"metadata": {"annotations": {"example.org/note": "1"}}}),
+        ["status.identity.id", ..] => json!({"status": {"identity": {"id": 1}}}),
+        _ => return Ok(()),
+    };
+    let (namespace, name) = named(name);
+    let part = match patch["status"].is_null() {
+        true => Subresource::None,
+        false => Subresource::Status,
+    };
+    let patched = cluster.api().patch(
+        &gvr(kind),
+        &namespace,
+        &name,
+        part,
+        &Patch::Merge(patch),
+        &WriteOptions::default(),
+    );
+    Ok(patched.map(drop)?)
+}
+
+fn remove(cluster: &Cluster<'_>, kind: &str, (namespace, name): &(String, String)) -> Result<(), Boxed> {
+    let deleted = cluster
+        .api()
+        .delete(&gvr(kind), namespace, name, &DeleteOptions::default());
+    Ok(deleted.map(drop)?)
+}
