@@ -30,6 +30,7 @@ pub(crate) fn mesh() -> Cell {
         skep_clustermesh_mesh::nodes::cell(),
         skep_clustermesh_mesh::ipcache::cell(),
         skep_clustermesh_mesh::identities::cell(),
+        skep_clustermesh_register::cell(),
         name(),
         crate::troubleshoot::cell(),
         status(),

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `GET /v1/config`: the configuration in force, and what a CNI plugin needs of it.
+//! `/v1/config`: the configuration in force, what a CNI plugin needs of it, and changes of what can change while the agent
+//! runs. `/v1/settings`: every setting by its name.
+
+mod fields;
+mod options;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::BTreeMap,
@@ -9,22 +15,41 @@ use std::{
 };
 
 use axum::{Json, extract::State};
-use hive::{Cell, Cfg, Member, Plan};
-use skep_base_api::Routes;
-use skep_base_api_types::{DaemonConfiguration, DaemonConfigurationStatus};
-use skep_base_settings::{MtuConfig, TunnelConfig};
+use hive::{All, Cell, Cfg, Member, Plan};
+use jiff::Timestamp;
+use serde_json::Value;
+use skep_base_api::{Routes, StatusProbe};
+use skep_base_api_types::{
+    DaemonConfiguration, DaemonConfigurationStatus, KvstoreConfiguration, MasqueradeProtocols,
+    NodeAddressing, NodeAddressingFamily, StatusResponse,
+};
+use skep_base_settings::{
+    AddressFamilies, AttachConfig, MasqueradeConfig, MonitorConfig, MtuConfig, PacketConfig, PathProbing,
+    StateConfig, TunnelConfig,
+};
+use skep_datapath_hooks::EventSwitch;
+use skep_endpoint_ipam::{Family, InfrastructureAddress, NodeOwner, sources::infrastructure::NodeConfigFile};
 use skep_node_local::{Device, LocalNode};
 use statedb::{Db, ReadTxn, Table};
 use utoipa_axum::{router::OpenApiRouter, routes};
+
+use options::RuntimeOptions;
 
 hive::catalogue!(cell);
 
 /// How long an answer waits for the devices of the node, which the MTU depends on.
 const DEVICES: Duration = Duration::from_secs(5);
+/// Largest GSO and GRO packets without BIG TCP: the kernel's default.
+const GSO_MAX_SIZE: u32 = 65_536;
+/// The only datapath mode.
+const DATAPATH_MODE: &str = "veth";
 
 pub(crate) fn cell() -> Cell {
     Cell::module("agent-configuration", "The configuration in force")
         .config::<PodConfig>()
+        .provide(|| Arc::new(EventSwitch::default()))
+        .provide(options::runtime_options)
+        .provide(node_config_file)
         .provide(routes)
 }
 
@@ -37,8 +62,20 @@ pub(crate) struct PodConfig {
 }
 
 /// The configuration in force, for the API. Filled once it is known.
-#[derive(Debug, Default)]
-pub struct Configuration(OnceLock<BTreeMap<String, String>>);
+#[derive(Debug)]
+pub struct Configuration {
+    settings: OnceLock<BTreeMap<String, String>>,
+    created: Timestamp,
+}
+
+impl Default for Configuration {
+    fn default() -> Self {
+        Self {
+            settings: OnceLock::new(),
+            created: Timestamp::now(),
+        }
+    }
+}
 
 impl Configuration {
     /// Takes the settings of a plan; secrets are masked by the plan.
@@ -49,25 +86,57 @@ impl Configuration {
             .map(|setting| (setting.name, setting.value))
             .collect();
         // Filled by the one plan of the process.
-        let _ = self.0.set(all);
+        let _ = self.settings.set(all);
+    }
+
+    /// A setting; empty: not set.
+    fn get(&self, name: &str) -> &str {
+        let value = self.settings.get().and_then(|all| all.get(name));
+        value.map_or("", String::as_str)
     }
 }
 
 #[derive(Clone, hive::Params)]
 struct ConfigurationParams {
     all: Arc<Configuration>,
+    pods: Cfg<PodConfig>,
+    families: Cfg<AddressFamilies>,
+    attach: Cfg<AttachConfig>,
+    masquerade: Cfg<MasqueradeConfig>,
+    monitor: Cfg<MonitorConfig>,
+    packets: Cfg<PacketConfig>,
     mtu: Cfg<MtuConfig>,
     tunnel: Cfg<TunnelConfig>,
+    state: Cfg<StateConfig>,
+    ipam: Cfg<skep_endpoint_ipam::Config>,
+    options: Arc<RuntimeOptions>,
     devices: Table<Device>,
     node: Table<LocalNode>,
+    addresses: Table<InfrastructureAddress>,
+    probes: All<Arc<dyn StatusProbe>>,
     db: Db,
 }
 
-/// `GET /v1/config`.
+/// The file in which Cilium's agent keeps the addresses of the router.
+fn node_config_file(state: Cfg<StateConfig>) -> NodeConfigFile {
+    NodeConfigFile(state.directory().join("globals/node_config.h"))
+}
+
+/// `/v1/config` and `/v1/settings`.
 fn routes(params: ConfigurationParams) -> Member<Routes> {
-    Member(Routes::new(
-        OpenApiRouter::new().routes(routes!(config)).with_state(params),
-    ))
+    let settings = params.all.clone();
+    let changes = OpenApiRouter::new()
+        .routes(routes!(options::change))
+        .with_state(params.options.clone());
+    let reads = OpenApiRouter::new().routes(routes!(config)).with_state(params);
+    let all = OpenApiRouter::new().routes(routes!(all)).with_state(settings);
+    Member(Routes::new(reads.merge(changes).merge(all)))
+}
+
+/// Returns every setting by the name of its flag, secrets masked.
+#[utoipa::path(get, path = "/settings", responses((status = 200, description = "The settings", body = BTreeMap<String, String>)))]
+async fn all(State(settings): State<Arc<Configuration>>) -> Json<BTreeMap<String, String>> {
+    Json(settings.settings.get().cloned().unwrap_or_default())
 }
 
 /// Returns the configuration in force.
@@ -79,18 +148,54 @@ async fn config(State(params): State<ConfigurationParams>) -> Json<DaemonConfigu
         Ok(snapshot) => params.mtus(&snapshot),
         Err(_) => (0, 0),
     };
+    let spec = params.options.spec();
+    let protocols = params.masqueraded();
+    let kubeconfig = params.all.get("k8s-kubeconfig-path").to_owned();
+    let endpoint = if kubeconfig.is_empty() {
+        params.all.get("k8s-api-server-urls")
+    } else {
+        ""
+    };
+    let ports = &params.pods.container_ip_local_reserved_ports;
     let status = DaemonConfigurationStatus {
         device_mtu,
         route_mtu,
         chained_routes: params.mtu.chained_routes,
-        path_probing: params.mtu.probing.name().to_owned(),
-        daemon_configuration_map: params.all.0.get().cloned().unwrap_or_default(),
+        path_probing: probing(params.mtu.probing).to_owned(),
+        ipam_mode: params.ipam.mode.to_string(),
+        addressing: Some(params.addressing()),
+        datapath_mode: DATAPATH_MODE.to_owned(),
+        configured_datapath_mode: DATAPATH_MODE.to_owned(),
+        k8s_endpoint: endpoint.to_owned(),
+        k8s_configuration: kubeconfig,
+        kvstore_configuration: params.kvstore(),
+        masquerade: protocols.ipv4 || protocols.ipv6,
+        masquerade_protocols: protocols,
+        gso_max_size: GSO_MAX_SIZE,
+        gro_max_size: GSO_MAX_SIZE,
+        gso_ipv4_max_size: GSO_MAX_SIZE,
+        gro_ipv4_max_size: GSO_MAX_SIZE,
+        ip_local_reserved_ports: if ports == "auto" {
+            String::new()
+        } else {
+            ports.clone()
+        },
+        node_monitor: params.monitor_status().await,
+        realized: Some(spec.clone()),
+        daemon_configuration_map: fields::map(&params),
         ..DaemonConfigurationStatus::default()
     };
-    Json(DaemonConfiguration {
-        status,
-        ..DaemonConfiguration::default()
-    })
+    Json(DaemonConfiguration { spec, status })
+}
+
+/// Value of the kernel's `tcp_mtu_probing`.
+fn probing(mode: PathProbing) -> &'static str {
+    match mode {
+        PathProbing::Always => "2",
+        PathProbing::Blackhole => "1",
+        PathProbing::Disabled => "0",
+        PathProbing::Unset => "",
+    }
 }
 
 impl ConfigurationParams {
@@ -103,94 +208,67 @@ impl ConfigurationParams {
         let endpoint = self.tunnel.endpoint(address(true), address(false));
         (device, self.mtu.route(device, &self.tunnel, endpoint))
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use hive::{Hive, Settings};
-    use skep_k8s_types::slim::NodeAddressType;
-    use skep_node_local::LocalNodeStore;
-    use statedb::RwTable;
-
-    use super::*;
-
-    fn devices(db: Db) -> Result<(RwTable<Device>, Table<Device>), statedb::Error> {
-        let table = RwTable::builder("devices").primary(Device::BY_INDEX).build(&db)?;
-        let reader = table.reader();
-        Ok((table, reader))
-    }
-
-    /// What the API answers on a node with devices of MTU 9000 and 1400, and another interface, with these addresses.
-    async fn answer(flags: &[&'static str], addresses: &[&str]) -> serde_json::Value {
-        let hive = Hive::new([
-            statedb::cell(),
-            skep_base_settings::cell(),
-            skep_node_local::cells::local_node(),
-            Cell::module("test-node", "This node")
-                .provide(|| skep_base_settings::NodeName::new("n1"))
-                .provide(|| Arc::new(Configuration::default()))
-                .provide(devices)
-                .provide(|params: ConfigurationParams| Arc::new(params)),
-        ])
-        .root::<Arc<ConfigurationParams>>()
-        .root::<LocalNodeStore>()
-        .root::<RwTable<Device>>();
-        let running = hive::testing::start_with(hive, Settings::new().args(flags.iter().copied())).await;
-        let params: Arc<ConfigurationParams> = running.get().unwrap();
-        let local: LocalNodeStore = running.get().unwrap();
-        let table: RwTable<Device> = running.get().unwrap();
-        let mut txn = params.db.write(&[&table]);
-        for (index, name, mtu) in [(1, "lo", 1280), (2, "eth0", 9000), (3, "eth1", 1400)] {
-            let device = Device {
-                index,
-                name: name.to_owned(),
-                mtu,
-                selected: name != "lo",
-                ..Device::default()
-            };
-            table.insert(&mut txn, device).unwrap();
-        }
-        txn.commit();
-        let internal = |text: &&str| (NodeAddressType::InternalIp, text.parse().unwrap());
-        local
-            .update(|node| node.addresses = addresses.iter().map(internal).collect())
-            .unwrap();
-
-        let Json(answer) = config(State((*params).clone())).await;
-
-        hive::testing::stop(running).await;
-        serde_json::to_value(answer.status).unwrap()
-    }
-
-    #[tokio::test]
-    async fn routes_of_pods_leave_room_for_the_tunnel_and_interfaces_do_not() {
-        let both = ["192.0.2.1", "2001:db8::1"];
-        let tunnel = "--routing-mode=tunnel";
-        for (flags, addresses, expected) in [
-            (&[][..], &both[..], (1400, 1400)),
-            (&[tunnel][..], &both[..], (1400, 1350)),
-            (&[tunnel, "--underlay-protocol=ipv6"][..], &both[..], (1400, 1330)),
-            (&[tunnel][..], &both[1..], (1400, 1330)),
-            (&[tunnel, "--mtu=8000"][..], &both[..], (8000, 7950)),
-        ] {
-            let answer = answer(flags, addresses).await;
-            let found = (&answer["deviceMTU"], &answer["routeMTU"]);
-            assert_eq!(found, (&expected.0.into(), &expected.1.into()), "{flags:?}");
+    /// Address of the router and pod CIDR, by family.
+    fn addressing(&self) -> NodeAddressing {
+        let snapshot = self.db.read();
+        let node = self.node.all(&snapshot).next();
+        let of = |family: Family| {
+            if !family.is_enabled(&self.families) {
+                return NodeAddressingFamily::default();
+            }
+            let key = InfrastructureAddress::key(NodeOwner::Router, family);
+            let router = self
+                .addresses
+                .get(&snapshot, InfrastructureAddress::BY_NAME.key(&key));
+            let mut cidrs = node.iter().flat_map(|node| &node.pod_cidrs);
+            let cidr = cidrs.find(|cidr| Family::of(cidr.addr()) == family);
+            NodeAddressingFamily {
+                alloc_range: cidr.map(ToString::to_string).unwrap_or_default(),
+                enabled: true,
+                ip: router.map(|router| router.ip.to_string()).unwrap_or_default(),
+            }
+        };
+        NodeAddressing {
+            ipv4: of(Family::V4),
+            ipv6: of(Family::V6),
         }
     }
 
-    #[tokio::test]
-    async fn the_cni_plugin_learns_what_to_set_in_pods() {
-        let defaults = answer(&[], &[]).await;
-        assert_eq!(defaults["packetizationLayerPMTUDMode"], "blackhole");
-        assert_eq!(defaults.get("enableRouteMTUForCNIChaining"), None);
+    fn masqueraded(&self) -> MasqueradeProtocols {
+        MasqueradeProtocols {
+            ipv4: self.families.ipv4 && self.masquerade.ipv4.unwrap_or(true),
+            ipv6: self.families.ipv6 && self.masquerade.ipv6.unwrap_or(true),
+        }
+    }
 
-        let flags = [
-            "--enable-route-mtu-for-cni-chaining",
-            "--packetization-layer-pmtud-mode=unset",
-        ];
-        let set = answer(&flags, &[]).await;
-        assert_eq!(set["enableRouteMTUForCNIChaining"], true);
-        assert_eq!(set.get("packetizationLayerPMTUDMode"), None);
+    fn kvstore(&self) -> KvstoreConfiguration {
+        let options = fields::pairs(self.all.get("kvstore-opt")).into_iter();
+        let text = |value: Value| value.as_str().map(str::to_owned);
+        KvstoreConfiguration {
+            options: options
+                .filter_map(|(name, value)| Some((name, text(value)?)))
+                .collect(),
+            kind: self.all.get("kvstore").to_owned(),
+        }
+    }
+
+    async fn monitor_status(&self) -> Option<skep_base_api_types::MonitorStatus> {
+        let mut response = StatusResponse::default();
+        let mut probes = self.probes.iter();
+        probes
+            .find(|probe| probe.name() == "node-monitor")?
+            .probe(&mut response)
+            .await;
+        response.node_monitor
+    }
+
+    /// Names of the devices in use, sorted.
+    fn device_names(&self) -> Vec<String> {
+        let snapshot = self.db.read();
+        let selected = self.devices.all(&snapshot).filter(|device| device.selected);
+        let mut names: Vec<String> = selected.map(|device| device.name.clone()).collect();
+        names.sort();
+        names
     }
 }

@@ -31,9 +31,9 @@ pub struct AttachConfig {
     /// Device of traffic between nodes. Default: the only device, or the one with the node's address.
     #[config(default = "")]
     pub direct_routing_device: String,
-    /// IPv4 address of cilium_host. Default: the current one, or the first one of the node's pod CIDR.
+    /// IPv4 address of cilium_host. Default: allocated by IPAM, the current one if possible.
     pub local_router_ipv4: Option<Ipv4Addr>,
-    /// IPv6 address of cilium_host. Default: the current one, or the first one of the node's pod CIDR.
+    /// IPv6 address of cilium_host. Default: allocated by IPAM, the current one if possible.
     pub local_router_ipv6: Option<Ipv6Addr>,
     /// Install a route to the node's pod CIDR by cilium_host.
     #[config(default = true)]

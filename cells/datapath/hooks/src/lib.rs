@@ -8,6 +8,7 @@
 //! a crate of its own, so that what calls them links neither the programs nor libbpf. With feature `testing` there are both
 //! in memory.
 
+mod events;
 mod hooks;
 mod sockets;
 #[cfg(feature = "testing")]
@@ -18,5 +19,6 @@ pub const HOST_DEVICE: &str = "cilium_host";
 /// The other side of [`HOST_DEVICE`].
 pub const NET_DEVICE: &str = "cilium_net";
 
+pub use events::{EventOptions, EventSwitch};
 pub use hooks::{EndpointFlows, EndpointHooks, ForgetError, HookError};
 pub use sockets::{MapsWritten, PodNetworks, SocketTermination};

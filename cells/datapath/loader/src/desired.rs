@@ -10,7 +10,7 @@ use std::{
 use ipnet::IpNet;
 use skep_base_settings::{AddressFamilies, AttachConfig, MtuConfig};
 use skep_bpf_maps::endpoint::{self, VlanKey, device_flags};
-use skep_datapath_hooks::{HOST_DEVICE as HOST, NET_DEVICE as NET};
+use skep_datapath_hooks::{EventOptions, HOST_DEVICE as HOST, NET_DEVICE as NET};
 use skep_node_local::{Device, LocalNode, NodeAddress, Vlan, WILDCARD_DEVICE};
 
 use crate::{overlay::VXLAN, pair::PairPlan};
@@ -69,6 +69,8 @@ pub(crate) struct Desired {
     pub(crate) pair_indexes: [Option<u32>; 2],
     /// The same of the tunnel's interface.
     pub(crate) tunnel_index: Option<u32>,
+    /// Events other than those of the settings.
+    pub(crate) events: Option<EventOptions>,
     pub(crate) pod_cidr4: Option<ipnet::Ipv4Net>,
     pub(crate) pod_cidr6: Option<ipnet::Ipv6Net>,
 }
@@ -126,14 +128,8 @@ impl Desired {
         });
         let pair = PairPlan {
             mtu: mtu.device(selected.iter().map(|device| device.mtu)),
-            router4: families
-                .ipv4
-                .then(|| router4(tables, config, pod_cidr4))
-                .flatten(),
-            router6: families
-                .ipv6
-                .then(|| router6(tables, config, pod_cidr6))
-                .flatten(),
+            router4: families.ipv4.then(|| router4(tables, config)).flatten(),
+            router6: families.ipv6.then(|| router6(tables, config)).flatten(),
             networks: if config.routes_local_node() {
                 networks
             } else {
@@ -150,6 +146,7 @@ impl Desired {
             pair,
             pair_indexes: [HOST, NET].map(|name| tables.device(name).map(|device| device.index)),
             tunnel_index: tables.device(VXLAN).map(|device| device.index),
+            events: None,
             pod_cidr4,
             pod_cidr6,
         }
@@ -169,27 +166,20 @@ fn own_addresses<'a>(tables: &Tables<'a>) -> impl Iterator<Item = IpAddr> + 'a {
     allocated.chain(addrs.iter().map(|own| own.addr))
 }
 
-fn router4(tables: &Tables<'_>, config: &AttachConfig, cidr: Option<ipnet::Ipv4Net>) -> Option<Ipv4Addr> {
+fn router4(tables: &Tables<'_>, config: &AttachConfig) -> Option<Ipv4Addr> {
     let own = own_addresses(tables).find_map(|own| match own {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(_) => None,
     });
-    let first = || cidr.and_then(|cidr| cidr.hosts().next());
-    config.local_router_ipv4.or(own).or_else(first)
+    config.local_router_ipv4.or(own)
 }
 
-fn router6(tables: &Tables<'_>, config: &AttachConfig, cidr: Option<ipnet::Ipv6Net>) -> Option<Ipv6Addr> {
+fn router6(tables: &Tables<'_>, config: &AttachConfig) -> Option<Ipv6Addr> {
     let own = own_addresses(tables).find_map(|own| match own {
         IpAddr::V6(address) if !address.is_unicast_link_local() => Some(address),
         _ => None,
     });
-    // The address with zeros at the end is that of all routers (RFC 4291, 2.6.1).
-    let first = || {
-        let cidr = cidr?;
-        let mut hosts = cidr.hosts();
-        hosts.find(|address| *address != cidr.network() || cidr.prefix_len() == 128)
-    };
-    config.local_router_ipv6.or(own).or_else(first)
+    config.local_router_ipv6.or(own)
 }
 
 fn native(device: &Device, tables: &Tables<'_>, families: &AddressFamilies) -> NativeDevice {
@@ -381,17 +371,24 @@ mod tests {
     }
 
     #[test]
-    fn the_router_is_configured_or_kept_or_the_first_of_the_pod_cidr() {
-        let cidrs = node(&["10.1.0.0/24", "fd00:1::/64"], "192.0.2.1");
-        let first = desired(&[], &[], &cidrs, |_, _| ());
-        assert_eq!(first.pair.router4, Some("10.1.0.1".parse().unwrap()));
-        assert_eq!(first.pair.router6, Some("fd00:1::1".parse().unwrap()));
-        assert_eq!(first.pair.networks.len(), 2);
+    fn the_router_is_configured_or_allocated_or_kept() {
+        let mut cidrs = node(&["10.1.0.0/24", "fd00:1::/64"], "192.0.2.1");
+        let missing = desired(&[], &[], &cidrs, |_, _| ());
+        assert_eq!(missing.pair.router4, None);
+        assert_eq!(missing.pair.networks.len(), 2);
 
         let host = device(HOST, 9, &["10.1.0.77", "fe80::5", "fd00:1::77"]);
         let kept = desired(std::slice::from_ref(&host), &[], &cidrs, |_, _| ());
         assert_eq!(kept.pair.router4, Some("10.1.0.77".parse().unwrap()));
         assert_eq!(kept.pair.router6, Some("fd00:1::77".parse().unwrap()));
+
+        for router in ["fd00:1::78", "10.1.0.78"] {
+            let own = (NodeAddressType::CiliumInternalIp, router.parse().unwrap());
+            cidrs.addresses.push(own);
+        }
+        let allocated = desired(std::slice::from_ref(&host), &[], &cidrs, |_, _| ());
+        assert_eq!(allocated.pair.router4, Some("10.1.0.78".parse().unwrap()));
+        assert_eq!(allocated.pair.router6, Some("fd00:1::78".parse().unwrap()));
 
         let configured = desired(&[host], &[], &cidrs, |families, config| {
             families.ipv6 = false;
@@ -409,7 +406,6 @@ mod tests {
         let found = desired(&[], &[], &cidrs, |_, config| config.enable_endpoint_routes = true);
 
         assert_eq!(found.pair.networks, []);
-        assert_eq!(found.pair.router4, Some("10.1.0.1".parse().unwrap()));
     }
 
     #[test]

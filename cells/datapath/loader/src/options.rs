@@ -139,7 +139,17 @@ impl PacketSettings {
             legacy_routing: self.attach.enable_host_legacy_routing,
             ..self.unchanging()
         };
-        NodeOptions { packets, ..base }
+        let mut options = NodeOptions { packets, ..base };
+        if let Some(events) = desired.events {
+            options.trace_aggregation = events.aggregation;
+            options.packets.events = EventKinds {
+                drops: events.drops,
+                verdicts: events.verdicts,
+                traces: events.traces,
+                debug: events.debug,
+            };
+        }
+        options
     }
 
     /// Translation between the address families, if both are in use.

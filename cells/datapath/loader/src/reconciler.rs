@@ -6,10 +6,11 @@ use std::{sync::Arc, time::Duration};
 
 use hive::{Health, Job, JobCtx, Jobs, Params, Readiness, ReadyGuard, SpawnError};
 use ipnet::IpNet;
-use skep_datapath_hooks::{HOST_DEVICE as HOST, MapsWritten, NET_DEVICE as NET};
+use skep_datapath_hooks::{EventOptions, EventSwitch, HOST_DEVICE as HOST, MapsWritten, NET_DEVICE as NET};
 use skep_datapath_socketlb::SocketDatapath;
 use skep_node_local::{Device, LocalNode, NodeAddress};
 use statedb::{Db, Table};
+use tokio::sync::watch;
 
 use crate::{
     datapath::{DatapathError, PacketDatapath, PacketStatus},
@@ -40,6 +41,7 @@ pub(crate) struct ReconcilerParams {
     datapath: Arc<PacketDatapath>,
     sockets: Arc<SocketDatapath>,
     written: Option<Arc<dyn MapsWritten>>,
+    events: Option<Arc<EventSwitch>>,
     readiness: Readiness,
     jobs: Jobs,
 }
@@ -112,9 +114,20 @@ pub(crate) fn start(params: ReconcilerParams) -> Result<(), SpawnError> {
     ))
 }
 
+/// Waits for other options of events.
+async fn changed(events: &mut Option<watch::Receiver<Option<EventOptions>>>) {
+    if let Some(events) = events
+        && events.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
 impl Reconciler {
     async fn run(&mut self, health: &Health) {
         let mut retry = RETRY.0;
+        let mut events = self.params.events.as_ref().map(|events| events.subscribe());
         loop {
             let snapshot = self.params.db.read();
             let (have_devices, devices_complete) = self.params.devices.initialized_watch(&snapshot);
@@ -158,6 +171,7 @@ impl Reconciler {
                 () = devices_changed.closed() => {}
                 () = addresses_changed.closed() => {}
                 () = node_changed.closed() => {}
+                () = changed(&mut events) => {}
                 () = tokio::time::sleep(retry), if has_failed => retry = (retry * 2).min(RETRY.1),
             }
             if is_complete {
@@ -176,7 +190,11 @@ impl Reconciler {
             node: node.map(|row| &**row),
         };
         let settings = self.settings();
-        Desired::new(&tables, &settings.families, &settings.attach, &settings.mtu)
+        let events = self.params.events.as_ref();
+        Desired {
+            events: events.and_then(|events| *events.subscribe().borrow()),
+            ..Desired::new(&tables, &settings.families, &settings.attach, &settings.mtu)
+        }
     }
 
     fn settings(&self) -> &PacketSettings {

@@ -158,9 +158,7 @@ fn a_changed_option_reaches_endpoints() {
         assert!(first.is_some());
 
         // The gateway of pods is an option.
-        agent.local_node().update(|node| {
-            node.pod_cidrs = vec!["10.1.0.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()]
-        })?;
+        agent.local_node().update(with_pods)?;
 
         agent.until("replaced", |_| running() != first).await;
         agent.datapath().check()?;
@@ -265,9 +263,7 @@ fn a_changed_option_reaches_egress_programs() {
         agent.hooks().attach_egress(17, "lxc1")?;
         let first = filtered_egress("lxc1");
 
-        agent.local_node().update(|node| {
-            node.pod_cidrs = vec!["10.1.0.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()]
-        })?;
+        agent.local_node().update(with_pods)?;
 
         agent
             .until("replaced", |_| filtered_egress("lxc1") != first)
@@ -280,11 +276,7 @@ fn a_changed_option_reaches_egress_programs() {
 #[test]
 fn with_endpoint_routes_the_pod_cidr_is_not_routed_to_the_pair() {
     run("local-route", async |world: World| {
-        let cidrs = |agent: &Agent| {
-            agent.local_node().update(|node| {
-                node.pod_cidrs = vec!["10.1.0.0/24".parse().unwrap(), "fd00:1::/64".parse().unwrap()]
-            })
-        };
+        let cidrs = |agent: &Agent| agent.local_node().update(with_pods);
         let routes = || {
             let all =
                 ip("-4 route show dev cilium_host").unwrap() + &ip("-6 route show dev cilium_host").unwrap();

@@ -21,7 +21,8 @@ use skep_bpf_sys::{
 use skep_datapath_hooks::EndpointHooks;
 use skep_datapath_loader::{Attachment, PacketDatapath};
 use skep_datapath_socketlb::SocketDatapath;
-use skep_node_local::LocalNodeStore;
+use skep_k8s_types::slim::NodeAddressType;
+use skep_node_local::{LocalNode, LocalNodeStore};
 
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -293,4 +294,14 @@ impl Agent {
         self.running.stop().await?;
         Ok(())
     }
+}
+
+/// Gives the node pod CIDRs and addresses of its router.
+pub(crate) fn with_pods(node: &mut LocalNode) {
+    node.pod_cidrs = ["10.1.0.0/24", "fd00:1::/64"]
+        .map(|cidr| cidr.parse().unwrap())
+        .into();
+    let routers = ["10.1.0.1", "fd00:1::1"];
+    let own = |ip: &str| (NodeAddressType::CiliumInternalIp, ip.parse().unwrap());
+    node.addresses.extend(routers.map(own));
 }

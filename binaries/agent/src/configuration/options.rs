@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//! Options that change while the agent runs, until it ends.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::{
+    Json,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use hive::Cfg;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use skep_base_api_types::DaemonConfigurationSpec;
+use skep_base_settings::{MonitorConfig, PacketConfig};
+use skep_datapath_hooks::{EventOptions, EventSwitch};
+
+use super::Configuration;
+
+/// Levels of aggregation.
+const LEVELS: [&str; 5] = ["None", "Lowest", "Low", "Medium", "Maximum"];
+const AGGREGATION: &str = "MonitorAggregationLevel";
+/// Options that are on or off.
+const SWITCHES: [&str; 9] = [
+    "Debug",
+    "DebugLB",
+    "DebugTagged",
+    "DropNotification",
+    "PolicyAuditMode",
+    "PolicyTracing",
+    "PolicyVerdictNotification",
+    "SourceIPVerification",
+    "TraceNotification",
+];
+const ENABLED: &str = "Enabled";
+const DISABLED: &str = "Disabled";
+const ENFORCEMENT: [&str; 3] = ["default", "always", "never"];
+
+/// Codes of validation errors of Cilium's API framework.
+const REQUIRED: u32 = 602;
+const NOT_LISTED: u32 = 606;
+
+/// Name of a level of aggregation.
+pub(super) fn level(number: u8) -> &'static str {
+    LEVELS.get(usize::from(number)).copied().unwrap_or(LEVELS[0])
+}
+
+/// The options in force. What programs report follows them.
+pub(crate) struct RuntimeOptions {
+    spec: Mutex<DaemonConfigurationSpec>,
+    events: Arc<EventSwitch>,
+}
+
+pub(super) fn runtime_options(
+    all: Arc<Configuration>,
+    monitor: Cfg<MonitorConfig>,
+    packets: Cfg<PacketConfig>,
+    events: Arc<EventSwitch>,
+) -> Arc<RuntimeOptions> {
+    let is_on = |setting: &str| all.get(setting) == "true";
+    let switch = |is_on: bool| if is_on { ENABLED } else { DISABLED };
+    let options = [
+        ("Debug", switch(is_on("debug"))),
+        ("DebugLB", DISABLED),
+        ("DropNotification", switch(packets.drop_events)),
+        (AGGREGATION, level(monitor.aggregation.number())),
+        ("PolicyAuditMode", switch(is_on("policy-audit-mode"))),
+        ("PolicyTracing", DISABLED),
+        ("PolicyVerdictNotification", switch(packets.verdict_events)),
+        (
+            "SourceIPVerification",
+            switch(is_on("enable-source-ip-verification")),
+        ),
+        ("TraceNotification", switch(packets.trace_events)),
+    ];
+    let enforcement = Some(all.get("enable-policy")).filter(|mode| !mode.is_empty());
+    let spec = DaemonConfigurationSpec {
+        options: options
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        policy_enforcement: enforcement.unwrap_or(ENFORCEMENT[0]).to_owned(),
+    };
+    Arc::new(RuntimeOptions {
+        spec: Mutex::new(spec),
+        events,
+    })
+}
+
+/// Why an option is not changed. Texts are Cilium's.
+#[derive(Debug, thiserror::Error)]
+enum OptionError {
+    #[error("unknown option {0:?}")]
+    Unknown(String),
+    #[error("invalid option value {0}")]
+    Value(String),
+    #[error("invalid monitor aggregation level {0:?}")]
+    Level(String),
+}
+
+/// The value of an option in its normal form.
+fn normal(name: &str, value: &str) -> Result<&'static str, OptionError> {
+    let lower = value.to_lowercase();
+    if name == AGGREGATION {
+        let lower = if lower == "max" { "maximum" } else { &lower };
+        let mut levels = LEVELS.iter().enumerate();
+        let found =
+            levels.find(|(number, level)| level.to_lowercase() == lower || number.to_string() == lower);
+        let found = found.map(|(_, level)| *level);
+        return found.ok_or_else(|| OptionError::Level(value.to_owned()));
+    }
+    if !SWITCHES.contains(&name) {
+        return Err(OptionError::Unknown(name.to_owned()));
+    }
+    match lower.as_str() {
+        "enabled" | "enable" | "true" | "on" | "1" => Ok(ENABLED),
+        "disabled" | "disable" | "false" | "off" | "0" => Ok(DISABLED),
+        _ => Err(OptionError::Value(value.to_owned())),
+    }
+}
+
+impl RuntimeOptions {
+    pub(super) fn spec(&self) -> DaemonConfigurationSpec {
+        self.spec.lock().clone()
+    }
+
+    /// Changes all of the options, or none.
+    fn change(&self, wanted: &DaemonConfigurationSpec) -> Result<(), OptionError> {
+        let options = wanted.options.iter();
+        let normal = options.map(|(name, value)| Ok((name.clone(), normal(name, value)?.to_owned())));
+        let normal: BTreeMap<String, String> = normal.collect::<Result<_, _>>()?;
+        let mut spec = self.spec.lock();
+        let before = spec.clone();
+        spec.options.extend(normal);
+        if !wanted.policy_enforcement.is_empty() {
+            spec.policy_enforcement.clone_from(&wanted.policy_enforcement);
+        }
+        if *spec != before {
+            tracing::info!(options = ?spec.options, enforcement = spec.policy_enforcement, "Changed options");
+        }
+        if spec.options != before.options {
+            self.events.set(events(&spec.options));
+        }
+        Ok(())
+    }
+}
+
+fn events(options: &BTreeMap<String, String>) -> EventOptions {
+    let is_on = |name: &str| options.get(name).is_some_and(|value| value == ENABLED);
+    let aggregation = options.get(AGGREGATION).map_or(LEVELS[0], String::as_str);
+    let aggregation = LEVELS.iter().position(|level| *level == aggregation);
+    EventOptions {
+        drops: is_on("DropNotification"),
+        traces: is_on("TraceNotification"),
+        verdicts: is_on("PolicyVerdictNotification"),
+        debug: is_on("Debug"),
+        aggregation: aggregation
+            .and_then(|level| level.try_into().ok())
+            .unwrap_or_default(),
+    }
+}
+
+fn framework(status: StatusCode, code: u32, message: &str) -> Response {
+    (status, Json(json!({ "code": code, "message": message }))).into_response()
+}
+
+/// Reads the body; errors are those of Cilium's API framework.
+fn read(headers: &HeaderMap, body: &[u8]) -> Result<DaemonConfigurationSpec, Response> {
+    if body.is_empty() {
+        let message = "configuration in body is required";
+        return Err(framework(StatusCode::UNPROCESSABLE_ENTITY, REQUIRED, message));
+    }
+    let kind = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
+    let kind = kind.unwrap_or("application/octet-stream");
+    if kind.split(';').next().map(str::trim) != Some("application/json") {
+        let message = format!("unsupported media type {kind:?}, only [application/json] are allowed");
+        return Err(framework(StatusCode::UNSUPPORTED_MEDIA_TYPE, 415, &message));
+    }
+    let failed = |cause: String| {
+        let message = format!("parsing configuration body from \"\" failed, because {cause}");
+        framework(StatusCode::BAD_REQUEST, 400, &message)
+    };
+    let value: Value = serde_json::from_slice(body).map_err(|error| {
+        let place = (error.line(), error.column());
+        failed(match error.is_eof() {
+            true => "unexpected EOF".to_owned(),
+            false => {
+                let line = body.split(|byte| *byte == b'\n').nth(place.0.saturating_sub(1));
+                let found = line.and_then(|line| line.get(place.1.saturating_sub(1)));
+                let found = char::from(found.copied().unwrap_or_default());
+                format!("invalid character {found:?} looking for beginning of value")
+            }
+        })
+    })?;
+    mismatch(&value).map_or(Ok(()), |cause| {
+        Err(failed(format!("json: cannot unmarshal {cause}")))
+    })?;
+    let spec: DaemonConfigurationSpec =
+        serde_json::from_value(value).map_err(|error| failed(error.to_string()))?;
+    let mode = &spec.policy_enforcement;
+    if !mode.is_empty() && !ENFORCEMENT.contains(&mode.as_str()) {
+        let message = "policy-enforcement in body should be one of [default always never]";
+        return Err(framework(StatusCode::UNPROCESSABLE_ENTITY, NOT_LISTED, message));
+    }
+    Ok(spec)
+}
+
+/// The first value of another type, in the words of Go's decoder.
+fn mismatch(value: &Value) -> Option<String> {
+    const NAME: &str = "DaemonConfigurationSpec";
+    let kind = |value: &Value| match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let Value::Object(members) = value else {
+        return Some(format!("{} into Go value of type models.{NAME}", kind(value)));
+    };
+    let field = |value: &Value, field, of| {
+        format!("{} into Go struct field {NAME}.{field} of type {of}", kind(value))
+    };
+    let is_text = |value: &Value| value.is_string() || value.is_null();
+    if let Some(options) = members.get("options").filter(|options| !options.is_null()) {
+        let Value::Object(all) = options else {
+            return Some(field(options, "options", "models.ConfigurationMap"));
+        };
+        if let Some(value) = all.values().find(|value| !is_text(value)) {
+            return Some(field(value, "options", "string"));
+        }
+    }
+    let mode = members.get("policy-enforcement")?;
+    (!is_text(mode)).then(|| field(mode, "policy-enforcement", "string"))
+}
+
+/// Changes options, until the agent ends.
+#[utoipa::path(patch, path = "/config", request_body = DaemonConfigurationSpec, responses(
+    (status = 200, description = "The options are changed"),
+    (status = 400, description = "An option or its value is unknown", body = String),
+    (status = 422, description = "The body is missing, or the policy enforcement mode is unknown")))]
+pub(super) async fn change(
+    State(options): State<Arc<RuntimeOptions>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let wanted = match read(&headers, &body) {
+        Ok(wanted) => wanted,
+        Err(refusal) => return refusal,
+    };
+    match options.change(&wanted) {
+        Ok(()) => StatusCode::OK.into_response(),
+        Err(error) => {
+            let text = format!("invalid configuration option: {error}");
+            (StatusCode::BAD_REQUEST, Json(text)).into_response()
+        }
+    }
+}
