@@ -9,8 +9,7 @@ use hive::Cell;
 use crate::{
     cgroups, cluster,
     configuration::{self, Configuration},
-    debug_info,
-    pods, status, unsupported,
+    debug_info, pods, prefilter, status, unsupported,
 };
 
 /// All cells of the agent; `configuration` is what its API shows as such.
@@ -111,6 +110,7 @@ fn datapath() -> Cell {
         unsupported::cell(),
         cgroups::cell(),
         debug_info::cell(),
+        prefilter::cell(),
         pods::cell(),
     ])
 }

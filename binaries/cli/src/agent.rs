@@ -66,6 +66,7 @@ operations! {
     HEALTH_OF_NODE = "GET" "/v1beta/healthz" "getHealthz" { 500 "Failed" };
     HEALTH_OF_NODES = "GET" "/v1beta/status" "getStatus" { };
     PROBE_NODES = "PUT" "/v1beta/status/probe" "putStatusProbe" { 403 "Forbidden", 500 "Failed" };
+    GET_PREFILTER = "GET" "/prefilter" "getPrefilter" { 500 "Failure" };
     GET_POLICY = "GET" "/policy" "getPolicy" { 404 "NotFound" };
     LIST_SELECTORS = "GET" "/policy/selectors" "getPolicySelectors" { };
     LIST_SUBJECT_SELECTORS = "GET" "/policy/subject-selectors" "getPolicySubjectSelectors" { };

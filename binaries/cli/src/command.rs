@@ -151,6 +151,12 @@ enum Command {
     /// Show and delete the names that endpoints looked up.
     #[command(subcommand)]
     Fqdn(FqdnCommand),
+    /// Show the encryption of traffic between nodes.
+    #[command(subcommand)]
+    Encrypt(EncryptCommand),
+    /// List the networks that XDP drops.
+    #[command(subcommand)]
+    Prefilter(ListCommand),
     /// List the control groups of the node's pods.
     #[command(subcommand)]
     Cgroups(ListCommand),
@@ -287,6 +293,14 @@ enum BpfCommand {
     /// The BPF file system.
     #[command(subcommand)]
     Fs(FsCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum EncryptCommand {
+    /// Show the state of the encryption.
+    Status,
+    /// List the states of IPsec.
+    DumpXfrm,
 }
 
 #[derive(Debug, Subcommand)]
@@ -530,6 +544,14 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             return written(written_all, code);
         }
         Command::Policy(command) => policy::run(&agent, &command, format)?,
+        Command::Encrypt(EncryptCommand::Status) => encryption(&agent, format)?,
+        // This agent has no IPsec.
+        Command::Encrypt(EncryptCommand::DumpXfrm) => "null\n".to_owned(),
+        Command::Prefilter(ListCommand::List) => {
+            let found: Value = agent::get(&agent, &agent::GET_PREFILTER, "")
+                .map_err(|error| fatal(format!("Cannot get CIDR list: {error}")))?;
+            print::value(&found, format)
+        }
         Command::Fqdn(command) => fqdn::run(&agent, &command, format)?,
         Command::Config(options) => config::run(&agent, &options, format)?,
         Command::Troubleshoot(TroubleshootCommand::Clustermesh { names, timeout }) => {
@@ -744,6 +766,27 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format, out: &mut dyn Writ
     Ok(out.write_all(print::entries(&entries, titles, format).as_bytes())?)
 }
 
+fn encryption(agent: &Client, format: Format) -> Result<String, Box<dyn Error>> {
+    let answer: Value = agent::get(agent, &agent::GET_HEALTH, "")
+        .map_err(|error| fatal(format!("Cannot get daemon encryption status: {error}")))?;
+    let found = &answer["encryption"];
+    if format != Format::Text {
+        return Ok(print::api(found, "?", format));
+    }
+    let mode = found["mode"].as_str().unwrap_or("Disabled");
+    let mut out = format!("Encryption: {mode:<26}\n");
+    for interface in found["wireguard"]["interfaces"].as_array().into_iter().flatten() {
+        let text = |name: &str| interface[name].as_str().unwrap_or_default();
+        out.push_str(&format!(
+            "Interface: {}\n\tPublic key: {}\n\tNumber of peers: {}\n",
+            text("name"),
+            text("public-key"),
+            interface["peer-count"].as_u64().unwrap_or_default()
+        ));
+    }
+    Ok(out)
+}
+
 /// Becomes `skep-agent build-config`, which has a client of Kubernetes. Returns only if it cannot be run.
 fn build_config(arguments: &[String]) -> Box<dyn Error> {
     const AGENT: &str = "skep-agent";
@@ -766,7 +809,17 @@ fn version(agent: &Client, format: Format) -> String {
             let daemon = daemon.map_or_else(|| "Not responding".to_owned(), |daemon| format!(" {daemon}"));
             format!("Client:  {client}\nDaemon: {}\n", daemon.trim_end())
         }
-        _ => print::value(&serde_json::json!({ "Client": client, "Daemon": daemon }), format),
+        _ => {
+            let arch = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
+            let version = |version: &str, arch: &str| {
+                serde_json::json!({
+                    "Version": version, "Revision": "", "GoRuntimeVersion": "", "Arch": arch, "AuthorDate": "",
+                })
+            };
+            let daemon = daemon.map(|daemon| version(&daemon, ""));
+            let both = serde_json::json!({ "Client": version(client, &arch), "Daemon": daemon });
+            print::value(&both, format)
+        }
     }
 }
 
@@ -788,7 +841,7 @@ mod tests {
         let text = version(&agent, Format::Json);
 
         let value: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(value["Client"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(value["Client"]["Version"], env!("CARGO_PKG_VERSION"));
         assert_eq!(value["Daemon"], Value::Null);
         assert!(version(&agent, Format::Text).ends_with("\nDaemon: Not responding\n"));
     }

@@ -6,6 +6,7 @@ use std::{fmt, sync::Arc};
 
 use axum::{Router, http::header, routing::get};
 use hive::All;
+use statedb::Db;
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 
@@ -68,7 +69,7 @@ impl Document {
 pub(crate) struct Paths(pub(crate) Router);
 
 /// Merges the routes of all cells.
-pub(crate) fn join(routes: All<Routes>) -> Result<(Paths, Document), serde_json::Error> {
+pub(crate) fn join(routes: All<Routes>, db: Option<Db>) -> Result<(Paths, Document), serde_json::Error> {
     let info = InfoBuilder::new()
         .title("Skep agent")
         .version(env!("CARGO_PKG_VERSION"))
@@ -90,5 +91,8 @@ pub(crate) fn join(routes: All<Routes>) -> Result<(Paths, Document), serde_json:
         "/v1/openapi.json",
         get(move || async move { (json, served.as_str().to_owned()) }),
     );
+    // Where Cilium's agent has its tables.
+    let tables = db.map(|db| statedb::http::router(&db)).unwrap_or_default();
+    let router = router.nest("/statedb", tables);
     Ok((Paths(crate::with_errors(router)), document))
 }
