@@ -14,6 +14,9 @@ use crate::{
     program,
 };
 
+/// Seconds that a command may take.
+const PATIENCE: &str = "20";
+
 pub(crate) fn run(recording: &Value, options: &Options) -> Result<Vec<Report>, Error> {
     let file = recording["name"].as_str().unwrap_or_default().to_owned();
     let profile = recording["agent_profile"].as_str().unwrap_or_default();
@@ -23,7 +26,7 @@ pub(crate) fn run(recording: &Value, options: &Options) -> Result<Vec<Report>, E
         let mut cluster = Cluster::new(node, profile)?;
         cluster.start()?;
         if profile.starts_with('S') || profile.starts_with("CP") {
-            cluster.scene(recording)?;
+            cluster.scene()?;
         }
         let mut bindings = Bindings::of(recording);
         cluster.bind(&mut bindings)?;
@@ -58,7 +61,11 @@ fn compare(
         words.insert(1, "health");
     }
     words.remove(0);
-    let output = Command::new(program("skep")?).args(&words).output()?;
+    let output = Command::new("timeout")
+        .arg(PATIENCE)
+        .arg(program("skep")?)
+        .args(&words)
+        .output()?;
     bindings.compare(
         "exit_code",
         &command["exit_code"],

@@ -36,7 +36,7 @@ pub(crate) fn run(recording: &Value, options: &Options) -> Result<Vec<Report>, E
     let run = |node: &Node| -> Result<Vec<Report>, Boxed> {
         let mut cluster = Cluster::new(node, profile)?;
         cluster.start()?;
-        cluster.scene(recording)?;
+        cluster.scene()?;
         let mut bindings = Bindings::of(recording);
         cluster.bind(&mut bindings)?;
         let (mut reports, mut last, mut failed) = (Vec::new(), "", 0);
@@ -206,15 +206,11 @@ fn act(cluster: &Cluster<'_>, action: &str, bindings: &Bindings) -> Result<(), B
         _ => return Ok(()),
     };
     let (namespace, name) = named(name);
-    let part = match patch["status"].is_null() {
-        true => Subresource::None,
-        false => Subresource::Status,
-    };
     let patched = cluster.api().patch(
         &gvr(kind),
         &namespace,
         &name,
-        part,
+        Subresource::None,
         &Patch::Merge(patch),
         &WriteOptions::default(),
     );

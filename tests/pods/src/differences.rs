@@ -11,7 +11,12 @@ use crate::bindings::Mismatch;
 /// Name, reason, and whether a difference is one of it.
 type Named = (&'static str, &'static str, fn(&Mismatch) -> bool);
 
-const NAMED: [Named; 9] = [
+const NAMED: [Named; 10] = [
+    (
+        "controller-times",
+        "When a controller last ran depends on how long the recorder waited.",
+        |mismatch| mismatch.place.contains("/controllers/") && mismatch.place.ends_with("-timestamp"),
+    ),
     (
         "random-addresses",
         "Addresses are allocated at random; the recording has this one as a text.",
@@ -55,6 +60,7 @@ const NAMED: [Named; 9] = [
         |mismatch| {
             let places = [
                 "/BPFRoot",
+                "/CGroupRoot",
                 "/ConfigDir",
                 "/SocketPath",
                 "/k8s-configuration",

@@ -27,7 +27,7 @@ pub(crate) fn requests(recording: &Value, options: &Options) -> Result<Vec<Repor
         let mut cluster = Cluster::new(node, profile)?;
         cluster.start()?;
         if profile.starts_with('S') || profile.starts_with("CP") {
-            cluster.scene(recording)?;
+            cluster.scene()?;
         }
         let mut bindings = Bindings::of(recording);
         cluster.bind(&mut bindings)?;

@@ -118,7 +118,7 @@ async fn the_command_shows_status_services_maps_and_the_shell() {
     );
     assert!(skep(&["hive"]).await.contains("loadbalancer-reconciler"));
     assert!(skep(&["metrics", "list"]).await.contains("Metric"));
-    assert!(skep(&["config", "kube-proxy-replacement"]).await.contains("true"));
+    assert!(skep(&["config", "get", "IPAM"]).await.contains("kubernetes"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

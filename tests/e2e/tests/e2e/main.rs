@@ -18,6 +18,7 @@ mod legacy_routing;
 mod node_ports;
 mod operator;
 mod pods;
+mod policies;
 mod reach;
 mod real_server;
 mod redirects;

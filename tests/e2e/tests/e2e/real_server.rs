@@ -76,11 +76,9 @@ async fn agents_and_pods_work_with_a_server_over_tls() {
         .await;
     }
     // The agents log in, and trust only the lab's authority.
-    let config = lab
-        .session
-        .run("c1-n1", &["skep", "config", "k8s-api-server-urls"])
-        .await;
-    assert!(config.unwrap().contains("https://172.30.1.250:6443"));
+    let status = lab.run("c1-n1", &["skep", "status", "-o", "json"]).await;
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert_eq!(status["kubernetes"]["state"], "Ok", "{status}");
 
     let (paths, name) = (
         skep_lab::paths::LabPaths::of(lab.name()).unwrap(),

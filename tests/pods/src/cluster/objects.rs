@@ -251,6 +251,17 @@ pub(super) fn pods() -> Vec<Value> {
     ]
 }
 
+/// The container of a pod of the scene; recorded requests name it.
+pub(super) fn container(pod: &str) -> &'static str {
+    match pod {
+        "bare" => "14a4d8417e4b411680b464d49b7da73fa1e89b2576e1e069e92fff0ca41a726b",
+        "client" => "a7d3470af632d0a5e62855d59a6fa072db5c4492fd7d54ba49f53649be4e1b15",
+        "cart-0" => "9acfcf08580cebf967ce59ab218f2cc2000052a47d0362f95a9f1db18cfa6950",
+        "db-0" => "b2138d32cf87d59db742d6f0b6284f47cd4099a24c1bc92fec07226103fc94f5",
+        _ => "0f95408f02d2bc2d6f90954fd49d0fabb789486337cacd1442841443676e15ff",
+    }
+}
+
 fn service(namespace: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace}, "spec": spec})
 }
