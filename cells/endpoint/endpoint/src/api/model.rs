@@ -9,6 +9,7 @@ use skep_base_api_types::{
     EndpointNetworking, EndpointPolicy, EndpointPolicyStatus, EndpointStatus, EndpointStatusChange, Identity,
     LabelConfigurationSpec, LabelConfigurationStatus, NamedPort,
 };
+use skep_bpf_maps::endpoint::endpoint_flags;
 use skep_identity::NumericIdentity;
 use skep_policy_maps::Realized;
 
@@ -64,17 +65,28 @@ pub(super) fn endpoint(row: &Endpoint) -> Model {
     }
 }
 
-/// Its policy: no rules are computed, everything is allowed.
+/// Its policy: a direction without enforcement allows all.
 fn policy(row: &Endpoint, realized: Option<Realized>) -> EndpointPolicy {
-    let all = || realized.map(|_| vec![0]);
+    let open = |flag: u8| realized.is_none_or(|realized| realized.open & flag != 0);
+    let (ingress, egress) = (
+        open(endpoint_flags::OPEN_INGRESS),
+        open(endpoint_flags::OPEN_EGRESS),
+    );
+    let all = |is_open: bool| realized.filter(|_| is_open).map(|_| vec![0]);
     let revision = realized.map_or(0, |realized| realized.revision);
     EndpointPolicy {
         id: row.identity.map_or(0, NumericIdentity::get),
         build: revision,
         policy_revision: revision,
-        policy_enabled: "none".to_owned(),
-        allowed_egress_identities: all(),
-        allowed_ingress_identities: all(),
+        policy_enabled: match (ingress, egress) {
+            (true, true) => "none",
+            (false, true) => "ingress",
+            (true, false) => "egress",
+            (false, false) => "both",
+        }
+        .to_owned(),
+        allowed_egress_identities: all(egress),
+        allowed_ingress_identities: all(ingress),
         ..EndpointPolicy::default()
     }
 }
@@ -135,5 +147,26 @@ pub(super) fn health(row: &Endpoint) -> EndpointHealth {
         policy: word.to_owned(),
         connected,
         overall_health: word.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directions_that_programs_look_up_are_enforced() {
+        let enabled = |open| {
+            let realized = Realized { revision: 3, open };
+            policy(&Endpoint::default(), Some(realized)).policy_enabled
+        };
+
+        assert_eq!(
+            enabled(endpoint_flags::OPEN_INGRESS | endpoint_flags::OPEN_EGRESS),
+            "none"
+        );
+        assert_eq!(enabled(endpoint_flags::OPEN_EGRESS), "ingress");
+        assert_eq!(enabled(endpoint_flags::OPEN_INGRESS), "egress");
+        assert_eq!(enabled(0), "both");
     }
 }
