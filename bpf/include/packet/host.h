@@ -50,6 +50,14 @@ static __always_inline enum delivery delivery_from_stack(__u32 mark)
 	return (mark & MARK_MASK) == MARK_INGRESS_PROXY ? FROM_INGRESS_PROXY : FROM_HOST;
 }
 
+/* Whether a socket of the node sent the packet. */
+static __always_inline int has_socket(CTX *ctx)
+{
+	struct bpf_sock *socket = ctx->sk;
+
+	return socket && (socket->family == AF_INET || socket->family == AF_INET6);
+}
+
 /* Identities below are reserved. */
 #define IDENTITY_FIRST_ALLOCATED 256
 

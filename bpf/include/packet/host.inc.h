@@ -214,7 +214,7 @@ GLOBAL int AF_FN(from_host)(CTX *ctx, scratch_t *scratch, __u32 mark)
 		return TC_ACT_OK;
 	if (local) {
 		/* The kernel forwards packets from outside as well. */
-		if (options.packet.legacy_routing)
+		if (options.packet.legacy_routing || has_socket(ctx))
 			trace->source_identity = AF_FN(host_identity)(ctx, scratch);
 		return AF_FN(deliver)(ctx, scratch, local, delivery_from_stack(mark));
 	}
