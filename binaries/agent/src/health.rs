@@ -11,7 +11,7 @@ use skep_base_api_types::{
     ControllerConfiguration, ControllerRuns, ControllerStatus, ModuleStatus, Status as Part, StatusResponse,
 };
 use skep_base_health::{LevelName, Status, never};
-use skep_base_metrics::{Computed, Kind, MetricHandle, Opts};
+use skep_base_metrics::{Gauge, Metrics};
 use statedb::{Db, Table};
 use uuid::Uuid;
 
@@ -39,12 +39,20 @@ pub(crate) fn modules(db: Db, table: Table<Status>) -> Arc<dyn ModuleHealth> {
     Arc::new(Modules { db, table })
 }
 
+/// Jobs that run at intervals, as of the last request for the status.
+#[derive(Debug, Metrics)]
+pub(crate) struct ControllerMetrics {
+    /// Number of failing jobs that run at intervals.
+    #[metric(name = "controllers_failing")]
+    failing: Gauge,
+}
+
 /// Jobs that run at intervals: what Cilium calls controllers.
-#[derive(Clone)]
 struct Controllers {
     hive: Controller,
     db: Db,
     table: Table<Status>,
+    metrics: Arc<ControllerMetrics>,
 }
 
 impl Controllers {
@@ -99,26 +107,24 @@ impl StatusProbe for Controllers {
 
     async fn probe(&self, response: &mut StatusResponse) -> Option<Part> {
         response.controllers = self.list();
+        let jobs = response.controllers.iter();
+        let failing = jobs.filter(|job| job.status.consecutive_failure_count > 0);
+        self.metrics.failing.set(failing.count() as f64);
         None
     }
 }
 
 /// Part `controllers`.
-pub(crate) fn controllers(hive: Controller, db: Db, table: Table<Status>) -> Member<Arc<dyn StatusProbe>> {
-    Member(Arc::new(Controllers { hive, db, table }))
-}
-
-/// Metric `controllers_failing`.
-pub(crate) fn failing(hive: Controller, db: Db, table: Table<Status>) -> Member<MetricHandle> {
-    let opts = Opts::new(
-        "controllers_failing",
-        "Number of failing jobs that run at intervals",
-    );
-    let controllers = Controllers { hive, db, table };
-    let count = move || {
-        let jobs = controllers.list().into_iter();
-        jobs.filter(|job| job.status.consecutive_failure_count > 0)
-            .count() as f64
-    };
-    Member(Arc::new(Computed::new(opts, Kind::Gauge, count)))
+pub(crate) fn controllers(
+    hive: Controller,
+    db: Db,
+    table: Table<Status>,
+    metrics: Arc<ControllerMetrics>,
+) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Controllers {
+        hive,
+        db,
+        table,
+        metrics,
+    }))
 }

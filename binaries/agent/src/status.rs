@@ -44,7 +44,7 @@ pub(crate) fn cell() -> Cell {
     Cell::module("agent-status", "Parts of the status")
         .provide(health::modules)
         .provide(health::controllers)
-        .provide(health::failing)
+        .provide(skep_base_metrics::provided::<health::ControllerMetrics>)
         .provide(features::status)
         .provide(replacement)
         .provide(interfaces::status)
