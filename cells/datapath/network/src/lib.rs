@@ -12,6 +12,7 @@
 //! A log of devices and routes that this node has made (`wal.rs`) tells them from those of others after a restart: what is
 //! in the log and not desired is deleted when all sources have delivered.
 
+mod causes;
 mod cell;
 mod devices;
 mod neighbors;

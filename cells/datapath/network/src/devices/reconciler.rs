@@ -14,7 +14,7 @@ use statedb::{
 };
 
 use super::row::{DesiredDevice, Vlan};
-use crate::{Owner, wal::Wal};
+use crate::{Owner, causes::WithCauses, wal::Wal};
 
 /// Name of the log.
 const LOG: &str = "device-reconciler.wal";
@@ -36,7 +36,7 @@ pub(crate) fn start(
         blocking: true,
         ..Config::default()
     };
-    Reconciler::new(&db, table, DesiredDevice::STATUS, ops, config).spawn(&jobs)?;
+    Reconciler::new(&db, table, DesiredDevice::STATUS, WithCauses(ops), config).spawn(&jobs)?;
     Ok(())
 }
 

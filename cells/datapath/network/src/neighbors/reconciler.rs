@@ -16,7 +16,7 @@ use statedb::{
 };
 
 use super::row::DesiredNeighbor;
-use crate::devices::PRUNE_INTERVAL;
+use crate::{causes::WithCauses, devices::PRUNE_INTERVAL};
 
 pub(super) fn spawn(
     db: &Db,
@@ -31,7 +31,7 @@ pub(super) fn spawn(
         ..Config::default()
     };
     let ops = NeighborOps { is_managed };
-    Reconciler::new(db, table, DesiredNeighbor::STATUS, ops, config).spawn(jobs)?;
+    Reconciler::new(db, table, DesiredNeighbor::STATUS, WithCauses(ops), config).spawn(jobs)?;
     Ok(())
 }
 

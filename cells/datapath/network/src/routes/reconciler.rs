@@ -17,7 +17,7 @@ use super::{
     refresher::Refresher,
     row::{DesiredRoute, Place, TablePrefix, kernel_priority},
 };
-use crate::{devices::PRUNE_INTERVAL, wal::Wal};
+use crate::{causes::WithCauses, devices::PRUNE_INTERVAL, wal::Wal};
 
 /// Name of the log.
 const LOG: &str = "route-reconciler.wal";
@@ -39,7 +39,7 @@ pub(crate) fn start(
         blocking: true,
         ..Config::default()
     };
-    Reconciler::new(&db, table.clone(), DesiredRoute::STATUS, ops, config).spawn(&jobs)?;
+    Reconciler::new(&db, table.clone(), DesiredRoute::STATUS, WithCauses(ops), config).spawn(&jobs)?;
     jobs.keep(
         "desired-route-refresher",
         Refresher { db, table, kernel },
