@@ -64,6 +64,17 @@ impl Bindings {
         self.bound.insert(name.to_owned(), text);
     }
 
+    /// Takes what was bound in a comparison; after one that failed, but for ids, which stand in lists of any order.
+    pub(crate) fn adopt(&mut self, compared: Self, is_equal: bool) {
+        let kept = compared
+            .bound
+            .into_iter()
+            .filter(|(name, _)| is_equal || !name.starts_with("UUID"));
+        for (name, value) in kept {
+            self.bound.entry(name).or_insert(value);
+        }
+    }
+
     /// A text with the values of its names, unless one has none yet.
     pub(crate) fn known(&self, text: &str) -> Option<String> {
         let mut text = text.to_owned();

@@ -74,6 +74,7 @@ fn compare(
     );
     for (stream, found) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
         let expected = names.named(command[stream].as_str().unwrap_or_default());
+        let expected = expected.replace("(v-)", env!("CARGO_PKG_VERSION"));
         let found = String::from_utf8_lossy(found);
         let parsed = |text: &str| {
             serde_json::from_str::<Value>(text)

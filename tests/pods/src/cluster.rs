@@ -513,6 +513,33 @@ fn status(api: &ApiServer, pod: &Value, ips: &[String]) -> Result<(), Boxed> {
     write_status(api, pod, status)
 }
 
+/// A value without labels of the account that the recorder's API server did not give to pods.
+pub(crate) fn without_default_account(value: &Value) -> Value {
+    const LABEL: &str = "k8s:io.cilium.k8s.policy.serviceaccount";
+    let is_label = |value: &Value| {
+        value
+            .as_str()
+            .is_some_and(|text| text == format!("{LABEL}=default"))
+    };
+    match value {
+        Value::Array(list) => list
+            .iter()
+            .filter(|value| !is_label(value))
+            .map(without_default_account)
+            .collect(),
+        Value::Object(object) => {
+            let kept = object
+                .iter()
+                .filter(|(key, value)| !(*key == LABEL || *key == "service-account") || *value != "default");
+            Value::Object(
+                kept.map(|(key, value)| (key.clone(), without_default_account(value)))
+                    .collect(),
+            )
+        }
+        other => other.clone(),
+    }
+}
+
 fn write_status(api: &ApiServer, object: &Value, patch: Value) -> Result<(), Boxed> {
     let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
     let patched = api.patch(

@@ -11,7 +11,7 @@ use skep_k8s_memory::{DeleteOptions, Gvr, ListOptions, Patch, Subresource, Write
 use crate::{
     Boxed, Error, Options, Report,
     bindings::{Bindings, Mismatch},
-    cluster::{Cluster, kind_of},
+    cluster::{Cluster, kind_of, without_default_account},
 };
 
 /// What the agent writes; the recorder and the operator write the rest.
@@ -43,7 +43,7 @@ pub(crate) fn run(recording: &Value, options: &Options) -> Result<Vec<Report>, E
         for (index, step) in steps.iter().enumerate() {
             let action = step["action"].as_str().unwrap_or_default();
             if action != last {
-                act(&cluster, action, &bindings)?;
+                act(&cluster, action, &steps[index..], &bindings)?;
             }
             last = action;
             let waited = step["seconds_after_action"].as_f64().unwrap_or_default();
@@ -86,7 +86,12 @@ fn compare(cluster: &Cluster<'_>, step: &Value, bindings: &mut Bindings) -> Vec<
     for kind in KINDS {
         let listed = cluster.api().list(&gvr(kind), None, &ListOptions::default());
         let found: Vec<Value> = listed
-            .map(|list| list.items.iter().map(|object| written(object)).collect())
+            .map(|list| {
+                let objects = list.items.iter();
+                objects
+                    .map(|object| without_default_account(&written(object)))
+                    .collect()
+            })
             .unwrap_or_default();
         let recorded = step["objects"].as_array().into_iter().flatten();
         for expected in recorded.filter(|object| object["kind"] == kind) {
@@ -152,7 +157,7 @@ fn written(object: &Value) -> Value {
 }
 
 /// Does what the recorder did: `KIND NAMESPACE/NAME: CHANGE`, `CNI DEL of NAMESPACE/NAME`.
-fn act(cluster: &Cluster<'_>, action: &str, bindings: &Bindings) -> Result<(), Boxed> {
+fn act(cluster: &Cluster<'_>, action: &str, steps: &[Value], bindings: &Bindings) -> Result<(), Boxed> {
     let (what, change) = action.split_once(": ").unwrap_or((action, ""));
     let words: Vec<&str> = what.split(' ').collect();
     let named = |name: &str| {
@@ -200,12 +205,31 @@ fn act(cluster: &Cluster<'_>, action: &str, bindings: &Bindings) -> Result<(), B
     let patch = match change[..] {
         ["label", key, "removed", ..] => json!({"metadata": {"labels": {key: null}}}),
         ["label", label, ..] => json!({"metadata": {"labels": pair(label)}}),
-        ["labels", ..] => json!({"metadata": {"labels": {"pod-template-generation": "2"}}}),
+        ["labels", ..] => json!({"metadata": {"labels": {"pod-template-hash": "zzz"}}}),
         ["annotation", ..] => json!({"metadata": {"annotations": {"example.org/note": "1"}}}),
-        ["status.identity.id", ..] => json!({"status": {"identity": {"id": 1}}}),
+        ["status.identity.id", ..] => json!({"status": {"identity": {"id": 4711}}}),
         _ => return Ok(()),
     };
     let (namespace, name) = named(name);
+    // The pod as it was afterwards, if the recording has it.
+    let same = steps.iter().take_while(|step| step["action"] == action);
+    let mut objects = same.flat_map(|step| step["objects"].as_array().into_iter().flatten());
+    let after = objects.find(|object| object["kind"] == kind && object["metadata"]["name"] == name.as_str());
+    let patch = match after.map(|object| &object["metadata"]["labels"]) {
+        Some(Value::Object(labels)) if kind == "Pod" => {
+            let mut labels = labels.clone();
+            let before = cluster.api().get(&gvr(kind), &namespace, &name)?;
+            for key in before["metadata"]["labels"]
+                .as_object()
+                .into_iter()
+                .flat_map(|all| all.keys())
+            {
+                labels.entry(key.clone()).or_insert(Value::Null);
+            }
+            json!({"metadata": {"labels": labels}})
+        }
+        _ => patch,
+    };
     let patched = cluster.api().patch(
         &gvr(kind),
         &namespace,
