@@ -101,6 +101,7 @@ fn datapath() -> Cell {
         skep_endpoint_sync::endpoints::cell(),
         skep_policy_sources::cell(),
         skep_policy_repository::cell(),
+        skep_policy_repository::api::cell(),
         skep_policy_maps::cell(),
         skep_endpoint::cell(),
         skep_endpoint::api::cell(),

@@ -36,6 +36,8 @@ pub struct LocalIdentity {
     error: Option<ResolveError>,
     /// Revision of the rules that its policy follows from.
     revision: u64,
+    /// Revision of the policy before; 0 for none.
+    replaced: u64,
     /// Peers of its policy.
     selectors: Vec<SelectorId>,
     maps: BTreeMap<EndpointFacts, MapState>,
@@ -65,6 +67,11 @@ impl LocalIdentity {
         self.revision
     }
 
+    /// Revision of the policy before; 0 for none.
+    pub fn replaced(&self) -> u64 {
+        self.replaced
+    }
+
     pub fn labels(&self) -> &Arc<IdentityLabels> {
         &self.labels
     }
@@ -85,6 +92,14 @@ pub struct EndpointChanges {
     pub facts: EndpointFacts,
     /// Additions, then deletions.
     pub changes: Vec<MapChange>,
+}
+
+/// Uses of the selector of a peer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PeerUses {
+    /// Number of filters of local policies with it.
+    pub filters: usize,
+    pub origins: BTreeSet<Arc<RuleOrigin>>,
 }
 
 /// Where a rule is: its object, and its place there.
@@ -153,20 +168,19 @@ impl Policies {
         selectors.cloned().collect()
     }
 
-    /// Rules of local policies that have a peer.
-    pub fn rules_with_peer(&self, peer: SelectorId) -> BTreeSet<Arc<RuleOrigin>> {
-        let Some(cached) = self.peers.get(peer) else {
-            return BTreeSet::new();
-        };
-        let users = self.users.get(&peer).into_iter().flatten();
-        let policies = users
-            .filter_map(|identity| self.local.get(identity))
-            .flat_map(|local| {
-                let directions = Direction::BOTH.map(|direction| local.policy.direction(direction));
-                directions.into_iter().flat_map(|policy| policy.filters.values())
-            });
-        let said = policies.filter_map(|filter| filter.get(&cached.selector));
-        said.flat_map(|said| said.origins.iter().cloned()).collect()
+    /// Uses of the selectors of peers by local policies.
+    pub fn peer_uses(&self) -> BTreeMap<&Selector, PeerUses> {
+        let mut uses: BTreeMap<&Selector, PeerUses> = BTreeMap::new();
+        let policies = self.local.values().flat_map(|local| {
+            let directions = Direction::BOTH.map(|direction| local.policy.direction(direction));
+            directions.into_iter().filter(|policy| policy.is_enforced)
+        });
+        for (peer, said) in policies.flat_map(|policy| policy.filters.values()).flatten() {
+            let of_peer = uses.entry(peer).or_default();
+            of_peer.filters += 1;
+            of_peer.origins.extend(said.origins.iter().cloned());
+        }
+        uses
     }
 
     /// Rules with a subject.
@@ -185,6 +199,11 @@ impl Policies {
 
     pub fn local(&self, identity: NumericIdentity) -> Option<&LocalIdentity> {
         self.local.get(&identity)
+    }
+
+    /// Identities of the endpoints.
+    pub fn locals(&self) -> impl Iterator<Item = (NumericIdentity, &LocalIdentity)> {
+        self.local.iter().map(|(identity, local)| (*identity, local))
     }
 
     pub fn endpoints(&self) -> impl Iterator<Item = (u16, NumericIdentity)> {
@@ -251,12 +270,28 @@ impl Policies {
         }
     }
 
-    /// Everything is computed anew at the next [`refresh`](Self::refresh).
+    /// Everything is computed anew at the next [`refresh`](Self::refresh), at a new revision.
     pub fn recompute(&mut self) {
+        self.bump_revision();
+        self.recompute_all();
+    }
+
+    /// Begins a revision with the same rules. Returns it.
+    pub fn bump_revision(&mut self) -> u64 {
         self.revision += 1;
+        self.revision
+    }
+
+    /// Everything is computed anew at the next [`refresh`](Self::refresh), at the current revision.
+    pub fn recompute_all(&mut self) {
         self.local
             .values_mut()
             .for_each(|local| local.state = State::PolicyStale);
+    }
+
+    /// As [`recompute_all`](Self::recompute_all), of one identity.
+    pub fn recompute_identity(&mut self, identity: NumericIdentity) {
+        self.mark(identity, State::PolicyStale);
     }
 
     /// Maps are computed anew: proxies have other ports.
@@ -442,7 +477,7 @@ impl Policies {
                 }
             }
             if let Some(local) = self.local.get_mut(&identity) {
-                local.revision = revision;
+                local.replaced = std::mem::replace(&mut local.revision, revision);
             }
         }
         let inputs = Inputs {

@@ -343,6 +343,7 @@ fn default_rule(
         },
         direction,
         peers: vec![peer],
+        listed: None,
         traffic: vec![Traffic::ALL],
         verdict,
         default_deny: false,

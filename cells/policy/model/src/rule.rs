@@ -105,7 +105,8 @@ impl PolicyKind {
         }
     }
 
-    const fn prefix(self) -> &'static str {
+    /// The first part of the ids of its resources.
+    pub const fn prefix(self) -> &'static str {
         match self {
             Self::CiliumClusterwideNetworkPolicy => "ccnp",
             Self::CiliumNetworkPolicy => "cnp",
@@ -210,6 +211,8 @@ pub struct Rule {
     pub direction: Direction,
     /// Who is at the other end; empty for nobody.
     pub peers: Vec<Selector>,
+    /// Peers as the object lists them, if [`Self::peers`] are sorted or stand for an absent list.
+    pub listed: Option<Box<[Selector]>>,
     pub traffic: Vec<Traffic>,
     pub verdict: Verdict,
     /// Other traffic of the direction is denied.

@@ -6,6 +6,7 @@ use std::{cmp::Ordering, collections::BTreeMap, fmt, hash::Hash, sync::Arc};
 
 use compact_str::{CompactString, format_compact};
 use ipnet::IpNet;
+use serde::{Serialize, Serializer};
 use skep_identity::{Label, LabelSource, Reserved};
 use skep_k8s_types::slim;
 
@@ -115,6 +116,7 @@ struct Parts {
     text: CompactString,
     requirements: Box<[Requirement]>,
     fqdn: Option<FqdnSelector>,
+    labels: Option<LabelSelector>,
 }
 
 impl Selector {
@@ -123,6 +125,7 @@ impl Selector {
             text,
             requirements: requirements.into_iter().collect(),
             fqdn: None,
+            labels: None,
         }))
     }
 
@@ -195,12 +198,18 @@ impl Selector {
             text: format_compact!("{selector}"),
             requirements: [Requirement::Exists(key)].into(),
             fqdn: Some(selector.clone()),
+            labels: None,
         }))
     }
 
     /// The names of an FQDN selector.
     pub fn names(&self) -> Option<&FqdnSelector> {
         self.0.fqdn.as_ref()
+    }
+
+    /// The label selector that it was built from.
+    pub fn labels(&self) -> Option<&LabelSelector> {
+        self.0.labels.as_ref()
     }
 
     /// The canonical text.
@@ -422,7 +431,44 @@ impl LabelSelector {
     }
 
     pub fn build(&self) -> Selector {
-        Selector::new(format_compact!("{self}"), self.requirements())
+        Selector(Arc::new(Parts {
+            text: format_compact!("{self}"),
+            requirements: self.requirements().into(),
+            fqdn: None,
+            labels: Some(self.clone()),
+        }))
+    }
+}
+
+/// The form of Kubernetes.
+impl Serialize for LabelSelector {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Form<'a> {
+            #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+            match_labels: BTreeMap<&'a str, &'a str>,
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            match_expressions: Vec<Expression<'a>>,
+        }
+        #[derive(Serialize)]
+        struct Expression<'a> {
+            key: String,
+            operator: String,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            values: &'a [CompactString],
+        }
+        let labels = self.labels.iter();
+        let expressions = self.expressions.iter().map(|(key, operator, values)| Expression {
+            key: key.to_string(),
+            operator: format!("{operator:?}"),
+            values,
+        });
+        let form = Form {
+            match_labels: labels.map(|(key, (_, value))| (&**key, &**value)).collect(),
+            match_expressions: expressions.collect(),
+        };
+        form.serialize(serializer)
     }
 }
 

@@ -23,6 +23,9 @@ pub struct Config {
     /// Accept rules that leave the rest of their direction allowed.
     #[config(default = true, hidden)]
     pub enable_non_default_deny_policies: bool,
+    /// Accept and resolve rules as Cilium does where it allows more than they say.
+    #[config(default = false, hidden)]
+    pub policy_fail_open_corners: bool,
 }
 
 /// An invalid value of a setting.
@@ -94,6 +97,7 @@ impl Config {
             default_local_cluster: self.policy_default_local_cluster,
             non_default_deny: self.enable_non_default_deny_policies,
             dual_stack,
+            fail_open: self.policy_fail_open_corners,
             ..PolicySettings::default()
         }
     }

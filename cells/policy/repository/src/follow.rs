@@ -189,10 +189,7 @@ impl Follow {
 
     fn parse(&self, row: &PolicyRow, is_gone: bool, services: &[Service]) -> Parsed {
         let key = row.key();
-        let resource = match row.origin {
-            Origin::Directory => Some(ResourceId::new(PolicyKind::File, &row.namespace, &row.name)),
-            _ => PolicyObject::resource_of(&row.object),
-        };
+        let resource = resource_of(row);
         let Some(resource) = resource else {
             return Parsed::Other;
         };
@@ -204,7 +201,11 @@ impl Follow {
             settings: state.policies.settings(),
             services,
         };
-        match PolicyObject::parse(&row.object, &context) {
+        let parsed = match row.origin {
+            Origin::Directory => PolicyObject::parse_file(&row.namespace, &row.name, &row.object, &context),
+            _ => PolicyObject::parse(&row.object, &context),
+        };
+        match parsed {
             Ok(object) => {
                 let networks = networks(&object.content);
                 Parsed::Object(key, resource, Some(object.content), networks)
@@ -214,6 +215,14 @@ impl Follow {
                 Parsed::Invalid(key, error)
             }
         }
+    }
+}
+
+/// The resource of the rules of a row; `None` for one of no kind that has rules.
+pub(crate) fn resource_of(row: &PolicyRow) -> Option<ResourceId> {
+    match row.origin {
+        Origin::Directory => Some(ResourceId::new(PolicyKind::File, &row.namespace, &row.name)),
+        _ => PolicyObject::resource_of(&row.object),
     }
 }
 

@@ -22,6 +22,8 @@
 //!
 //! Read first: `state.rs`, then `follow.rs`.
 
+#[cfg(feature = "api")]
+pub mod api;
 mod barrier;
 mod cell;
 mod config;

@@ -179,6 +179,7 @@ fn convert_policy(source: &Source<'_>, policy: Policy) -> Faulty<RuleSet> {
                     subject: subject.clone(),
                     direction,
                     peers,
+                    listed: None,
                     traffic,
                     verdict,
                     default_deny: false,

@@ -115,6 +115,7 @@ fn convert_policy(source: &Source<'_>, policy: Policy) -> Faulty<RuleSet> {
             subject: subject.clone(),
             direction,
             peers,
+            listed: None,
             traffic,
             verdict: Verdict::Allow,
             default_deny: true,

@@ -33,15 +33,18 @@ pub(super) enum Peers {
 }
 
 impl Peers {
-    pub(super) fn into_selectors(self, has_ports: bool) -> Vec<Selector> {
+    /// Peers of the rule, and how the object lists them if that is different.
+    pub(super) fn into_selectors(self, has_ports: bool) -> (Vec<Selector>, Option<Box<[Selector]>>) {
         match self {
-            Self::Absent if has_ports => vec![Selector::wildcard()],
-            Self::Absent => Vec::new(),
+            Self::Absent if has_ports => (vec![Selector::wildcard()], Some([].into())),
+            Self::Absent => (Vec::new(), Some([].into())),
             // Sorted, so that the filters of each subject are made without comparing them again.
             Self::Listed(mut selectors) => {
+                let is_sorted = selectors.is_sorted_by(|one, other| one < other);
+                let listed = (!is_sorted).then(|| selectors.clone().into_boxed_slice());
                 selectors.sort_unstable();
                 selectors.dedup();
-                selectors
+                (selectors, listed)
             }
         }
     }

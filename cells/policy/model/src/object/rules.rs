@@ -167,12 +167,14 @@ fn convert_spec(
             };
             let has_ports = rule.to_ports.as_ref().is_some_and(|list| !list.is_empty())
                 || rule.icmps.as_ref().is_some_and(|list| !list.is_empty());
+            let (peers, listed) = peers.into_selectors(has_ports);
             set.rules.push(Arc::new(Rule {
                 tier: Tier::NORMAL,
                 priority: 0.0,
                 subject: subject.clone(),
                 direction,
-                peers: peers.into_selectors(has_ports),
+                peers,
+                listed,
                 traffic,
                 verdict,
                 default_deny,
