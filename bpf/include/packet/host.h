@@ -50,12 +50,16 @@ static __always_inline enum delivery delivery_from_stack(__u32 mark)
 	return (mark & MARK_MASK) == MARK_INGRESS_PROXY ? FROM_INGRESS_PROXY : FROM_HOST;
 }
 
-/* Whether a socket of the node sent the packet. */
+/* Whether a socket of the node sent the packet. That of a connection request is not a full one. */
 static __always_inline int has_socket(CTX *ctx)
 {
 	struct bpf_sock *socket = ctx->sk;
+	struct bpf_sock *full;
 
-	return socket && (socket->family == AF_INET || socket->family == AF_INET6);
+	if (!socket)
+		return 0;
+	full = bpf_sk_fullsock(socket);
+	return !full || full->protocol;
 }
 
 /* Identities below are reserved. */

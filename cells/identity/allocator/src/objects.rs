@@ -12,10 +12,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use hive::JobCtx;
 use parking_lot::Mutex;
-use serde_json::json;
 use skep_identity::{IdentityRange, Label, Labels, NumericIdentity};
 use skep_identity_cache::{IdentitySource, SecurityIdentity};
-use skep_k8s_client::{Api, Client, Patch, Subresource};
+use skep_k8s_client::{Api, Client};
 use skep_k8s_controller::{RequestError, request};
 use skep_k8s_types::slim::{self, CiliumIdentity, Metadata, Str};
 use skep_kvstore_client::backoff;
@@ -276,10 +275,13 @@ impl IdentityObjects {
 
     /// Removes the mark of the operator, which deletes marked objects.
     async fn unmark(&self, id: NumericIdentity) -> Result<(), RequestError> {
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {CiliumIdentity::HEARTBEAT: null}}}));
-        request(self.api.patch(&id.to_string(), Subresource::None, &patch))
-            .await
-            .map(drop)
+        // An update: agents have no right to patch CiliumIdentities.
+        let mut object = (*request(self.api.get(&id.to_string())).await?).clone();
+        if object.metadata.annotations.contains_key(CiliumIdentity::HEARTBEAT) {
+            object.metadata.annotations.remove(CiliumIdentity::HEARTBEAT);
+            request(self.api.update(&object)).await?;
+        }
+        Ok(())
     }
 
     fn use_again(&self, labels: &Arc<Labels>) -> Option<NumericIdentity> {

@@ -165,7 +165,8 @@ impl Source {
             let patch = Patch::Merge(json!({ "metadata": { "annotations": missing } }));
             let (kind, options) = (Node::kind(), WriteOptions::default());
             let (client, name) = (&self.params.client, self.params.name.as_str());
-            request(client.patch(&kind, "", name, Subresource::None, &patch, &options)).await?;
+            // Agents have the right to patch the status of nodes, which takes annotations too.
+            request(client.patch(&kind, "", name, Subresource::Status, &patch, &options)).await?;
         }
         Ok(Outcome::Done)
     }

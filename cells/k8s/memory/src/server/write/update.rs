@@ -53,7 +53,7 @@ impl ApiServer {
             match subresource {
                 Subresource::None if kind.has_status => object::copy_field(&mut new, &old_shown, "status"),
                 Subresource::None => {}
-                Subresource::Status => new = status_only(&old_shown, &new),
+                Subresource::Status => new = status_only(kind, &old_shown, &new),
                 Subresource::Finalize => {
                     let finalizers = object::at(&new, &["spec", "finalizers"]).cloned();
                     let mut changed = (*old_shown).clone();
@@ -77,7 +77,7 @@ impl ApiServer {
             ownership.finish(&shape, Some(&old_shown), &mut new, &manager);
         } else {
             if subresource == Subresource::Status {
-                new = status_only(&old_shown, &new);
+                new = status_only(kind, &old_shown, &new);
             }
             if let Some(applied) = applied {
                 applied.finish(&shape, Some(&old_shown), &mut new, &manager);
@@ -172,9 +172,14 @@ fn demands_version(kind: &Kind) -> bool {
         || matches!(kind.gvr.resource.as_str(), "leases")
 }
 
-fn status_only(old: &Value, new: &Value) -> Value {
+/// A write of the status. Of nodes and pods it may change labels and annotations too.
+fn status_only(kind: &Kind, old: &Value, new: &Value) -> Value {
     let mut changed = old.clone();
     object::copy_field(&mut changed, new, "status");
+    if kind.gvr.group.is_empty() && matches!(kind.gvr.resource.as_str(), "nodes" | "pods") {
+        object::copy_metadata(&mut changed, new, "labels");
+        object::copy_metadata(&mut changed, new, "annotations");
+    }
     object::copy_metadata(&mut changed, new, "managedFields");
     changed
 }
