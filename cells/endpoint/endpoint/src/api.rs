@@ -37,6 +37,7 @@ use skep_endpoint_ipam::Ipam;
 use skep_identity::{Label, Labels, NumericIdentity};
 use skep_identity_allocator::Allocator;
 use skep_identity_cache::SecurityIdentity;
+use skep_policy_repository::Repository;
 use statedb::{Obj, Table};
 use tokio::time::timeout;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -69,6 +70,7 @@ pub(crate) struct Api {
     ipam: Option<Ipam>,
     hooks: Arc<dyn EndpointHooks>,
     identities: Table<SecurityIdentity>,
+    policies: Option<Repository>,
     limiters: Arc<Limiters>,
 }
 
@@ -81,6 +83,7 @@ struct ApiParams {
     ipam: Option<Ipam>,
     hooks: Arc<dyn EndpointHooks>,
     identities: Table<SecurityIdentity>,
+    policies: Option<Repository>,
     metrics: Option<Arc<LimiterMetrics>>,
 }
 
@@ -100,6 +103,7 @@ fn api(params: ApiParams) -> Member<Routes> {
             ipam: params.ipam,
             hooks: params.hooks,
             identities: params.identities,
+            policies: params.policies,
             limiters: Arc::new(Limiters::new(&params.config, params.metrics)),
         });
     Member(Routes::new(routes))
@@ -394,8 +398,9 @@ async fn list(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Result
         if rows.is_empty() && !labels.is_empty() {
             return Err(ApiError::NotFound(String::new()));
         }
-        Ok(json_list(rows, |row, out| {
-            serde_json::to_writer(out, &model::endpoint(row))
+        let policies = api.policies.clone();
+        Ok(json_list(rows, move |row, out| {
+            serde_json::to_writer(out, &model::endpoint(row, policies.as_ref()))
         }))
     })
     .await
@@ -431,7 +436,8 @@ async fn delete_container(State(api): State<Api>, headers: HeaderMap, body: Byte
     (status = 429, description = "Rate limit exceeded", body = String)))]
 async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<Model>, ApiError> {
     limited(&api.limiters.get, async {
-        Ok(Json(model::endpoint(&*api.find_one(&id, "")?)))
+        let row = api.find_one(&id, "")?;
+        Ok(Json(model::endpoint(&row, api.policies.as_ref())))
     })
     .await
 }
@@ -455,7 +461,10 @@ async fn create(
     let body: EndpointChangeRequest = body::required(&body::ENDPOINT, &headers, &body)?;
     body::check_state(&body.state)?;
     let row = api.create(body).await?;
-    Ok((StatusCode::CREATED, Json(model::endpoint(&row))))
+    Ok((
+        StatusCode::CREATED,
+        Json(model::endpoint(&row, api.policies.as_ref())),
+    ))
 }
 
 /// Changes an endpoint: what the body has.

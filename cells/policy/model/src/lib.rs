@@ -10,6 +10,7 @@
 //! | filters and identities become map entries | [`map_state`], [`entries`] |
 //! | all of it for the endpoints of a node, kept current | [`policies`] |
 //! | which rules decide about a packet | [`explain`] |
+//! | rules and filters in the form of Cilium's API | [`document`] |
 //!
 //! ```
 //! use std::{collections::BTreeMap, sync::Arc};
@@ -42,6 +43,7 @@
 //! ```
 
 pub mod cache;
+pub mod document;
 pub mod entries;
 pub mod explain;
 pub mod filter;

@@ -40,6 +40,11 @@ impl Protocol {
         found.map(|(protocol, _)| *protocol)
     }
 
+    /// Every protocol with a name.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Self::NAMES.iter().map(|(protocol, _)| *protocol)
+    }
+
     pub const fn has_ports(self) -> bool {
         matches!(self, Self::TCP | Self::UDP | Self::SCTP)
     }

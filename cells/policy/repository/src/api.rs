@@ -2,10 +2,10 @@
 
 //! `/v1/policy`: rules and selectors, in the form of Cilium's agent API; `/v1/policy/explain` is our own.
 
-mod entries;
+mod endpoint;
 mod explain;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use axum::{
     Json,
@@ -15,15 +15,15 @@ use axum::{
 };
 use hive::{Cell, Member};
 use serde::Serialize;
+use serde_json::Value;
 use skep_base_api::{Routes, json_list};
-use skep_policy_model::{cache::CachedSelector, policies::PeerUses, rule::RuleOrigin};
+use skep_policy_model::{ResourceId, cache::CachedSelector, document, policies::PeerUses, rule::RuleOrigin};
 use skep_policy_sources::PolicyRow;
 use statedb::Table;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::Repository;
-use entries::Label;
+use crate::{Repository, follow::resource_of};
 use explain::{Explanation, Question};
 
 hive::catalogue!(cell);
@@ -47,6 +47,23 @@ fn api(repository: Repository, objects: Table<PolicyRow>) -> Member<Routes> {
         .routes(routes!(explain))
         .with_state(Policies { repository, objects });
     Member(Routes::new(routes))
+}
+
+/// A label of a rule.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+struct Label {
+    /// Key.
+    key: String,
+    /// Value; empty for none.
+    value: String,
+    /// Source.
+    source: String,
+}
+
+impl From<document::Label> for Label {
+    fn from(document::Label { key, value, source }: document::Label) -> Self {
+        Self { key, value, source }
+    }
 }
 
 /// The rules of all policies.
@@ -82,7 +99,10 @@ impl SelectorIdentityMapping {
             selector: cached.selector.to_string(),
             identities: cached.selection.iter().map(|identity| identity.get()).collect(),
             users,
-            labels: labels.into_iter().map(entries::labels).collect(),
+            labels: labels
+                .into_iter()
+                .map(|labels| document::labels(labels).into_iter().map(Label::from).collect())
+                .collect(),
         }
     }
 }
@@ -95,9 +115,17 @@ async fn get(State(policies): State<Policies>) -> Json<Policy> {
         (rules, policies.revision())
     });
     let snapshot = policies.repository.0.db.read();
-    let rows = policies.objects.all(&snapshot);
+    let objects: HashMap<ResourceId, &Value> = policies
+        .objects
+        .all(&snapshot)
+        .filter_map(|row| Some((resource_of(row)?, &*row.object)))
+        .collect();
+    let entries = rules.iter().map(|rule| {
+        let object = rule.origin.resource.as_ref().and_then(|id| objects.get(id));
+        document::entry(rule, object.copied())
+    });
     Json(Policy {
-        policy: entries::text(&rules, rows),
+        policy: document::text(&entries.collect::<Vec<_>>()),
         revision,
     })
 }

@@ -12,12 +12,13 @@ use skep_base_api_types::{
 use skep_bpf_maps::endpoint::endpoint_flags;
 use skep_identity::NumericIdentity;
 use skep_policy_maps::Realized;
+use skep_policy_repository::Repository;
 
 use super::controllers::controllers;
 use crate::{Endpoint, EndpointState, LogEntry, labels::texts};
 
 /// An endpoint as the API shows it.
-pub(super) fn endpoint(row: &Endpoint) -> Model {
+pub(super) fn endpoint(row: &Endpoint, policies: Option<&Repository>) -> Model {
     let spec = &*row.spec;
     let address = |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();
     Model {
@@ -55,13 +56,38 @@ pub(super) fn endpoint(row: &Endpoint) -> Model {
                 mac: spec.mac.to_string(),
             },
             health: health(row),
-            policy: EndpointPolicyStatus {
-                spec: policy(row, row.policy),
-                realized: policy(row, row.policy),
-                ..EndpointPolicyStatus::default()
-            },
+            policy: policy_status(row, policies),
             realized: configuration(row),
         },
+    }
+}
+
+fn policy_status(row: &Endpoint, policies: Option<&Repository>) -> EndpointPolicyStatus {
+    let realized = policy(row, row.policy);
+    let computed = policies.and_then(|policies| policies.endpoint_policy(row.id));
+    let Some(mut spec) = computed else {
+        return EndpointPolicyStatus {
+            spec: realized.clone(),
+            realized,
+            ..EndpointPolicyStatus::default()
+        };
+    };
+    let options = row.options.texts();
+    let is_audit = options
+        .get("PolicyAuditMode")
+        .is_some_and(|text| text == "Enabled");
+    if is_audit && spec.policy_enabled != "none" {
+        spec.policy_enabled.insert_str(0, "audit-");
+    }
+    EndpointPolicyStatus {
+        proxy_policy_revision: if row.is_host { 0 } else { spec.policy_revision },
+        realized: EndpointPolicy {
+            build: realized.build,
+            policy_revision: realized.policy_revision,
+            ..spec.clone()
+        },
+        spec,
+        ..EndpointPolicyStatus::default()
     }
 }
 

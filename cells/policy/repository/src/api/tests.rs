@@ -221,6 +221,57 @@ async fn recorded_requests_have_the_recorded_answers() {
     }
 }
 
+/// Of `GET /v1/endpoint/<id>` in the recorded scene.
+#[test]
+fn endpoints_have_the_recorded_policies() {
+    let policies = policies();
+    let text =
+        |endpoint| serde_json::to_value(policies.repository.endpoint_policy(endpoint).unwrap()).unwrap();
+
+    let client = text(4);
+    assert_eq!(client["policy-enabled"], "ingress");
+    assert_eq!(client["allowed-egress-identities"], json!([0]));
+    assert_eq!(
+        client["allowed-ingress-identities"],
+        json!([1, 15979, 42593, 44165])
+    );
+    assert_eq!(client["denied-ingress-identities"], Value::Null);
+    assert_eq!(client["l4"]["egress"], json!([]));
+    let host = "&LabelSelector{MatchLabels:map[string]string{reserved:host: ,},MatchExpressions:[]LabelSelectorRequirement{},}";
+    assert_eq!(
+        client["l4"]["ingress"][1],
+        json!({
+            "derived-from-rules": [["reserved:io.cilium.policy.derived-from=allow-localhost-ingress"]],
+            "rule": format!(
+                "{{\"tier\":255,\"port\":0,\"protocol\":\"ANY\",\"l7-rules\":[{{\"\\u0026{}\":{{\"priority\":10}}}}]}}",
+                &host[1..]
+            ),
+            "rules-by-selector": {host: [["reserved:io.cilium.policy.derived-from=allow-localhost-ingress"]]},
+        })
+    );
+    let web = text(3);
+    let rules: Vec<&str> = web["l4"]["egress"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rule| rule["rule"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        rules[0],
+        r#"{"tier":200,"port":0,"protocol":"ANY","l7-rules":[{"MatchName: , MatchPattern: *.example.net":null},{"MatchName: api.example.org, MatchPattern: ":null}]}"#
+    );
+    assert!(
+        rules[1].starts_with(r#"{"tier":200,"port":53,"protocol":"TCP","l7-rules":[{"\u0026Label"#),
+        "{}",
+        rules[1]
+    );
+    assert!(
+        rules[1].ends_with(r#"":{"listenerPriority":121,"dns":[{"matchPattern":"*"}]}}]}"#),
+        "{}",
+        rules[1]
+    );
+}
+
 #[tokio::test]
 async fn decisions_are_explained_at_both_ends() {
     let policies = policies();
