@@ -68,6 +68,7 @@ operations! {
     PROBE_NODES = "PUT" "/v1beta/status/probe" "putStatusProbe" { 403 "Forbidden", 500 "Failed" };
     GET_PREFILTER = "GET" "/prefilter" "getPrefilter" { 500 "Failure" };
     GET_POLICY = "GET" "/policy" "getPolicy" { 404 "NotFound" };
+    EXPLAIN_POLICY = "GET" "/policy/explain" "getPolicyExplain" { 400 "BadRequest", 404 "NotFound" };
     LIST_SELECTORS = "GET" "/policy/selectors" "getPolicySelectors" { };
     LIST_SUBJECT_SELECTORS = "GET" "/policy/subject-selectors" "getPolicySubjectSelectors" { };
     LIST_NAMES = "GET" "/fqdn/cache" "getFqdnCache" { 400 "BadRequest", 404 "NotFound" };

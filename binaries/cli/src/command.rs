@@ -506,6 +506,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             return Err(Failure::Bare(text.to_owned()).into());
         }
         Command::Bpf(BpfCommand::Ipcache(command)) => datapath::ipcache(&pinned, &command, format)?,
+        Command::Bpf(BpfCommand::Policy(command)) => datapath::policy(&pinned, &command, format)?,
         Command::Bpf(command) => {
             let feature = match command {
                 BpfCommand::Auth(FeatureCommand::List) => Some(Feature::Authentication),
@@ -728,9 +729,6 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format, out: &mut dyn Writ
         BpfCommand::Endpoint(command) => {
             return Ok(out.write_all(datapath::endpoints(pinned, command, format)?.as_bytes())?);
         }
-        BpfCommand::Policy(command) => {
-            return Ok(out.write_all(datapath::policy(pinned, command, format)?.as_bytes())?);
-        }
         BpfCommand::Ipmasq(ListCommand::List) => {
             return Ok(out.write_all(datapath::unmasqueraded(pinned, format)?.as_bytes())?);
         }
@@ -746,6 +744,7 @@ fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format, out: &mut dyn Writ
         BpfCommand::Socknat(ListCommand::List) => (pinned.sockets()?, ["BACKEND -> COOKIE", "FRONTEND"]),
         // Elsewhere: they write little.
         BpfCommand::Ipcache(_)
+        | BpfCommand::Policy(_)
         | BpfCommand::Auth(_)
         | BpfCommand::Bandwidth(_)
         | BpfCommand::Egress(_)

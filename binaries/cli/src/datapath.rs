@@ -23,7 +23,7 @@ use skep_datapath_monitor_events::names;
 use skep_identity::{NumericIdentity, Reserved};
 
 use crate::{
-    edit::{self, IpcacheDelete, IpcacheUpdate},
+    edit::{self, IpcacheDelete, IpcacheUpdate, PolicyEdit},
     failure::{Failure, fatal, usage},
     maps::{Entry, MapsError, Pinned},
     print::{self, Format},
@@ -92,6 +92,19 @@ pub(crate) enum PolicyCommand {
         #[arg(short, long)]
         numeric: bool,
     },
+    /// Add an entry to the policy of an endpoint. The agent removes it at its next reconciliation.
+    Add {
+        #[command(flatten)]
+        entry: PolicyEdit,
+        /// Deny the traffic.
+        #[arg(long)]
+        deny: bool,
+        /// Cookie of the entry.
+        #[arg(long, default_value_t = 0)]
+        cookie: u32,
+    },
+    /// Delete an entry from the policy of an endpoint. The agent adds it again at its next reconciliation.
+    Delete(PolicyEdit),
 }
 
 const IPCACHE_TITLES: [&str; 2] = ["IP PREFIX/ADDRESS", "IDENTITY"];
@@ -349,7 +362,7 @@ pub(crate) fn metrics(
 }
 
 /// Reads the id of an endpoint, or the name or path of its map.
-fn endpoint(text: &str) -> Result<u16, String> {
+pub(crate) fn endpoint(text: &str) -> Result<u16, String> {
     let name = text.rsplit('/').next().unwrap_or(text);
     name.parse()
         .ok()
@@ -390,7 +403,11 @@ struct Policy {
 }
 
 /// `skep bpf policy`.
-pub(crate) fn policy(pinned: &Pinned, command: &PolicyCommand, format: Format) -> Result<String, MapsError> {
+pub(crate) fn policy(
+    pinned: &Pinned,
+    command: &PolicyCommand,
+    format: Format,
+) -> Result<String, Box<dyn Error>> {
     match command {
         PolicyCommand::Get {
             endpoint: Some(endpoint),
@@ -403,8 +420,12 @@ pub(crate) fn policy(pinned: &Pinned, command: &PolicyCommand, format: Format) -
             }
             Ok(rules_text(&rules, *numeric))
         }
+        PolicyCommand::Add { entry, deny, cookie } => {
+            edit::add_policy(pinned, entry, *deny, *cookie).map(|()| String::new())
+        }
+        PolicyCommand::Delete(entry) => edit::delete_policy(pinned, entry).map(|()| String::new()),
         PolicyCommand::List { numeric } | PolicyCommand::Get { numeric, .. } => {
-            policies(pinned, *numeric, format)
+            Ok(policies(pinned, *numeric, format)?)
         }
     }
 }

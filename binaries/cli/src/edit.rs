@@ -2,17 +2,23 @@
 
 //! Commands that change pinned maps, for debugging. Nothing is changed in the agent, which may write the same entries again.
 
-use std::net::IpAddr;
+use std::{error::Error, net::IpAddr};
 
 use clap::Args;
 use skep_bpf_maps::{
     endpoint::{LXC, LxcKey, LxcValue},
     event::METRICS,
     node::{IPCACHE, IpcacheKey, IpcacheValue, ipcache_flags},
+    policy::{POLICY, POLICY_STATIC_BITS, PolicyEntry, PolicyKey, policy_pin},
 };
 use skep_bpf_sys::{MapError, RawMap as _};
+use skep_policy_model::Protocol;
 
-use crate::maps::{MapsError, Pinned};
+use crate::{
+    datapath::endpoint,
+    failure::{Failure, fatal, usage},
+    maps::{MapsError, Pinned},
+};
 
 /// What `skep bpf ipcache update` writes.
 #[derive(Debug, Args)]
@@ -87,6 +93,99 @@ pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
         }
     };
     Ok(Prefix { address, bits })
+}
+
+/// An entry of the policy of an endpoint.
+#[derive(Debug, Args)]
+pub(crate) struct PolicyEdit {
+    /// Id of the endpoint, or name or path of its map.
+    #[arg(value_parser = endpoint)]
+    endpoint: Option<u16>,
+    /// `ingress` or `egress`.
+    direction: Option<String>,
+    /// Identity of the other side; 0 for any.
+    identity: Option<u32>,
+    /// Port and protocol, such as 80/tcp; without one any traffic.
+    #[arg(value_name = "PORT/PROTOCOL")]
+    port: Option<String>,
+}
+
+impl PolicyEdit {
+    /// The map, and the keys of the entries: one for each protocol.
+    fn keys(&self, command: &'static str) -> Result<(u16, Vec<PolicyKey>), Failure> {
+        const REQUIRED: &str = "<endpoint id>, <traffic-direction>, and <identity> required";
+        let (Some(endpoint), Some(direction), Some(identity)) =
+            (self.endpoint, &self.direction, self.identity)
+        else {
+            return Err(usage(command, REQUIRED));
+        };
+        let direction = match direction.to_ascii_lowercase().as_str() {
+            "ingress" => 0,
+            "egress" => 1,
+            _ => {
+                let text =
+                    format!("Failed to convert {direction} to a valid traffic direction: unknown direction");
+                return Err(fatal(text));
+            }
+        };
+        let key = |proto: u8, port: u16, bits: u32| PolicyKey {
+            prefix_len: POLICY_STATIC_BITS + bits,
+            identity,
+            direction,
+            proto,
+            port: port.into(),
+        };
+        let Some(text) = &self.port else {
+            return Ok((endpoint, vec![key(0, 0, 0)]));
+        };
+        let invalid = || fatal(format!("`{text}` is not a port and a protocol such as 80/tcp"));
+        let (port, protocol) = text.split_once('/').unwrap_or((text, "any"));
+        let port: u16 = port.parse().map_err(|_| invalid())?;
+        let protocols = match protocol.eq_ignore_ascii_case("any") {
+            true => Protocol::all().collect(),
+            false => vec![Protocol::from_name(protocol).ok_or_else(invalid)?],
+        };
+        // Port 0 is any of the protocol.
+        let bits = if port == 0 { 8 } else { 24 };
+        let keys = protocols.into_iter().map(|protocol| key(protocol.0, port, bits));
+        Ok((endpoint, keys.collect()))
+    }
+}
+
+/// `skep bpf policy add`: entries of the last level.
+pub(crate) fn add_policy(
+    pinned: &Pinned,
+    edit: &PolicyEdit,
+    is_deny: bool,
+    cookie: u32,
+) -> Result<(), Box<dyn Error>> {
+    const ALLOW: u32 = 0x0000_0001;
+    const DENY: u32 = 0x0000_00ff;
+    let (endpoint, keys) = edit.keys("bpf policy add")?;
+    let map = pinned.open::<PolicyKey, PolicyEntry>(&policy_pin(endpoint))?;
+    for key in keys {
+        let entry = PolicyEntry {
+            proxy_port: 0.into(),
+            flags: u8::from(is_deny) | (key.bits() as u8) << 3,
+            auth: 0,
+            precedence: if is_deny { DENY } else { ALLOW },
+            cookie,
+        };
+        map.update(&key, &entry)?;
+    }
+    Ok(())
+}
+
+/// `skep bpf policy delete`.
+pub(crate) fn delete_policy(pinned: &Pinned, edit: &PolicyEdit) -> Result<(), Box<dyn Error>> {
+    let (endpoint, keys) = edit.keys("bpf policy delete")?;
+    let map = pinned.open::<PolicyKey, PolicyEntry>(&policy_pin(endpoint))?;
+    let mut is_found = false;
+    for key in &keys {
+        is_found |= map.delete(key)?;
+    }
+    let key = keys.first().map(PolicyKey::port_text).unwrap_or_default();
+    Ok(deleted(is_found, POLICY.name, key)?)
 }
 
 /// `skep bpf ipcache update`.

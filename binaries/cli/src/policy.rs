@@ -3,12 +3,14 @@
 //! `skep policy`: policies from the agent's API.
 
 use std::{
+    collections::BTreeMap,
     error::Error,
     io::Write as _,
     time::{Duration, Instant},
 };
 
 use clap::Subcommand;
+use serde::Serialize;
 use serde_json::Value;
 use skep_base_api_client::Client;
 
@@ -18,9 +20,21 @@ use crate::{
     print::{self, Format},
 };
 
+mod explain;
+mod files;
+
 /// Commands of `skep policy`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum PolicyCommand {
+    /// List the policies of the agent with their numbers of rules.
+    #[command(alias = "ls")]
+    List,
+    /// Validate the policies of files. Needs no agent.
+    Validate(files::FileOptions),
+    /// Compare the policies of files with those of the agent. Fails if they differ.
+    Diff(files::FileOptions),
+    /// Explain which rules decide about a packet.
+    Explain(explain::ExplainOptions),
     /// Show the policy rules of the agent.
     Get {
         /// Ignored: all rules are shown.
@@ -57,6 +71,10 @@ pub(crate) enum PolicyCommand {
 
 pub(crate) fn run(agent: &Client, command: &PolicyCommand, format: Format) -> Result<String, Box<dyn Error>> {
     match command {
+        PolicyCommand::List => list(agent, format),
+        PolicyCommand::Validate(options) => files::validate(options, format),
+        PolicyCommand::Diff(options) => files::diff(agent, options),
+        PolicyCommand::Explain(options) => explain::run(agent, options, format),
         PolicyCommand::Get { .. } => {
             let found: Value = agent::get(agent, &agent::GET_POLICY, "")
                 .map_err(|error| fatal(format!("Cannot get policy: {error}\n")))?;
@@ -91,6 +109,66 @@ pub(crate) fn run(agent: &Client, command: &PolicyCommand, format: Format) -> Re
             wait(agent, revision, longest, longest_failed, pause)
         }
     }
+}
+
+/// The rules of the agent.
+fn rules(agent: &Client) -> Result<Vec<Value>, Box<dyn Error>> {
+    let found: Value = agent::get(agent, &agent::GET_POLICY, "")
+        .map_err(|error| fatal(format!("Cannot get policy: {error}\n")))?;
+    let text = found["policy"].as_str().unwrap_or_default();
+    Ok(match text {
+        "" => Vec::new(),
+        text => serde_json::from_str(text)?,
+    })
+}
+
+/// Kind, namespace and name of the object of a rule.
+type ObjectName = [String; 3];
+
+fn object_name(rule: &Value) -> ObjectName {
+    let value = |keys: &[&str]| {
+        let labels = rule["Labels"].as_array().into_iter().flatten();
+        let mut values = labels.filter(|label| keys.iter().any(|key| label["key"] == *key));
+        let value = values.next().and_then(|label| label["value"].as_str());
+        value.unwrap_or_default().to_owned()
+    };
+    [
+        value(&["io.cilium.k8s.policy.derived-from", "policy-derived-from"]),
+        value(&["io.cilium.k8s.policy.namespace"]),
+        value(&["io.cilium.k8s.policy.name", "filename"]),
+    ]
+}
+
+fn list(agent: &Client, format: Format) -> Result<String, Box<dyn Error>> {
+    #[derive(Default, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    struct Numbers {
+        ingress: usize,
+        egress: usize,
+        deny: usize,
+    }
+    let mut objects: BTreeMap<ObjectName, Numbers> = BTreeMap::new();
+    for rule in rules(agent)? {
+        let numbers = objects.entry(object_name(&rule)).or_default();
+        match rule["Ingress"].as_bool() {
+            Some(true) => numbers.ingress += 1,
+            _ => numbers.egress += 1,
+        }
+        numbers.deny += usize::from(rule["Verdict"] == 1);
+    }
+    if format != Format::Text {
+        let objects = objects.iter().map(|([kind, namespace, name], numbers)| {
+            serde_json::json!({ "kind": kind, "namespace": namespace, "name": name, "rules": numbers })
+        });
+        return Ok(print::value(&objects.collect(), format));
+    }
+    let mut table = print::Table::new(["KIND", "NAMESPACE", "NAME", "INGRESS", "EGRESS", "DENY"]);
+    for ([kind, namespace, name], numbers) in &objects {
+        let [ingress, egress, deny] =
+            [numbers.ingress, numbers.egress, numbers.deny].map(|number| number.to_string());
+        table.padded([&**kind, namespace, name, &ingress, &egress, &deny]);
+    }
+    Ok(table.finish())
 }
 
 fn selectors(
