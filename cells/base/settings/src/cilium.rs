@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(requested(&[]), [""; 0]);
         assert_eq!(
             requested(&[
-                "--enable-policy=never",
+                "--enable-host-firewall=false",
                 "--datapath-mode=veth",
                 "--enable-wireguard=false"
             ]),
@@ -389,15 +389,15 @@ mod tests {
         );
         assert_eq!(
             requested(&[
-                "--enable-policy=default",
+                "--enable-host-firewall=true",
                 "--datapath-mode=netkit",
                 "--egress-masquerade-interfaces=eth0,eth1",
                 "--enable-wireguard",
             ]),
             [
-                "enable-policy=default",
                 "datapath-mode=netkit",
                 "egress-masquerade-interfaces=eth0,eth1",
+                "enable-host-firewall=true",
                 "enable-wireguard=true",
             ]
         );
