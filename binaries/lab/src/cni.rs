@@ -70,7 +70,10 @@ impl Plugin<'_> {
             .collect();
         addresses.sort_by_key(IpAddr::is_ipv6);
         // Older versions have none.
-        if entry["cniVersion"].as_str().is_some_and(|version| version >= "0.4.0") {
+        if entry["cniVersion"]
+            .as_str()
+            .is_some_and(|version| version >= "0.4.0")
+        {
             let mut entry = entry;
             entry["prevResult"] = result;
             self.invoke("CHECK", pod, &entry).await?;

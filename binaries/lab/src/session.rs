@@ -245,10 +245,20 @@ fn identity(object: &Value) -> Result<(Kind, String, String), SessionError> {
         "Node" => Kind::NODE,
         "Namespace" => Kind::NAMESPACE,
         "CiliumLocalRedirectPolicy" => CiliumLocalRedirectPolicy::kind(),
-        "NetworkPolicy" => Kind::new("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true),
-        "CiliumNetworkPolicy" => {
-            Kind::new("cilium.io", "v2", "CiliumNetworkPolicy", "ciliumnetworkpolicies", true)
-        }
+        "NetworkPolicy" => Kind::new(
+            "networking.k8s.io",
+            "v1",
+            "NetworkPolicy",
+            "networkpolicies",
+            true,
+        ),
+        "CiliumNetworkPolicy" => Kind::new(
+            "cilium.io",
+            "v2",
+            "CiliumNetworkPolicy",
+            "ciliumnetworkpolicies",
+            true,
+        ),
         "EndpointSlice" => Kind::new("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true),
         other => {
             return Err(SessionError::Kind {

@@ -73,8 +73,8 @@ pub use node_ports::{NodePorts, PortRange, PortRangeError};
 pub use packets::{ConntrackConfig, NoBackend, PacketConfig, TcpFlags, whole_seconds};
 pub use routing::{Acceleration, AttachConfig, MasqueradeConfig};
 pub use services::{AddressFamilies, KubeProxyReplacement, ServiceConfig};
-pub use state::StateConfig;
 pub use socketlb::SocketLbConfig;
+pub use state::StateConfig;
 pub use tunnel::{RoutingMode, SourcePorts, TunnelConfig, TunnelProtocol, Underlay};
 
 hive::catalogue!(cell);

@@ -277,7 +277,11 @@ impl IdentityObjects {
     async fn unmark(&self, id: NumericIdentity) -> Result<(), RequestError> {
         // An update: agents have no right to patch CiliumIdentities.
         let mut object = (*request(self.api.get(&id.to_string())).await?).clone();
-        if object.metadata.annotations.contains_key(CiliumIdentity::HEARTBEAT) {
+        if object
+            .metadata
+            .annotations
+            .contains_key(CiliumIdentity::HEARTBEAT)
+        {
             object.metadata.annotations.remove(CiliumIdentity::HEARTBEAT);
             request(self.api.update(&object)).await?;
         }
