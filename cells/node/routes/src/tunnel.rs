@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 use hive::{Cfg, Health, Job, JobCtx, Jobs, Params, SpawnError};
 use ipnet::IpNet;
 use skep_base_net::{Link, NetError, Netlink, Route, RouteFilter};
-use skep_base_settings::TunnelConfig;
+use skep_base_settings::{AddressFamilies, TunnelConfig};
 use skep_datapath_hooks::{EndpointHooks, HOST_DEVICE as HOST};
 use skep_node_manager::{Node, NodeManager};
 use statedb::Db;
@@ -18,6 +18,7 @@ use crate::routes::{PROTOCOL, RETRY, SETTLE, blocking, check_interval};
 pub(crate) struct RouteParams {
     db: Db,
     config: Cfg<TunnelConfig>,
+    families: Cfg<AddressFamilies>,
     nodes: Option<NodeManager>,
     programs: Arc<dyn EndpointHooks>,
     jobs: Jobs,
@@ -58,15 +59,25 @@ async fn follow(params: &RouteParams, health: &Health) {
         let changed = table.table_watch(&snapshot);
         let rows: Vec<_> = table.all(&snapshot).collect();
         let all = rows.len();
-        let wanted = networks(rows.iter().map(|row| &***row), &params.config);
+        let mut wanted = networks(rows.iter().map(|row| &***row), &params.config);
+        wanted.retain(|network, _| match network {
+            IpNet::V4(_) => params.families.ipv4,
+            IpNet::V6(_) => params.families.ipv6,
+        });
         drop(rows);
         drop(snapshot);
         let pause = match blocking(move || route(&wanted, is_complete)).await {
-            Ok(count) => {
+            Ok(Routed { count, waiting: 0 }) => {
                 health.ok(format!(
                     "{count} networks of other nodes' pods are reached by the tunnel"
                 ));
                 check_interval(all)
+            }
+            Ok(Routed { count, waiting }) => {
+                health.ok(format!(
+                    "{count} networks of other nodes' pods are reached by the tunnel, {waiting} wait for an address of {HOST}"
+                ));
+                SETTLE
             }
             Err(error) => {
                 report(health, &error);
@@ -96,25 +107,34 @@ fn networks<'a>(nodes: impl Iterator<Item = &'a Node>, config: &TunnelConfig) ->
     found
 }
 
+/// Numbers of networks.
+#[derive(Debug, Default, PartialEq)]
+struct Routed {
+    count: usize,
+    /// Without an address of their family at `cilium_host`: IPAM may allocate the router's after the programs are loaded.
+    waiting: usize,
+}
+
 /// Routes the networks, but for those that are routed to `cilium_host` as this node's, and removes other routes if
-/// `removes`. Returns how many networks are routed.
-fn route(wanted: &BTreeMap<IpNet, u32>, removes: bool) -> Result<usize, NetError> {
+/// `removes`.
+fn route(wanted: &BTreeMap<IpNet, u32>, removes: bool) -> Result<Routed, NetError> {
     let net = Netlink::open()?;
     let host = match net.link(HOST) {
-        Err(NetError::Missing(_)) if wanted.is_empty() => return Ok(0),
+        Err(NetError::Missing(_)) if wanted.is_empty() => return Ok(Routed::default()),
         host => host?,
     };
     let routers = routers(&net, &host)?;
     let (known, own) = list(&net, host.index)?;
-    let mut count = 0;
-    for (network, overhead) in wanted {
+    let mut routed = Routed::default();
+    for (network, overhead) in wanted.iter().filter(|(network, _)| !own.contains(network)) {
         let router = routers
             .iter()
             .find(|router| router.is_ipv4() == network.addr().is_ipv4());
-        let Some(router) = router.filter(|_| !own.contains(network)) else {
+        let Some(router) = router else {
+            routed.waiting += 1;
             continue;
         };
-        count += 1;
+        routed.count += 1;
         let mtu = Some(host.mtu.saturating_sub(*overhead));
         let is_same = |route: &Route| route.destination == *network && route.mtu == mtu;
         if known.iter().any(is_same) {
@@ -134,7 +154,7 @@ fn route(wanted: &BTreeMap<IpNet, u32>, removes: bool) -> Result<usize, NetError
             net.delete_route(&route)?;
         }
     }
-    Ok(count)
+    Ok(routed)
 }
 
 /// Addresses of `cilium_host`, but for link-local ones.
@@ -216,7 +236,8 @@ mod tests {
             let mut config = <TunnelConfig as hive::Config>::defaults().unwrap();
             config.routing_mode = RoutingMode::Tunnel;
             let networks = |nodes: &[Node]| networks(nodes.iter(), &config);
-            let routed = || {
+            let all = |count| Routed { count, waiting: 0 };
+            let routes = || {
                 let (known, others) = list(net, host)?;
                 let mut known: Vec<_> = known
                     .into_iter()
@@ -226,8 +247,8 @@ mod tests {
                 Ok::<_, NetError>((known, others))
             };
 
-            assert_eq!(route(&networks(&nodes), true)?, 3);
-            let (known, others) = routed()?;
+            assert_eq!(route(&networks(&nodes), true)?, all(3));
+            let (known, others) = routes()?;
             let expected = [
                 ("10.2.0.0/24", 1450),
                 ("10.3.0.0/24", 1430),
@@ -238,14 +259,34 @@ mod tests {
             assert!(others.contains(&"10.1.0.0/24".parse().unwrap()), "{others:?}");
 
             // Not all nodes are known yet: nothing is removed.
-            assert_eq!(route(&networks(&nodes[2..]), false)?, 1);
-            assert_eq!(routed()?.0.len(), 3);
-            assert_eq!(route(&networks(&nodes[2..]), true)?, 1);
-            assert_eq!(routed()?.0, expected[1..2]);
-            assert_eq!(route(&BTreeMap::new(), true)?, 0);
-            let (known, others) = routed()?;
+            assert_eq!(route(&networks(&nodes[2..]), false)?, all(1));
+            assert_eq!(routes()?.0.len(), 3);
+            assert_eq!(route(&networks(&nodes[2..]), true)?, all(1));
+            assert_eq!(routes()?.0, expected[1..2]);
+            assert_eq!(route(&BTreeMap::new(), true)?, all(0));
+            let (known, others) = routes()?;
             assert_eq!(known, []);
             assert!(others.contains(&"fd00:1::/64".parse().unwrap()), "{others:?}");
+            Ok(())
+        });
+    }
+
+    #[test]
+    fn networks_wait_for_the_address_of_the_router() {
+        in_namespace(|net| {
+            let index = make_host(net)?;
+            let host = net.link(HOST)?;
+            net.delete_address(&host, "10.1.0.1/32".parse().unwrap())?;
+            let wanted = BTreeMap::from(
+                [("10.2.0.0/24", 50), ("fd00:2::/64", 50)]
+                    .map(|(network, overhead)| (network.parse().unwrap(), overhead)),
+            );
+
+            assert_eq!(route(&wanted, true)?, Routed { count: 1, waiting: 1 });
+            net.add_address(&host, "10.1.0.1/32".parse().unwrap())?;
+            assert_eq!(route(&wanted, true)?, Routed { count: 2, waiting: 0 });
+
+            assert_eq!(list(net, index)?.0.len(), 2);
             Ok(())
         });
     }
