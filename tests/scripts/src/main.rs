@@ -19,6 +19,7 @@ use skep_loadbalancer_suites as _;
 use skep_node_local as _;
 use skep_operator_ipam as _;
 use skep_operator_kvstore as _;
+use skep_policy_repository as _;
 use statedb as _;
 
 fn main() -> ExitCode {

@@ -13,15 +13,23 @@ use skep_ipcache::{IdentityUser, Writer as IpcacheWriter};
 use skep_loadbalancer_model::types::{Backend, Service};
 use skep_policy_maps::{EndpointPolicy, MapStates, PolicyMaps};
 use skep_policy_sources::PolicyRow;
-use statedb::{Db, Table};
+use statedb::{Db, RwTable, Table};
 
-use crate::{Config, barrier::Maps, follow::Follow, services::Services, state::Repository};
+use crate::{
+    Config,
+    barrier::Maps,
+    computations::{self, PolicyComputation},
+    follow::Follow,
+    services::Services,
+    state::Repository,
+};
 
 /// Policies of the endpoints of this node.
 #[must_use]
 pub fn cell() -> Cell {
     Cell::module("policy", "Policies of the endpoints of this node")
         .config::<Config>()
+        .provide_private(computations::new_table)
         .provide(repository)
         .provide(map_states)
         .provide(identity_user)
@@ -35,10 +43,11 @@ fn repository(
     packets: Cfg<PacketConfig>,
     db: Db,
     identities: Table<SecurityIdentity>,
+    computations: RwTable<PolicyComputation>,
 ) -> Repository {
     let dual_stack = families.ipv4 && families.ipv6;
     let settings = config.settings(&cluster.cluster_name, &packets, dual_stack);
-    Repository::new(db, identities, settings)
+    Repository::new(db, identities, computations, settings)
 }
 
 fn map_states(repository: Repository) -> Arc<dyn MapStates> {

@@ -139,6 +139,7 @@ impl Follow {
             state.refresh();
             state.is_ready = true;
             drop(state);
+            inner.write_computations()?;
             if is_changed {
                 inner.publish();
             }

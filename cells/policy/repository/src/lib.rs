@@ -26,6 +26,7 @@
 pub mod api;
 mod barrier;
 mod cell;
+mod computations;
 mod config;
 mod convert;
 mod follow;
@@ -33,10 +34,13 @@ mod networks;
 mod ports;
 mod services;
 mod state;
+#[cfg(feature = "testing")]
+mod suite;
 #[cfg(test)]
 mod tests;
 
 pub use cell::cell;
+pub use computations::PolicyComputation;
 pub use config::{AllowLocalhost, Config, PolicyMode};
 pub use state::Repository;
 

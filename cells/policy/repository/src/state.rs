@@ -17,10 +17,11 @@ use skep_policy_model::{
     filter::ProxyClass,
     map_state::{EndpointFacts, ProxyPorts},
 };
-use statedb::{Db, Revision, Table};
+use statedb::{Db, Revision, RwTable, Table};
 use tokio::sync::watch;
 
 use crate::{
+    computations::PolicyComputation,
     convert,
     ports::{PodPorts, own_ports},
 };
@@ -41,6 +42,7 @@ pub struct Repository(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) db: Db,
     pub(crate) identities: Table<SecurityIdentity>,
+    pub(crate) computations: RwTable<PolicyComputation>,
     pub(crate) state: Mutex<State>,
     changes: watch::Sender<Revision>,
     /// Revision of the identities that are taken in; 0 until all are listed.
@@ -54,21 +56,30 @@ pub(crate) struct State {
     /// Objects whose last version is invalid, by key.
     pub(crate) invalid: BTreeMap<String, ObjectError>,
     pub(crate) ports: PodPorts,
+    /// Identities whose rows of computations are stale.
+    pub(crate) computed: BTreeSet<NumericIdentity>,
     endpoints: BTreeMap<u16, (NumericIdentity, EndpointFacts)>,
     /// States of maps, for as long as they are current.
     maps: BTreeMap<NumericIdentity, BTreeMap<EndpointFacts, Arc<MapState>>>,
 }
 
 impl Repository {
-    pub(crate) fn new(db: Db, identities: Table<SecurityIdentity>, settings: PolicySettings) -> Self {
+    pub(crate) fn new(
+        db: Db,
+        identities: Table<SecurityIdentity>,
+        computations: RwTable<PolicyComputation>,
+        settings: PolicySettings,
+    ) -> Self {
         Self(Arc::new(Inner {
             db,
             identities,
+            computations,
             state: Mutex::new(State {
                 policies: Policies::new(settings),
                 is_ready: false,
                 invalid: BTreeMap::new(),
                 ports: PodPorts::default(),
+                computed: BTreeSet::new(),
                 endpoints: BTreeMap::new(),
                 maps: BTreeMap::new(),
             }),
@@ -91,6 +102,36 @@ impl Repository {
             .values()
             .map(|error| hive::error_chain(error).to_string())
             .collect()
+    }
+}
+
+#[cfg(feature = "testing")]
+impl Repository {
+    /// Begins a revision with the same rules. Returns it.
+    pub(crate) fn bump_revision(&self) -> Revision {
+        let revision = self.0.state.lock().policies.bump_revision();
+        self.0.publish();
+        revision
+    }
+
+    /// Computes policies that are of earlier revisions: of all identities, or of one.
+    pub(crate) fn recompute(&self, only: Option<NumericIdentity>) -> Result<(), statedb::Error> {
+        let mut state = self.0.state.lock();
+        let current = state.policies.revision();
+        let stale: Vec<NumericIdentity> = state
+            .policies
+            .locals()
+            .filter(|(identity, local)| local.revision() < current && only.is_none_or(|one| one == *identity))
+            .map(|(identity, _)| identity)
+            .collect();
+        for identity in stale {
+            state.policies.recompute_identity(identity);
+        }
+        state.refresh();
+        drop(state);
+        self.0.write_computations()?;
+        self.0.publish();
+        Ok(())
     }
 }
 
@@ -130,7 +171,9 @@ impl Inner {
 
 impl State {
     pub(crate) fn remove_endpoint(&mut self, endpoint: u16) {
-        self.endpoints.remove(&endpoint);
+        if let Some((identity, _)) = self.endpoints.remove(&endpoint) {
+            self.computed.insert(identity);
+        }
         self.policies.remove_endpoint(endpoint);
     }
 
@@ -151,6 +194,7 @@ impl State {
     pub(crate) fn refresh(&mut self) {
         for identity in self.policies.refresh(&Dropped) {
             self.maps.remove(&identity);
+            self.computed.insert(identity);
         }
     }
 

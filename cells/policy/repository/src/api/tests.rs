@@ -95,11 +95,12 @@ fn policies() -> Policies {
         .primary(PolicyRow::BY_KEY)
         .build(&db)
         .unwrap();
+    let computations = crate::computations::new_table(db.clone()).unwrap();
     let settings = PolicySettings {
         dual_stack: true,
         ..PolicySettings::default()
     };
-    let repository = Repository::new(db.clone(), identities.reader(), settings);
+    let repository = Repository::new(db.clone(), identities.reader(), computations, settings);
     let mut txn = db.write(&[&rows]);
     let mut state = repository.0.state.lock();
     for object in objects() {
