@@ -164,9 +164,10 @@ pub(crate) fn add_policy(
     let (endpoint, keys) = edit.keys("bpf policy add")?;
     let map = pinned.open::<PolicyKey, PolicyEntry>(&policy_pin(endpoint))?;
     for key in keys {
+        let bits = u8::try_from(key.bits()).unwrap_or_default();
         let entry = PolicyEntry {
             proxy_port: 0.into(),
-            flags: u8::from(is_deny) | (key.bits() as u8) << 3,
+            flags: u8::from(is_deny) | (bits << 3),
             auth: 0,
             precedence: if is_deny { DENY } else { ALLOW },
             cookie,

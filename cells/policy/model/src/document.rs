@@ -28,7 +28,7 @@ pub struct Label {
 
 /// Labels of texts `source:key=value`.
 pub fn labels(labels: &[Box<str>]) -> Vec<Label> {
-    let label = |text: &Box<str>| {
+    let label = |text: &str| {
         let (source, rest) = text.split_once(':').unwrap_or(("", text));
         let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
         Label {
@@ -37,7 +37,7 @@ pub fn labels(labels: &[Box<str>]) -> Vec<Label> {
             source: source.to_owned(),
         }
     };
-    labels.iter().map(label).collect()
+    labels.iter().map(|text| label(text)).collect()
 }
 
 /// A rule.
@@ -175,7 +175,7 @@ fn ports(rule: &Rule, element: Option<&Value>) -> Option<Vec<Value>> {
     if let Some(listed) = listed.filter(|listed| is_cilium && !listed.is_empty()) {
         return Some(listed.iter().map(port_rule).collect());
     }
-    let is_all = rule.traffic.iter().any(|traffic| *traffic == Traffic::ALL);
+    let is_all = rule.traffic.contains(&Traffic::ALL);
     if is_all || rule.traffic.is_empty() {
         return is_cilium.then(Vec::new);
     }

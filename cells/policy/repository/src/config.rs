@@ -9,7 +9,6 @@ use skep_policy_model::{PolicySettings, settings::Enforcement};
 
 /// Which policies are enforced, and how.
 #[derive(Debug, Clone, hive::Config)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Config {
     /// Policy enforcement: `default` in the directions that a rule selects an endpoint for, `always`, `never`.
     #[config(default = "default")]

@@ -39,7 +39,7 @@ fn entry(row: &map_state::MapRow<'_>) -> PolicyEntry {
         .filter(|auth| auth.kind != AuthType::Disabled || auth.is_explicit);
     PolicyEntry {
         proxy_port: U16::ZERO,
-        flags: u8::from(is_denied) * DENY | row.key.length() << BITS_SHIFT,
+        flags: (u8::from(is_denied) * DENY) | (row.key.length() << BITS_SHIFT),
         auth: auth.map_or(0, |auth| {
             auth.kind as u8 | if auth.is_explicit { EXPLICIT } else { 0 }
         }),
