@@ -47,7 +47,7 @@ struct Service {
     affinity: Option<&'static str>,
 }
 
-/// Endpoints of a third node that does not run: the lab itself has no CiliumEndpoints.
+/// Endpoints of pods, and of a third node that does not run.
 fn endpoints() -> Kind {
     Kind::new("cilium.io", "v2", "CiliumEndpoint", "ciliumendpoints", true)
 }
@@ -343,10 +343,12 @@ impl World {
     /// Compares tables and maps of both agents with what was written to the API servers.
     async fn compare(&self) -> Result<(), String> {
         let mut pods = BTreeMap::new();
+        let mut identities = self.truth.identities();
         for session in &self.sessions {
-            pods.extend(tables::pods(session).await?);
+            let of_cluster = tables::pods(session).await?;
+            identities.extend(tables::identities(session, &endpoints(), &of_cluster).await?);
+            pods.extend(of_cluster);
         }
-        let identities = self.truth.identities();
         for (at, cluster) in CLUSTERS.iter().enumerate() {
             let mut expected = BTreeMap::new();
             for ((of, service), known) in &self.truth.services {

@@ -35,6 +35,35 @@ pub(crate) async fn pods(session: &Session) -> Result<BTreeMap<String, Vec<Strin
     Ok(pods)
 }
 
+/// Identities of the addresses of these pods of a cluster, by their CiliumEndpoints.
+pub(crate) async fn identities(
+    session: &Session,
+    kind: &Kind,
+    pods: &BTreeMap<String, Vec<String>>,
+) -> Result<Identities, String> {
+    let list = session.client().list(kind, "", &ListOptions::default()).await;
+    let list = list.map_err(|error| error.to_string())?;
+    let mut of_names = BTreeMap::new();
+    for item in list.items {
+        let endpoint = item.to_value().map_err(|error| error.to_string())?;
+        let name = endpoint["metadata"]["name"].as_str().unwrap_or_default();
+        let identity = endpoint["status"]["identity"]["id"].as_u64();
+        let identity = identity.and_then(|identity| u32::try_from(identity).ok());
+        of_names.insert(name.to_owned(), identity);
+    }
+    let mut found = Identities::new();
+    for (name, addresses) in pods {
+        let identity = of_names.get(name).copied().flatten();
+        let identity = identity.ok_or_else(|| format!("pod {name} has no identity"))?;
+        let prefixes = addresses.iter().map(|address| match address.contains(':') {
+            true => format!("{address}/128"),
+            false => format!("{address}/32"),
+        });
+        found.extend(prefixes.map(|prefix| (prefix, identity)));
+    }
+    Ok(found)
+}
+
 /// The frontends of a service with these addresses and these backends.
 pub(crate) fn frontends<'a>(
     addresses: &'a [String],
