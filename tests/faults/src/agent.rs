@@ -47,7 +47,13 @@ impl Agent {
                 "--health-history-file={}",
                 world.directory.join("health-history.log").display()
             ),
+            format!("--state-dir={}", world.directory.join("run").display()),
             "--k8s-node-name=here".to_owned(),
+            // No pod of the tests has an endpoint.
+            "--ipam=delegated-plugin".to_owned(),
+            "--local-router-ipv4=10.200.0.1".to_owned(),
+            "--local-router-ipv6=fd00:200::1".to_owned(),
+            "--enable-endpoint-health-checking=false".to_owned(),
             "--kube-proxy-replacement=true".to_owned(),
             "--bpf-lb-map-max=1024".to_owned(),
             "--bpf-sock-rev-map-max=1024".to_owned(),

@@ -129,6 +129,9 @@ fn lost_in(place: Place, stop: CancellationToken) -> io::Result<Vec<DeviceEvent>
                     DeviceEvent::Link(_)
                     | DeviceEvent::Address(..)
                     | DeviceEvent::Route(..)
+                    // The kernel learns and forgets neighbors by itself.
+                    | DeviceEvent::Neighbor(_)
+                    | DeviceEvent::NeighborGone(_)
                     | DeviceEvent::Synced,
                 )) => {}
                 Some(Ok(event)) => lost.push(event),
