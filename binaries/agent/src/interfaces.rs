@@ -96,7 +96,6 @@ impl StatusProbe for Interfaces {
                 exclusion: ipv4.clone().unwrap_or_default(),
                 exclusion4: ipv4.unwrap_or_default(),
                 exclusion6: ipv6.unwrap_or_default(),
-                ..Masquerading::default()
             },
         });
         None

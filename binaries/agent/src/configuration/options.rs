@@ -167,10 +167,10 @@ fn framework(status: StatusCode, code: u32, message: &str) -> Response {
 }
 
 /// Reads the body; errors are those of Cilium's API framework.
-fn read(headers: &HeaderMap, body: &[u8]) -> Result<DaemonConfigurationSpec, Response> {
+fn read(headers: &HeaderMap, body: &[u8]) -> Result<DaemonConfigurationSpec, Box<Response>> {
     if body.is_empty() {
         let message = "configuration in body is required";
-        return Err(framework(StatusCode::UNPROCESSABLE_ENTITY, REQUIRED, message));
+        return Err(framework(StatusCode::UNPROCESSABLE_ENTITY, REQUIRED, message).into());
     }
     let kind = headers
         .get(header::CONTENT_TYPE)
@@ -178,11 +178,11 @@ fn read(headers: &HeaderMap, body: &[u8]) -> Result<DaemonConfigurationSpec, Res
     let kind = kind.unwrap_or("application/octet-stream");
     if kind.split(';').next().map(str::trim) != Some("application/json") {
         let message = format!("unsupported media type {kind:?}, only [application/json] are allowed");
-        return Err(framework(StatusCode::UNSUPPORTED_MEDIA_TYPE, 415, &message));
+        return Err(framework(StatusCode::UNSUPPORTED_MEDIA_TYPE, 415, &message).into());
     }
     let failed = |cause: String| {
         let message = format!("parsing configuration body from \"\" failed, because {cause}");
-        framework(StatusCode::BAD_REQUEST, 400, &message)
+        Box::new(framework(StatusCode::BAD_REQUEST, 400, &message))
     };
     let value: Value = serde_json::from_slice(body).map_err(|error| {
         let place = (error.line(), error.column());
@@ -196,15 +196,15 @@ fn read(headers: &HeaderMap, body: &[u8]) -> Result<DaemonConfigurationSpec, Res
             }
         })
     })?;
-    mismatch(&value).map_or(Ok(()), |cause| {
-        Err(failed(format!("json: cannot unmarshal {cause}")))
-    })?;
+    if let Some(cause) = mismatch(&value) {
+        return Err(failed(format!("json: cannot unmarshal {cause}")));
+    }
     let spec: DaemonConfigurationSpec =
         serde_json::from_value(value).map_err(|error| failed(error.to_string()))?;
     let mode = &spec.policy_enforcement;
     if !mode.is_empty() && !ENFORCEMENT.contains(&mode.as_str()) {
         let message = "policy-enforcement in body should be one of [default always never]";
-        return Err(framework(StatusCode::UNPROCESSABLE_ENTITY, NOT_LISTED, message));
+        return Err(framework(StatusCode::UNPROCESSABLE_ENTITY, NOT_LISTED, message).into());
     }
     Ok(spec)
 }
@@ -251,7 +251,7 @@ pub(super) async fn change(
 ) -> Response {
     let wanted = match read(&headers, &body) {
         Ok(wanted) => wanted,
-        Err(refusal) => return refusal,
+        Err(refusal) => return *refusal,
     };
     match options.change(&wanted) {
         Ok(()) => StatusCode::OK.into_response(),

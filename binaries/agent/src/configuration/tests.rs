@@ -193,8 +193,10 @@ const NATIVE: &[&str] = &[
     "--ipv6-native-routing-cidr=fd00:10::/32",
 ];
 
+type Texts = &'static [&'static str];
+
 /// Profile, its settings, and paths whose values are others.
-const PROFILES: &[(&str, &[&[&str]], &[&str])] = &[
+const PROFILES: &[(&str, &[Texts], Texts)] = &[
     ("A", &[KUBERNETES, NATIVE], &[]),
     ("A2", &[KUBERNETES, NATIVE], &[]),
     (
