@@ -129,6 +129,7 @@ fn lost_in(place: Place, stop: CancellationToken) -> io::Result<Vec<DeviceEvent>
                     DeviceEvent::Link(_)
                     | DeviceEvent::Address(..)
                     | DeviceEvent::Route(..)
+                    | DeviceEvent::RouteReplaced(_)
                     // The kernel learns and forgets neighbors by itself.
                     | DeviceEvent::Neighbor(_)
                     | DeviceEvent::NeighborGone(_)
