@@ -133,13 +133,13 @@ impl Session {
             .await?)
     }
 
-    /// Waits until `done`, at most 30 s.
+    /// Waits until `done`, at most 90 s: 50 pods are started on a machine that does other things, too.
     pub async fn wait<F: Future<Output = bool>>(
         &self,
         what: &str,
         done: impl Fn() -> F,
     ) -> Result<(), SessionError> {
-        let within = Duration::from_secs(30);
+        let within = Duration::from_secs(90);
         let deadline = tokio::time::Instant::now() + within;
         while !done().await {
             if tokio::time::Instant::now() > deadline {
