@@ -30,7 +30,7 @@ use crate::{
 /// Options of `skep sysdump`.
 #[derive(Debug, Args)]
 pub(crate) struct SysdumpOptions {
-    /// The archive; default: skep-sysdump-<time>.tar.gz in the current directory.
+    /// The archive; default: `skep-sysdump-<time>.tar.gz` in the current directory.
     #[arg(long, value_name = "FILE")]
     output_filename: Option<PathBuf>,
     /// Log files, or directories of log files.
