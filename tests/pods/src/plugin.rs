@@ -49,7 +49,7 @@ cat >/dev/null
 echo '{"cniVersion":"1.1.0","ips":[{"address":"10.1.0.77/24"},{"address":"fd00:10:1::77/64"}]}'
 "#;
 
-/// Whether somebody listens at the agent's socket.
+/// Whether a server listens at the agent's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listening {
     Agent,

@@ -78,7 +78,7 @@ impl Removal {
     async fn release(&self, gone: &[Obj<Endpoint>]) -> Result<(), ReleaseError> {
         let routes = self.unreachable.add(gone);
         let forgotten = self.forget(gone).await;
-        // Before the rows go: whoever waits for the deletion may allocate the addresses.
+        // Before the rows go: a caller that waits for the deletion may allocate the addresses.
         let released = self
             .ipam
             .as_ref()

@@ -146,7 +146,7 @@ impl Neighbor {
     /// `NUD_NOARP`.
     pub(crate) const NOARP: u16 = 0x40;
 
-    /// What tells neighbours apart.
+    /// Identity of a neighbour.
     pub fn key(&self) -> NeighborKey {
         NeighborKey {
             link_index: self.link_index,

@@ -202,7 +202,7 @@ impl Route {
         }
     }
 
-    /// What tells routes apart.
+    /// Identity of a route.
     pub fn key(&self) -> RouteKey {
         RouteKey {
             table: self.table,

@@ -101,7 +101,7 @@ impl NamedPorts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointFacts {
     pub ports: OwnPorts,
-    /// Redirects are somebody else's: Envoy's own endpoint.
+    /// Redirects are left out: the endpoint of Envoy itself.
     pub without_redirects: bool,
 }
 

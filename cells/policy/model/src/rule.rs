@@ -209,7 +209,7 @@ pub struct Rule {
     pub priority: f64,
     pub subject: Subject,
     pub direction: Direction,
-    /// Who is at the other end; empty for nobody.
+    /// Selectors of peers; without one the rule matches no peer.
     pub peers: Vec<Selector>,
     /// Peers as the object lists them, if [`Self::peers`] are sorted or stand for an absent list.
     pub listed: Option<Box<[Selector]>>,

@@ -25,7 +25,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Requests to each operation.
 const CASES: usize = 40;
-/// Statuses that are no fault of the server: not implemented, no address left, starting, identities not listed. Cilium's
+/// Statuses that are no fault of the server: an unsupported operation (501), no address left, starting, identities not listed. Cilium's
 /// API has 500 for some invalid names, too; of a handler, it is a text.
 const ALLOWED: [u16; 4] = [501, 502, 503, 520];
 /// A feature that this agent does not have.

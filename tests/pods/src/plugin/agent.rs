@@ -92,7 +92,7 @@ impl RecordedAgent {
         let mut talk = talk.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = std::mem::take(&mut talk.found);
         let left: Vec<Value> = talk.expected.take().into_iter().flatten().collect();
-        // The recorder has seen other containers' requests, too, and all that was asked while somebody waited.
+        // The recorder has seen other containers' requests, too, and all requests during waits.
         let end = left
             .iter()
             .position(|exchange| is_of_another(exchange, container));

@@ -57,7 +57,7 @@ fn link(object: &Value) -> Value {
     found.into()
 }
 
-/// A route that somebody made, but for those of the agent's own interfaces.
+/// A route that a program made, but for those of the agent's own interfaces.
 fn entry(name: &str, object: &Value) -> Option<Value> {
     let is_of_agent = |object: &Value| {
         object["dev"]

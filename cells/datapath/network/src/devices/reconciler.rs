@@ -40,7 +40,7 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// The device is somebody else's: rename or delete one of the two.
+/// Another program owns the device: rename or delete one of the two.
 #[derive(Debug, thiserror::Error)]
 #[error("device {name} exist in kernel but not with desired device owner {owner}")]
 struct ForeignDevice {

@@ -43,7 +43,7 @@ impl fmt::Display for Object {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done,
-    /// The kind is not registered: nobody needs CiliumNodes, or the operator registers it soon.
+    /// The kind is not registered: CiliumNodes are not used, or the operator registers it soon.
     NoKind,
     /// There is none, and `auto-create-cilium-node-resource` is off.
     NotCreated,
