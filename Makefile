@@ -21,7 +21,7 @@ STEP = ./tests/hack/step.sh
 WORKSPACE = --workspace --exclude lb-benchmark
 TARGETS = --lib --bins --tests --examples
 
-.PHONY: all dist deps demo test check affected nightly fmt fmt-check untested clippy doc generated check-deploy deny crates images bench kernel-test
+.PHONY: all dist deps demo test check affected nightly fmt fmt-check untested links clippy doc generated check-deploy deny crates images bench kernel-test
 
 all: deps
 	$(CARGO) build --workspace
@@ -41,7 +41,7 @@ test:
 
 check:
 	@$(STEP) deps ./tests/hack/deps.sh --checks
-	@for target in fmt-check untested deny crates clippy doc generated check-deploy; do \
+	@for target in fmt-check untested links deny crates clippy doc generated check-deploy; do \
 		$(STEP) $$target $(MAKE) --no-print-directory $$target || exit 1; \
 	done
 
@@ -69,6 +69,9 @@ fmt-check:
 # Tests that cargo does not run.
 untested:
 	./tests/hack/untested.sh
+
+links:
+	python3 tests/hack/links.py
 
 clippy:
 	$(CARGO) clippy $(WORKSPACE) $(TARGETS) -- -D warnings

@@ -2,9 +2,10 @@
 
 //! `skep policy explain`: which rules decide about a packet, as the agent says.
 
-use std::error::Error;
+use std::{error::Error, net::IpAddr};
 
 use clap::Args;
+use ipnet::IpNet;
 use serde_json::Value;
 use skep_base_api_client::Client;
 
@@ -17,7 +18,7 @@ use crate::{
 /// A packet.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainOptions {
-    /// Sender: `endpoint:ID` or the id alone, `identity:ID`, `reserved:NAME`.
+    /// Sender: `NAMESPACE/POD`, an IP address, `endpoint:ID` or the id alone, `identity:ID`, `reserved:NAME`.
     source: String,
     /// Receiver, in the same form.
     destination: String,
@@ -31,17 +32,13 @@ pub(super) fn run(
     options: &ExplainOptions,
     format: Format,
 ) -> Result<String, Box<dyn Error>> {
-    let end = |text: &str| match text.contains(':') {
-        true => text.to_owned(),
-        false => format!("endpoint:{text}"),
-    };
     let (port, protocol) = options.port.split_once('/').unwrap_or((&options.port, "TCP"));
     if port.parse::<u16>().is_err() {
         return Err(fatal(format!("`{port}` is not a port")).into());
     }
     let query = [
-        ("source", &*end(&options.source)),
-        ("destination", &*end(&options.destination)),
+        ("source", &*end(agent, &options.source)?),
+        ("destination", &*end(agent, &options.destination)?),
         ("port", port),
         ("protocol", protocol),
     ];
@@ -52,6 +49,37 @@ pub(super) fn run(
     }
     let texts = found.as_array().into_iter().flatten().map(text);
     Ok(texts.collect::<Vec<_>>().join("\n"))
+}
+
+/// An end in the form of the API. Pods and addresses are identities of the ipcache.
+fn end(agent: &Client, text: &str) -> Result<String, Box<dyn Error>> {
+    let address: Option<IpAddr> = text.parse().ok();
+    if address.is_none() && !text.contains('/') {
+        return Ok(match text.contains(':') {
+            true => text.to_owned(),
+            false => format!("endpoint:{text}"),
+        });
+    }
+    let entries: Value = agent::get(agent, &agent::LIST_ADDRESSES, "")
+        .map_err(|error| fatal(format!("Cannot get IP addresses: {error}")))?;
+    match identity(&entries, text, address) {
+        Some(identity) => Ok(format!("identity:{identity}")),
+        None => Err(fatal(format!("no address of `{text}` is in the ipcache")).into()),
+    }
+}
+
+/// The identity of the longest prefix with the address, or of the pod.
+fn identity<'a>(entries: &'a Value, text: &str, address: Option<IpAddr>) -> Option<&'a Value> {
+    let pod = text.split_once('/');
+    let prefix = |entry: &Value| entry["cidr"].as_str().and_then(|cidr| cidr.parse::<IpNet>().ok());
+    let matching = entries.as_array()?.iter().filter(|entry| match address {
+        Some(address) => prefix(entry).is_some_and(|prefix| prefix.contains(&address)),
+        None => pod.is_some_and(|(namespace, name)| {
+            entry["metadata"]["namespace"] == namespace && entry["metadata"]["name"] == name
+        }),
+    });
+    let longest = matching.max_by_key(|entry| prefix(entry).map(|prefix| prefix.prefix_len()))?;
+    Some(&longest["identity"])
 }
 
 fn text(explanation: &Value) -> String {
@@ -106,6 +134,23 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn pods_and_addresses_are_found_in_the_ipcache() {
+        let entries = json!([
+            {"cidr": "0.0.0.0/0", "identity": 2},
+            {"cidr": "10.0.0.0/8", "identity": 5},
+            {"cidr": "10.0.0.7/32", "identity": 1000, "metadata": {"namespace": "shop", "name": "web"}},
+        ]);
+        let found = |text: &str| identity(&entries, text, text.parse().ok()).and_then(Value::as_u64);
+
+        assert_eq!(found("shop/web"), Some(1000));
+        assert_eq!(found("10.0.0.7"), Some(1000));
+        assert_eq!(found("10.1.1.1"), Some(5));
+        assert_eq!(found("192.0.2.1"), Some(2));
+        assert_eq!(found("shop/cart"), None);
+        assert_eq!(found("2001:db8::1"), None);
+    }
 
     #[test]
     fn deciding_rules_come_with_the_decision() {
