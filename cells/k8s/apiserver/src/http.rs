@@ -4,6 +4,7 @@
 //!
 //! Answers are JSON, or YAML on request. Bodies may be protobuf, too: clients with built-in types send that.
 
+mod audit;
 mod discovery;
 mod negotiate;
 mod openapi;

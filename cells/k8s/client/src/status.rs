@@ -17,12 +17,15 @@ hive::catalogue!(cell);
 
 /// Time between two requests for the version.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Kinds that the agent watches.
-const WATCHED: [&str; 4] = [
-    "cilium/v2::CiliumLocalRedirectPolicy",
+/// Kinds that the agent watches, those that Cilium's clients know.
+const WATCHED: [&str; 7] = [
+    "cilium/v2::CiliumCIDRGroup",
+    "cilium/v2::CiliumClusterwideNetworkPolicy",
+    "cilium/v2::CiliumEndpoint",
+    "cilium/v2::CiliumNetworkPolicy",
+    "cilium/v2::CiliumNode",
     "core/v1::Pods",
-    "core/v1::Service",
-    "discovery/v1::EndpointSlice",
+    "networking.k8s.io/v1::NetworkPolicy",
 ];
 
 /// Part `kubernetes` of the agent's status.

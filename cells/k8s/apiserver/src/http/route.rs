@@ -16,6 +16,7 @@ use skep_k8s_memory::{
 };
 use tokio_util::sync::CancellationToken;
 
+use super::audit::Audit;
 use super::negotiate::{Accept, Form, decode};
 use super::pods::{self, PodCall};
 use super::request::{Query, Target, decode_percent, target};
@@ -38,6 +39,8 @@ pub(super) struct Router {
     pub(super) pods_hint: String,
     /// Ends watches.
     pub(super) stop: CancellationToken,
+    /// Requests so far.
+    pub(super) audit: Audit,
 }
 
 type Answer = Result<Response<Body>, ApiError>;
@@ -133,6 +136,7 @@ impl Router {
                     "/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version",
                 ] })),
             ["version"] => plain(version()),
+            ["debug", "audit"] => plain(self.audit.value()),
             ["api"] => aggregated(true, discovery::core_versions(&self.address)),
             ["apis"] => aggregated(false, discovery::group_list(registry)),
             ["openapi", "v3"] => plain(openapi::index(registry)),
@@ -162,6 +166,8 @@ impl Router {
         {
             return Err(ApiError::no_resource());
         }
+        self.audit
+            .record(&user, header(parts, &USER_AGENT), parts, &target);
         let request = Call {
             api: &self.api,
             token: &self.token,

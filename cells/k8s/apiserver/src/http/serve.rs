@@ -19,6 +19,7 @@ use skep_listen::{BindError, BoundTcp, Server, Tcp};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
+use super::audit::Audit;
 use super::pods::Session;
 use super::respond::{self, Body};
 use super::route::Router;
@@ -95,6 +96,7 @@ impl HttpServer {
             pods: self.options.pods,
             pods_hint: self.options.pods_hint,
             stop: stop.clone(),
+            audit: Audit::default(),
         });
         let expiry = expire_events(router.api.clone());
         let limit = self.options.body_limit;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use skep_k8s_memory::testing::api_server;
 use tokio_util::sync::CancellationToken;
 
+use super::audit::Audit;
 use super::respond::Body;
 use super::route::Router;
 
@@ -19,6 +20,7 @@ pub(super) fn router(token: &str) -> Router {
         pods: None,
         pods_hint: "look elsewhere".to_owned(),
         stop: CancellationToken::new(),
+        audit: Audit::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 //! Which server is in use, and when to use another.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -111,11 +111,18 @@ impl Default for Settings {
             connect_timeout: Duration::from_secs(30),
             keep_alive: Duration::from_secs(30),
             heartbeat: Duration::from_secs(30),
-            user_agent: concat!("skep/", env!("CARGO_PKG_VERSION")).to_owned(),
+            user_agent: user_agent(),
             service_account: PathBuf::from(SERVICE_ACCOUNT),
             state_file: None,
         }
     }
+}
+
+/// `skep-agent/0.1.0`, by the name of the program.
+fn user_agent() -> String {
+    let program = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&program).file_name().unwrap_or("skep".as_ref());
+    format!("{}/{}", name.to_string_lossy(), env!("CARGO_PKG_VERSION"))
 }
 
 /// The client of a real API server. Cheap to clone.

@@ -243,7 +243,8 @@ async fn lists_page_by_page_with_selectors() {
             "GET /api/v1/pods?fieldSelector=spec.nodeName%3Dn1&limit=1&continue=more%3D1",
         ]
     );
-    assert!(server.script.lock().seen[0].user_agent.starts_with("skep/"));
+    let user_agent = server.script.lock().seen[0].user_agent.clone();
+    assert!(user_agent.starts_with("skep_k8s_client"), "{user_agent}");
 }
 
 #[tokio::test]
