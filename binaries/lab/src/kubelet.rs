@@ -104,6 +104,8 @@ impl Kubelet {
                 "apiVersion": "v1", "kind": "Node",
                 "metadata": {"name": node.name, "labels": {
                     "kubernetes.io/hostname": node.name,
+                    "kubernetes.io/os": std::env::consts::OS,
+                    "kubernetes.io/arch": architecture(),
                     "topology.kubernetes.io/zone": format!("zone-{}", (node.index - 1) % 2 + 1),
                 }},
                 "spec": {"podCIDR": pod_networks[0], "podCIDRs": pod_networks},
@@ -154,6 +156,15 @@ impl Kubelet {
     }
 }
 
+/// Architecture of this machine, as Kubernetes calls it.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
 /// System information of a node: that of this machine.
 fn node_info() -> Value {
     let read = |path: &str| {
@@ -165,11 +176,7 @@ fn node_info() -> Value {
     let release = read("/etc/os-release");
     let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     json!({
-        "architecture": match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            other => other,
-        },
+        "architecture": architecture(),
         "bootID": read("/proc/sys/kernel/random/boot_id"),
         "containerRuntimeVersion": concat!("skep-lab://", env!("CARGO_PKG_VERSION")),
         "kernelVersion": read("/proc/sys/kernel/osrelease"),
@@ -245,6 +252,8 @@ struct State<'kubelet> {
 impl State<'_> {
     async fn take(&mut self, signal: Signal) {
         match signal {
+            // Pods of a container runtime are others'.
+            Signal::Seen(_, object) if object["spec"]["runtimeClassName"].is_string() => {}
             Signal::Seen(key, object) => {
                 self.seen.insert(key.clone(), Pod::read(&object));
                 self.look(&key).await;

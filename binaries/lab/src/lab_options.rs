@@ -36,6 +36,18 @@ pub struct LabOptions {
     /// Connect pods by routes, without endpoints: programs do not see their packets.
     #[arg(long)]
     pub unmanaged_pods: bool,
+    /// Run containerd on each node, for pods with a runtime class.
+    #[arg(long)]
+    pub containerd: bool,
+    /// Install the chart with helm: its pods run on each node in containerd, instead of agents of the lab.
+    #[arg(long, conflicts_with_all = ["operator", "agent_config", "unmanaged_pods", "mesh", "kvstoremesh"])]
+    pub install: bool,
+    /// The chart.
+    #[arg(long, default_value = "deploy/helm/skep", requires = "install")]
+    pub chart: PathBuf,
+    /// Value of the chart, `key=value`; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE", requires = "install")]
+    pub values: Vec<String>,
     /// Routing mode between nodes.
     #[arg(long, value_enum, default_value_t)]
     pub routing_mode: RoutingMode,
@@ -54,11 +66,20 @@ pub struct LabOptions {
 }
 
 impl LabOptions {
-    /// The folder of a real API server. An empty name is none, as that of an unset variable.
+    /// The folder of a real API server; none for the chart, whose pods need controllers. An empty name is none, as that of an unset variable.
     #[must_use]
     pub fn assets(&self) -> Option<&Path> {
-        let named = self.assets.as_deref().filter(|path| !path.is_empty());
+        let named = self
+            .assets
+            .as_deref()
+            .filter(|path| !path.is_empty() && !self.install);
         named.map(Path::new)
+    }
+
+    /// Whether containerd runs on each node.
+    #[must_use]
+    pub fn has_containerd(&self) -> bool {
+        self.containerd || self.install
     }
 
     /// How pods are connected to their nodes.
@@ -104,6 +125,8 @@ impl LabOptions {
         }
         arguments.extend(self.kvstoremesh.then(|| "--kvstoremesh".into()));
         arguments.extend(self.unmanaged_pods.then(|| "--unmanaged-pods".into()));
+        arguments.extend(self.containerd.then(|| "--containerd".into()));
+        arguments.extend(self.install.then(|| "--install".into()));
         for (option, value) in [
             ("--routing-mode", word(self.routing_mode)),
             ("--lb-mode", word(self.lb_mode)),

@@ -15,7 +15,7 @@ use crate::{
     cgroup::{self, CgroupError},
     cni::{CniError, Plugin},
     enter::{Mount, Placement},
-    lab_options::{PodNetwork, RoutingMode},
+    lab_options::{LabOptions, PodNetwork, RoutingMode},
     link::{self, LinkError, Net},
     paths::LabPaths,
     plan::{self, BEYOND, Cluster, Lab, Node, PodPlace},
@@ -143,6 +143,7 @@ pub struct Machine {
     pub node: Node,
     holder: Process,
     paths: LabPaths,
+    has_containers: bool,
 }
 
 impl Machine {
@@ -152,15 +153,19 @@ impl Machine {
         lab: &Lab,
         node: &Node,
         fabric: &Fabric,
-        routing: RoutingMode,
+        lab_options: &LabOptions,
     ) -> Result<Self, MachineError> {
         let placement = Placement {
             cgroup: Some(paths.group(paths.node_cgroup(node).join("holder"))?),
             new_network: true,
             new_node: true,
+            containers: lab_options.has_containerd(),
             keep: Some(paths.folder.clone()),
             hostname: Some(node.name.clone()),
-            ..holder()
+            ..match lab_options.has_containerd() {
+                true => process_holder(),
+                false => holder(),
+            }
         };
         std::fs::create_dir_all(&paths.folder).map_err(|cause| CgroupError::Io {
             path: paths.folder.clone(),
@@ -181,7 +186,7 @@ impl Machine {
             Ok(net.enslave(&port, BRIDGE)?)
         })
         .await?;
-        let mut routes = routes_from(lab, node, routing);
+        let mut routes = routes_from(lab, node, lab_options.routing_mode);
         routes.extend(routes_beyond(lab, node));
         let addresses = node.addresses();
         in_namespace(pid, move |net| {
@@ -200,6 +205,7 @@ impl Machine {
             node: node.clone(),
             holder,
             paths: paths.clone(),
+            has_containers: lab_options.has_containerd(),
         })
     }
 
@@ -207,6 +213,15 @@ impl Machine {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.holder.pid()
+    }
+
+    /// Root of the node's control groups, as its processes see it.
+    #[must_use]
+    pub fn cgroup_root(&self) -> PathBuf {
+        match self.has_containers {
+            true => "/sys/fs/cgroup".into(),
+            false => self.paths.node_cgroup(&self.node),
+        }
     }
 
     /// Log of the process called `name` on this node.
@@ -359,6 +374,20 @@ fn holder() -> Placement {
     Placement {
         handshake: true,
         program: vec![own_program(), "hold".into()],
+        ..Placement::default()
+    }
+}
+
+/// Where a node that runs containers has a `/proc` whose process 1 is in its namespaces.
+pub const NODE_PROC: &str = "/run/lab/proc";
+
+/// As [`holder`], with process 1 of a PID namespace.
+fn process_holder() -> Placement {
+    let script = format!("mkdir -p {NODE_PROC} && mount -t proc proc {NODE_PROC} && exec sleep infinity");
+    let program = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", &script];
+    Placement {
+        handshake: true,
+        program: program.map(OsString::from).to_vec(),
         ..Placement::default()
     }
 }

@@ -147,6 +147,11 @@ async fn run_async(name: &str, command: Command) -> Result<ExitCode, Box<dyn std
     match command {
         Command::Up(lab_options) => {
             let state = command::up(name, &lab_options, |what| eprintln!("… {what}")).await?;
+            if lab_options.install {
+                eprintln!("… helm install");
+                let took = command::install(&state, &lab_options).await?;
+                println!("agents are ready {:.1} s after helm install", took.as_secs_f64());
+            }
             print!("{}", command::describe(&state));
         }
         Command::Down { all: true } => {

@@ -559,6 +559,10 @@ fn remove(path: &Path) -> Result<(), MeshError> {
 /// # Errors
 /// When a named one is not in the lab, or is the only cluster.
 pub fn first_members(lab: &Lab, lab_options: &LabOptions) -> Result<Vec<String>, MeshError> {
+    if lab_options.install {
+        // The chart brings its own.
+        return Ok(Vec::new());
+    }
     let all = || lab.clusters.iter().map(|cluster| cluster.name.clone());
     let Some(named) = &lab_options.mesh else {
         return Ok(if lab.clusters.len() > 1 {

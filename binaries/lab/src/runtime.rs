@@ -19,13 +19,14 @@ use futures::{
 };
 use serde_json::Value;
 use skep_k8s_apiserver::{ExecOptions, Execution, LogOptions, PodRuntime, PodRuntimeError};
+use skep_lab_kubelet::Cri;
 use tokio::{
     fs::File,
     io::{AsyncReadExt, AsyncSeekExt},
 };
 
 use crate::{
-    cgroup,
+    cgroup, containerd,
     enter::Placement,
     paths::LabPaths,
     plan::{Cluster, Node},
@@ -54,6 +55,39 @@ impl Runtime {
         }
     }
 
+    /// A container of containerd.
+    fn container(&self, pod: &Value, name: &str) -> Option<Container> {
+        let node = self
+            .nodes
+            .iter()
+            .find(|node| pod["spec"]["nodeName"] == node.name.as_str())?;
+        let statuses = ["initContainerStatuses", "containerStatuses"];
+        let mut statuses = statuses
+            .into_iter()
+            .filter_map(|field| pod["status"][field].as_array())
+            .flatten();
+        let status = statuses.find(|status| status["name"] == name)?;
+        let folder = containerd::folder(&self.paths, node);
+        let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
+        let logs = skep_lab_kubelet::logs(&folder, text("namespace"), text("name"), text("uid"));
+        if !logs.exists() {
+            return None;
+        }
+        let id = status["containerID"].as_str().unwrap_or_default();
+        Some(Container {
+            id: id.trim_start_matches("containerd://").to_owned(),
+            name: name.to_owned(),
+            logs,
+            restarts: status["restartCount"]
+                .as_u64()
+                .unwrap_or_default()
+                .try_into()
+                .unwrap_or_default(),
+            socket: containerd::socket(&self.paths, node),
+            group: self.paths.node_cgroup(node).join("tools"),
+        })
+    }
+
     /// The control group and the log of a pod.
     fn place(&self, pod: &Pod) -> Result<(PathBuf, PathBuf), PodRuntimeError> {
         let node = self.nodes.iter().find(|node| node.name == pod.node);
@@ -62,6 +96,47 @@ impl Runtime {
         })?;
         let group = self.paths.node_cgroup(node).join("pods").join(pod.id());
         Ok((group, self.paths.log(&format!("{}-{}", node.name, pod.id()))))
+    }
+}
+
+/// A container of containerd.
+struct Container {
+    id: String,
+    name: String,
+    logs: PathBuf,
+    restarts: u32,
+    socket: PathBuf,
+    group: PathBuf,
+}
+
+impl Container {
+    async fn process(&self) -> Option<u32> {
+        cgroup::create(&self.group).ok()?;
+        let cri = Cri::at(&self.socket).ok()?;
+        cri.container_process(&self.id).await.ok()?
+    }
+
+    /// The log as the container wrote it: containerd writes time, stream and a letter before each line.
+    async fn log(&self, options: &LogOptions) -> Result<BoxStream<'static, bytes::Bytes>, PodRuntimeError> {
+        let missing = || PodRuntimeError::NotRunning(format!("container \"{}\" has no log yet", self.name));
+        let run = match options.previous {
+            true => self.restarts.checked_sub(1).ok_or_else(missing)?,
+            false => self.restarts,
+        };
+        let path = self.logs.join(skep_lab_kubelet::log(&self.name, run));
+        let text = tokio::fs::read_to_string(&path).await.map_err(|_| missing())?;
+        let lines: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.splitn(4, ' ').nth(3))
+            .collect();
+        let skipped = options.tail.map_or(0, |tail| lines.len().saturating_sub(tail));
+        let mut text: String = lines[skipped..].iter().flat_map(|line| [line, "\n"]).collect();
+        let mut end = options.limit.unwrap_or(text.len()).min(text.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        Ok(stream::once(async { bytes::Bytes::from(text) }).boxed())
     }
 }
 
@@ -76,6 +151,9 @@ impl PodRuntime for Runtime {
         pod: &Value,
         options: &LogOptions,
     ) -> Result<BoxStream<'static, bytes::Bytes>, PodRuntimeError> {
+        if let Some(container) = self.container(pod, &options.container) {
+            return container.log(options).await;
+        }
         let pod = Pod::read(pod);
         let (group, log) = self.place(&pod)?;
         let path = if options.previous { previous(&log) } else { log };
@@ -104,10 +182,17 @@ impl PodRuntime for Runtime {
     }
 
     async fn exec(&self, pod: &Value, options: &ExecOptions) -> Result<Execution, PodRuntimeError> {
+        let container = self.container(pod, &options.container);
         let pod = Pod::read(pod);
-        let (group, _) = self.place(&pod)?;
-        let process = cgroup::processes(&group).first().copied();
-        let beside = process.and_then(|pid| u32::try_from(pid).ok()).ok_or_else(|| {
+        let (group, process) = match container {
+            Some(container) => (container.group.clone(), container.process().await),
+            None => {
+                let (group, _) = self.place(&pod)?;
+                let process = cgroup::processes(&group).first().copied();
+                (group, process.and_then(|pid| u32::try_from(pid).ok()))
+            }
+        };
+        let beside = process.ok_or_else(|| {
             PodRuntimeError::NotRunning(format!(
                 "container {} of pod {} is not running",
                 options.container, pod.name

@@ -2,9 +2,10 @@
 
 //! The process that runs a lab: API servers, kubelets and agents, until it is stopped.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use skep_k8s_client::Client;
+use skep_lab_kubelet::Cri;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::mpsc,
@@ -14,7 +15,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     agents::{self, Agent, Report},
+    containerd::{self, Containerd},
     control_plane::{Access, Assets, ControlPlane},
+    install,
     kubelet::Kubelet,
     lab_options::LabOptions,
     machine::{Fabric, Machine},
@@ -120,7 +123,16 @@ impl Supervisor {
     ) -> Result<Vec<Agent>, AnyError> {
         let lab = self.state.lab.clone();
         let paths = LabPaths::of(&lab.name)?;
-        let program = agents::program(lab_options.agent.as_deref())?;
+        let program = match lab_options.install {
+            true => PathBuf::new(),
+            false => agents::program(lab_options.agent.as_deref())?,
+        };
+        let mut images = Vec::new();
+        if lab_options.install {
+            self.say("making images")?;
+            let folder = paths.folder.join("images");
+            images = tokio::task::spawn_blocking(move || install::images(&folder)).await??;
+        }
         let settings = agents::settings(&lab_options.agent_config)?;
         let assets = lab_options.assets().map(Assets::find).transpose()?;
         self.say("making the network")?;
@@ -131,8 +143,15 @@ impl Supervisor {
         for cluster in &lab.clusters {
             self.say(&format!("cluster {}: API server", cluster.name))?;
             let stop = self.stop.clone();
-            let control_plane =
-                ControlPlane::start(&paths, cluster, fabric.pid(), assets.as_ref(), stop).await?;
+            let control_plane = ControlPlane::start(
+                &paths,
+                cluster,
+                fabric.pid(),
+                assets.as_ref(),
+                lab_options.install,
+                stop,
+            )
+            .await?;
             self.state
                 .servers
                 .insert(cluster.name.clone(), control_plane.url.clone());
@@ -168,13 +187,38 @@ impl Supervisor {
             let mut machines = Vec::new();
             for node in &cluster.nodes {
                 self.say(&format!("node {}", node.name))?;
-                let machine =
-                    Arc::new(Machine::create(&paths, &lab, node, &fabric, lab_options.routing_mode).await?);
+                let machine = Arc::new(Machine::create(&paths, &lab, node, &fabric, lab_options).await?);
                 self.state.nodes.insert(node.name.clone(), machine.pid());
+                if lab_options.has_containerd() {
+                    let runtime = Containerd::configure(&paths, &machine, lab_options.install)?;
+                    self.tasks
+                        .spawn(runtime.start(&machine).await?.keep(self.stop.clone()));
+                    for image in &images {
+                        runtime.cri()?.import(image).await?;
+                    }
+                }
                 machines.push(machine);
             }
-            let kubelet = Kubelet::new(client, machines.clone(), lab_options.network(), self.stop.clone());
+            let kubelet = Kubelet::new(
+                client.clone(),
+                machines.clone(),
+                lab_options.network(),
+                self.stop.clone(),
+            );
             kubelet.register_nodes().await?;
+            if lab_options.install {
+                for machine in machines {
+                    let node = install::node(&paths, cluster, &machine);
+                    let cri = Cri::at(&containerd::socket(&paths, &machine.node))?;
+                    let (client, stop) = (client.clone(), self.stop.clone());
+                    self.tasks.spawn(async move {
+                        stop.run_until_cancelled(skep_lab_kubelet::run(client, cri, node))
+                            .await;
+                        drop(machine);
+                    });
+                }
+                continue;
+            }
             self.tasks.spawn(kubelet.run());
             for machine in machines {
                 let agent = Agent::configure(&paths, &access, machine, program.clone(), &settings)?;

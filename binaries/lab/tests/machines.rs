@@ -9,7 +9,7 @@ use std::{process::Stdio, time::Duration};
 use skep_lab::{
     cgroup,
     enter::Placement,
-    lab_options::{PodNetwork, RoutingMode},
+    lab_options::{LabOptions, PodNetwork},
     machine::{Fabric, Machine},
     paths::LabPaths,
     plan::{Lab, PodPlace},
@@ -66,7 +66,7 @@ async fn pods_of_different_nodes_reach_each_other_over_both_families() {
     let fabric = Fabric::create(&paths, &lab).await.unwrap();
     let machine = async |at: usize| {
         let node = &lab.clusters[0].nodes[at];
-        let created = Machine::create(&paths, &lab, node, &fabric, RoutingMode::Native).await;
+        let created = Machine::create(&paths, &lab, node, &fabric, &LabOptions::default()).await;
         created.unwrap()
     };
     let (first, second) = (machine(0).await, machine(1).await);

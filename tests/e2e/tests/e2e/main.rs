@@ -5,6 +5,7 @@
 mod agent;
 mod clustermesh;
 mod clustermesh_random;
+mod containerd;
 mod datapath;
 mod demo;
 mod direct_return;

@@ -76,8 +76,11 @@ impl From<PodRuntimeError> for ApiError {
 
 /// The container that is meant: the only one need not be named.
 fn container(pod: &Value, named: &str) -> Result<String, ApiError> {
-    let containers = object::items(pod, &["spec", "containers"]).iter();
-    let names: Vec<&str> = containers.map(|found| object::text(found, &["name"])).collect();
+    let names_of = |field: &str| -> Vec<&str> {
+        let containers = object::items(pod, &["spec", field]).iter();
+        containers.map(|found| object::text(found, &["name"])).collect()
+    };
+    let names = names_of("containers");
     let name = object::name(pod);
     match names[..] {
         [only] if named.is_empty() => Ok(only.to_owned()),
@@ -85,7 +88,7 @@ fn container(pod: &Value, named: &str) -> Result<String, ApiError> {
             "a container name must be specified for pod {name}, choose one of: [{}]",
             names.join(" ")
         ))),
-        _ if names.contains(&named) => Ok(named.to_owned()),
+        _ if names.contains(&named) || names_of("initContainers").contains(&named) => Ok(named.to_owned()),
         _ => Err(ApiError::bad_request(format!(
             "container {named} is not valid for pod {name}"
         ))),
