@@ -37,6 +37,8 @@ if [ "${1:-}" = --tests ]; then
 	# Traffic between places of a lab; checksums in software, so that captured packets have them.
 	need_program iperf3 iperf3
 	need_program ethtool ethtool
+	# DNS servers in pods of a lab.
+	need_program dnsmasq dnsmasq-base
 	# Pods of a container runtime; the program of their images is static, so that they have no libraries.
 	need_program containerd containerd
 	need_program runc runc

@@ -9,7 +9,7 @@ use hive::Cell;
 use crate::{
     cgroups, cluster,
     configuration::{self, Configuration},
-    debug_info, pods, prefilter, status, unsupported,
+    debug_info, map_states, pods, prefilter, status, unsupported,
 };
 
 /// All cells of the agent; `configuration` is what its API shows as such.
@@ -102,7 +102,10 @@ fn datapath() -> Cell {
         skep_policy_sources::cell(),
         skep_policy_repository::cell(),
         skep_policy_repository::api::cell(),
+        map_states::cell(),
         skep_policy_maps::cell(),
+        skep_policy_fqdn::cell(),
+        skep_policy_fqdn::api::cell(),
         skep_endpoint::cell(),
         skep_endpoint::api::cell(),
         skep_endpoint::cookies::cell(),

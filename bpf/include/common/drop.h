@@ -27,6 +27,7 @@
 #define DROP_FRAGMENT_UNSUPPORTED 157
 #define DROP_NO_SERVICE 158
 #define DROP_NO_CONFIG 165
+#define DROP_UNSUPPORTED_L2 166
 #define DROP_NAT_NO_MAPPING 167
 #define DROP_NAT_PROTOCOL 168
 #define DROP_NO_FIB 169
@@ -34,7 +35,11 @@
 #define DROP_IDENTITY 171
 #define DROP_IS_CLUSTER_IP 174
 #define DROP_FRAGMENT_NOT_FOUND 175
+#define DROP_ICMP6 176 /* a message type that host policies do not cover */
 #define DROP_SOURCE_RANGE 177
+#define DROP_PROXY_LOOKUP 178 /* no socket of a proxy */
+#define DROP_PROXY_ASSIGN 179
+#define DROP_PROXY_PROTOCOL 180
 #define DROP_POLICY_DENY 181
 #define DROP_VLAN 182
 #define DROP_NAT46 187

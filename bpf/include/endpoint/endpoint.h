@@ -65,6 +65,8 @@ _Static_assert(__builtin_offsetof(struct endpoint, netns_cookie) == 40, "endpoin
 #define ENDPOINT_EGRESS_PROGRAM (1 << 3)
 /* The kernel answers its ARP requests. */
 #define ENDPOINT_ARP_PASSTHROUGH (1 << 4)
+/* What its policy denies passes, with an event. */
+#define ENDPOINT_AUDIT (1 << 5)
 
 MAP(skep_endpoints, BPF_MAP_TYPE_HASH, __u32, struct endpoint);
 

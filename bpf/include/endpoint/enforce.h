@@ -100,10 +100,12 @@ static __always_inline int policy_find(CTX *ctx, struct policy_lookup *lookup)
 	policy_count(ctx, lookup, policy_prefix(entry), any != NULL);
 	if (entry->flags & POLICY_DENY)
 		return DROP_POLICY_DENY;
-	/* There is no authentication and no proxy. */
+	/* There is no authentication. */
 	if (lookup->auth)
 		return DROP_POLICY_AUTH;
-	return entry->proxy_port ? DROP_NO_CONFIG : 0;
+	lookup->proxy_port = entry->proxy_port;
+	/* Proxies are for packets that pods send. */
+	return entry->proxy_port && lookup->direction == POLICY_INGRESS ? DROP_NO_CONFIG : 0;
 }
 
 /* Debug message: the verdict of a policy. */
@@ -119,7 +121,7 @@ static __noinline void debug_policy(CTX *ctx, const struct trace_ctx *trace,
 			     (__u32)lookup->port << 16 | lookup->proto);
 }
 
-/* As policy_find(); sends a debug message. */
+/* As policy_find(); sends a debug message, and lets denied packets of audited endpoints pass. */
 static __noinline int policy_check(CTX *ctx, const struct trace_ctx *trace,
 				   struct policy_lookup *lookup)
 {
@@ -127,6 +129,11 @@ static __noinline int policy_check(CTX *ctx, const struct trace_ctx *trace,
 
 	if (DEBUGS())
 		debug_policy(ctx, trace, lookup, dropped);
+	if (lookup->audit && (dropped == DROP_POLICY || dropped == DROP_POLICY_DENY ||
+			      dropped == DROP_POLICY_AUTH)) {
+		lookup->audit = AUDITED;
+		return 0;
+	}
 	return dropped;
 }
 
@@ -136,13 +143,14 @@ static __noinline void send_verdict(CTX *ctx, const struct trace_ctx *trace,
 	struct verdict_event event = {
 		.header = {.kind = EVENT_VERDICT, .version = 1},
 		.remote_identity = lookup->identity,
-		.verdict = -dropped,
+		.verdict = dropped ? -dropped : lookup->proxy_port,
 		.port = lookup->proto == IPPROTO_ICMP || lookup->proto == IPPROTO_ICMPV6
 				? 0
 				: bpf_ntohs(lookup->port),
 		.proto = lookup->proto,
 		.flags = (lookup->direction == POLICY_EGRESS ? VERDICT_EGRESS : VERDICT_INGRESS) |
-			 (trace->ipv6 ? VERDICT_IPV6 : 0) | lookup->match << VERDICT_MATCH_SHIFT,
+			 (trace->ipv6 ? VERDICT_IPV6 : 0) | lookup->match << VERDICT_MATCH_SHIFT |
+			 (lookup->audit == AUDITED ? VERDICT_AUDITED : 0),
 		.auth = lookup->auth,
 		.cookie = lookup->cookie,
 	};

@@ -78,6 +78,7 @@ _Static_assert(sizeof(struct verdict_event) == 40, "verdict_event layout");
 #define VERDICT_EGRESS 2
 #define VERDICT_IPV6 (1 << 2)
 #define VERDICT_MATCH_SHIFT 3
+#define VERDICT_AUDITED (1 << 6)
 
 enum verdict_match {
 	MATCH_NONE = 0,
@@ -91,6 +92,7 @@ enum verdict_match {
 
 enum trace_point_packet {
 	TRACE_TO_ENDPOINT = 0,
+	TRACE_TO_PROXY = 1,
 	TRACE_TO_HOST = 2,
 	TRACE_TO_STACK = 3,
 	TRACE_TO_OVERLAY = 4,

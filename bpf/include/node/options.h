@@ -87,7 +87,8 @@ struct packet_options {
 	__u8 debug_events;
 	__u8 protocols;	     /* track IP protocols without ports */
 	__u8 legacy_routing; /* route packets of pods through the kernel's stack */
-	__u8 pad[2];
+	__u8 host_firewall;  /* enforce the policy of the host endpoint */
+	__u8 pad[1];
 };
 
 struct node_options {

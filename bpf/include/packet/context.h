@@ -140,6 +140,7 @@ struct icmp {
 
 /* skb->mark; the upper 16 bits of some carry an identity */
 #define MARK_MASK 0x0f00
+#define MARK_TO_PROXY 0x0200 /* the upper 16 bits are its port */
 #define MARK_SNAT_DONE 0x0300
 #define MARK_OVERLAY 0x0400
 #define MARK_EGRESS_GATEWAY 0x0500

@@ -28,12 +28,13 @@ enum delivery {
 	FROM_SERVICE, /* from the network, translated */
 	FROM_HOST,
 	FROM_INGRESS_PROXY, /* after policy enforcement */
+	FROM_EGRESS_PROXY,
 };
 
 /* The packet comes from the kernel's stack. */
 static __always_inline int is_from_stack(__u32 how)
 {
-	return how == FROM_HOST || how == FROM_INGRESS_PROXY;
+	return how == FROM_HOST || how == FROM_INGRESS_PROXY || how == FROM_EGRESS_PROXY;
 }
 
 /* The pod has cil_to_container attached, which enforces its policy. */
@@ -45,8 +46,27 @@ static __always_inline int has_egress_program(const struct lxc_value *receiver)
 	return facts && (facts->flags & ENDPOINT_EGRESS_PROGRAM);
 }
 
+/* The endpoint of the node; NULL: its policy is not known yet. */
+static __always_inline const struct endpoint *host_endpoint(void)
+{
+	__u32 ifindex = options.packet.cilium_host;
+
+	return bpf_map_lookup_elem(&skep_endpoints, &ifindex);
+}
+
+/* ICMPv6 messages that pass host policies: errors, multicast groups, neighbour discovery
+ * (RFC 4890).
+ */
+static __always_inline int is_exempt_icmp6(__u8 type)
+{
+	return (type >= 1 && type <= 4) || (type >= 130 && type <= 136) ||
+	       (type >= 141 && type <= 143) || type == 148 || type == 149 ||
+	       (type >= 151 && type <= 153);
+}
+
 #define SKIP AF_FN(cilium_skip_lb)
 
+#define TO_PROXY 1001	 /* a reply to a proxy of the node, and no drop reason */
 #define ADMIT_ERROR 1000 /* an ICMP error about a flow of the receiver, and no drop reason */
 
 static __always_inline __u64 fib_flags(void)
@@ -56,11 +76,15 @@ static __always_inline __u64 fib_flags(void)
 
 #define AF 4
 #include "forward.inc.h"
+#include "proxy.inc.h"
+#include "firewall.inc.h"
 #include "receive.inc.h"
 #include "send.inc.h"
 #undef AF
 #define AF 6
 #include "forward.inc.h"
+#include "proxy.inc.h"
+#include "firewall.inc.h"
 #include "receive.inc.h"
 #include "send.inc.h"
 #undef AF

@@ -16,17 +16,20 @@ static __always_inline int AF_FN(bypasses_policy)(const packet_t *packet)
 }
 
 static __always_inline void AF_FN(init_policy_lookup)(scratch_t *scratch, __u32 endpoint,
-						      __u32 identity, __u8 direction, __u8 open)
+						      __u32 identity, __u8 direction, __u8 flags)
 {
 	struct policy_lookup *lookup = &scratch->lookup;
+	__u8 open = direction == POLICY_EGRESS ? ENDPOINT_OPEN_EGRESS : ENDPOINT_OPEN_INGRESS;
 
 	lookup->endpoint = endpoint;
 	lookup->identity = identity;
 	lookup->direction = direction;
 	lookup->proto = scratch->packet.proto;
 	lookup->port = AF_FN(policy_port)(&scratch->packet);
-	lookup->open = open;
+	lookup->open = flags & open;
+	lookup->audit = !!(flags & ENDPOINT_AUDIT);
 	lookup->cookie = 0;
+	lookup->proxy_port = 0;
 	lookup->match = MATCH_NONE;
 	lookup->auth = 0;
 }

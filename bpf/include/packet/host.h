@@ -47,6 +47,8 @@ static __always_inline int is_from_proxy(__u32 mark)
 /* Origin of a packet with this mark from the stack. */
 static __always_inline enum delivery delivery_from_stack(__u32 mark)
 {
+	if ((mark & MARK_MASK) == MARK_EGRESS_PROXY)
+		return FROM_EGRESS_PROXY;
 	return (mark & MARK_MASK) == MARK_INGRESS_PROXY ? FROM_INGRESS_PROXY : FROM_HOST;
 }
 

@@ -107,9 +107,26 @@ GLOBAL int AF_FN(from_network)(CTX *ctx, scratch_t *scratch)
 #endif
 	}
 	if (!local || (local->flags & (LXC_HOST | LXC_AT_HOST_NS)))
-		return TC_ACT_OK;
+		return options.packet.host_firewall ? AF_FN(host_receive)(ctx, scratch, 0)
+						    : TC_ACT_OK;
 	trace->source_identity = AF_FN(identity_of)(packet->saddr);
 	return AF_FN(deliver_or_pass)(ctx, scratch, local, FROM_NETWORK);
+}
+
+/* The host firewall at a device (`ingress`: at cilium_host or cilium_net), on packets with an
+ * identity in their mark, or 0. Returns 0 to continue, or less: a drop reason.
+ */
+GLOBAL int AF_FN(check_host)(CTX *ctx, scratch_t *scratch, __u32 marked, __u32 ingress)
+{
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch)
+		return -DROP_INVALID;
+	/* Invalid packets of the node itself are not dropped here. */
+	if (AF_FN(read_packet)(ctx, scratch))
+		return 0;
+	if (ingress)
+		return AF_FN(host_receive)(ctx, scratch, marked);
+	return AF_FN(host_send)(ctx, scratch, marked);
 }
 
 /* A packet that leaves by a device. Returns a verdict. */
@@ -199,6 +216,7 @@ GLOBAL int AF_FN(from_host)(CTX *ctx, scratch_t *scratch, __u32 mark)
 	__u32 net = options.packet.cilium_net;
 	const struct device *device;
 	__u8 broken;
+	int error;
 
 	scratch = OWN_SCRATCH(scratch);
 	if (!scratch)
@@ -208,6 +226,11 @@ GLOBAL int AF_FN(from_host)(CTX *ctx, scratch_t *scratch, __u32 mark)
 	broken = AF_FN(read_packet)(ctx, scratch);
 	if (broken)
 		return FAIL(trace, broken);
+	if (options.packet.host_firewall) {
+		error = AF_FN(host_send)(ctx, scratch, sender_of_mark(mark));
+		if (error)
+			return error;
+	}
 	AF_FN(resolve_sender)(scratch);
 	local = AF_FN(lxc_lookup)(packet->daddr);
 	if (local && (local->flags & (LXC_HOST | LXC_AT_HOST_NS)))

@@ -109,7 +109,7 @@ static __noinline int AF_FN(check_ingress_policy)(CTX *ctx, scratch_t *scratch, 
 	int denied;
 
 	AF_FN(init_policy_lookup)(scratch, trace->destination, trace->source_identity,
-				  POLICY_INGRESS, facts && (facts->flags & ENDPOINT_OPEN_INGRESS));
+				  POLICY_INGRESS, facts ? facts->flags : 0);
 	denied = AF_FN(bypasses_policy)(packet) ? 0 : policy_check(ctx, trace, &scratch->lookup);
 	if (denied && packet->related && AF_FN(is_about_flow)(ctx, scratch)) {
 		trace->reason = CT_RESULT_RELATED;
@@ -122,8 +122,8 @@ static __noinline int AF_FN(check_ingress_policy)(CTX *ctx, scratch_t *scratch, 
 	return denied;
 }
 
-/* Ingress of a pod: conntrack, policy, reverse translation. Returns 0 to deliver, or less: a drop
- * reason.
+/* Ingress of a pod: conntrack, policy, reverse translation. Returns 0 to deliver, TO_PROXY, or
+ * less: a drop reason.
  */
 GLOBAL int AF_FN(receive)(CTX *ctx, scratch_t *scratch, __u32 how)
 {
@@ -153,6 +153,10 @@ GLOBAL int AF_FN(receive)(CTX *ctx, scratch_t *scratch, __u32 how)
 	entry = AF_FN(ct_lookup)(ctx, scratch, CT_INGRESS, scope);
 	result = trace->reason;
 	if (entry && (result == CT_RESULT_REPLY || result == CT_RESULT_RELATED)) {
+		/* The proxy answers the pod, not the server. */
+		if ((entry->flags & CT_PROXY_REDIRECT) && how != FROM_EGRESS_PROXY &&
+		    result == CT_RESULT_REPLY)
+			return TO_PROXY;
 		error = AF_FN(reverse_translate)(ctx, scratch, entry);
 		if (error)
 			return FAIL(trace, error);
@@ -219,7 +223,9 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, scratch_t *scratch,
 		if (how == FROM_NETWORK)
 			AF_FN(delete_nodeport_entry)(scratch);
 		ctx->mark = mark_with_identity(ctx->mark & ~MARK_MASK, trace->source_identity) |
-			    (how == FROM_INGRESS_PROXY ? MARK_INGRESS_PROXY : MARK_IDENTITY);
+			    (how == FROM_INGRESS_PROXY	? MARK_INGRESS_PROXY
+			     : how == FROM_EGRESS_PROXY ? MARK_EGRESS_PROXY
+							: MARK_IDENTITY);
 		return bpf_redirect(receiver->ifindex, 0);
 	}
 	trace->endpoint = receiver->endpoint;
@@ -229,6 +235,8 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, scratch_t *scratch,
 	trace->file = METRIC_FILE_LXC;
 	scratch->next_hop.ifindex = receiver->ifindex;
 	error = AF_FN(receive)(ctx, scratch, how);
+	if (error == TO_PROXY)
+		return AF_FN(to_proxy)(ctx, scratch, 0);
 	if (error)
 		return error;
 	if (is_from_stack(how) || options.packet.legacy_routing)

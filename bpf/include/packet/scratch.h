@@ -25,9 +25,12 @@ struct policy_lookup {
 	/* answer */
 	__u8 match; /* enum verdict_match */
 	__u8 auth;
-	__u8 pad;
+	__u8 audit; /* in: denied packets pass; out: this one did (AUDITED) */
 	__u32 cookie;
+	__be16 proxy_port; /* 0: no redirection */
 };
+
+#define AUDITED 2
 
 /* Translation state of a flow, for its conntrack entry. */
 struct translation {

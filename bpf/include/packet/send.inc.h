@@ -54,6 +54,7 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, scratch_t *scratch)
 	const struct ct_entry *entry = NULL;
 	enum ct_result result;
 	int error, looked_up = 0, loopback = 0;
+	__be16 proxy_port = 0;
 
 	__builtin_memset(translation, 0, sizeof(*translation));
 	translation->loopback = 1;
@@ -127,7 +128,7 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, scratch_t *scratch)
 
 	if (result != CT_RESULT_REPLY && result != CT_RESULT_RELATED && !loopback) {
 		AF_FN(init_policy_lookup)(scratch, sender->id, trace->destination_identity,
-					  POLICY_EGRESS, sender->flags & ENDPOINT_OPEN_EGRESS);
+					  POLICY_EGRESS, sender->flags);
 		if (AF_FN(is_encapsulated)(packet))
 			error = DROP_ENCAPSULATION;
 		else
@@ -138,13 +139,17 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, scratch_t *scratch)
 			send_verdict(ctx, trace, &scratch->lookup, error);
 		if (error)
 			return FAIL(trace, error);
+		proxy_port = scratch->lookup.proxy_port;
 	}
 	if (result == CT_RESULT_NEW ||
-	    (entry && result == CT_RESULT_ESTABLISHED && !AF_FN(is_same_flow)(scratch, entry))) {
+	    (entry && result == CT_RESULT_ESTABLISHED &&
+	     (!AF_FN(is_same_flow)(scratch, entry) ||
+	      !(entry->flags & CT_PROXY_REDIRECT) != !proxy_port))) {
 		__builtin_memset(&scratch->fresh, 0, sizeof(scratch->fresh));
 		scratch->fresh.source_identity = sender->identity;
 		scratch->fresh.rev_nat_index = translation->rev_nat_index;
-		scratch->fresh.flags = loopback ? CT_LOOPBACK : 0;
+		scratch->fresh.flags = (loopback ? CT_LOOPBACK : 0) |
+				       (proxy_port ? CT_PROXY_REDIRECT : 0);
 		__builtin_memcpy(scratch->fresh.nat_address, translation->address,
 				 sizeof(scratch->fresh.nat_address));
 		scratch->fresh.nat_port = translation->port;
@@ -155,6 +160,8 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, scratch_t *scratch)
 		if (AF_FN(ct_create)(ctx, scratch, CT_EGRESS, 1))
 			return FAIL(trace, DROP_CT_CREATE);
 	}
+	if (proxy_port)
+		return AF_FN(to_proxy)(ctx, scratch, proxy_port);
 
 	if (options.packet.identity_mark)
 		ctx->mark = mark_with_identity(ctx->mark & ~MARK_MASK, sender->identity) |
@@ -166,6 +173,11 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, scratch_t *scratch)
 		if (!options.packet.legacy_routing || loopback || !has_egress_program(local))
 			return AF_FN(deliver)(ctx, scratch, local, FROM_POD);
 		goto out;
+	}
+	if (options.packet.host_firewall && local && (local->flags & LXC_HOST)) {
+		error = AF_FN(host_policy)(ctx, scratch, sender->identity, POLICY_INGRESS, 0);
+		if (error)
+			return error;
 	}
 	/* Replies to the node's health checker. */
 	if (options.packet.health_probes && local) {

@@ -14,6 +14,8 @@ static __always_inline enum delivery delivery_of_mark(__u32 mark)
 {
 	if ((mark & MARK_MASK) == MARK_INGRESS_PROXY)
 		return FROM_INGRESS_PROXY;
+	if ((mark & MARK_MASK) == MARK_EGRESS_PROXY)
+		return FROM_EGRESS_PROXY;
 	return sender_of_mark(mark) || options.packet.legacy_routing ? FROM_HOST : FROM_NETWORK;
 }
 

@@ -31,7 +31,15 @@ GLOBAL int AF_FN(to_endpoint)(CTX *ctx, scratch_t *scratch, __u32 how)
 #endif
 	AF_FN(resolve_sender)(scratch);
 	trace->source_identity = AF_FN(host_identity)(ctx, scratch);
+	if (options.packet.host_firewall && trace->source_identity == IDENTITY_HOST) {
+		error = AF_FN(host_send)(ctx, scratch, IDENTITY_HOST);
+		if (error)
+			return error;
+	}
 	scratch->next_hop.ifindex = ctx->ifindex;
 	error = AF_FN(receive)(ctx, scratch, how);
+	/* At egress, no socket can be assigned. */
+	if (error == TO_PROXY)
+		return FAIL(trace, DROP_PROXY_ASSIGN);
 	return error ? error : TC_ACT_OK;
 }

@@ -10,7 +10,7 @@
 //! - neighbours: [`Neighbour`];
 //! - everything else by messages of [`packet`]: [`Netlink::change`], [`Netlink::list`].
 //!
-//! [`netns`] has namespaces, [`sysctl`] their settings. Requests wait for the kernel's acknowledgement; async code calls them
+//! [`netns`] has namespaces, [`sysctl`] their settings, [`transparent`] sockets of proxies. Requests wait for the kernel's acknowledgement; async code calls them
 //! off its workers.
 
 mod address;
@@ -25,6 +25,7 @@ mod rule;
 pub mod sysctl;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod transparent;
 
 pub use address::Address;
 pub use error::NetError;
@@ -33,3 +34,4 @@ pub use neighbour::Neighbour;
 pub use netlink::{CREATE, EXCLUSIVE, Netlink, REPLACE};
 pub use netlink_packet_route as packet;
 pub use route::{Hop, Route, RouteFilter};
+pub use rule::MarkRule;

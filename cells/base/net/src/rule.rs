@@ -38,7 +38,50 @@ fn is_local(rule: &RuleMessage) -> bool {
     is_plain && is_whole && header.action == RuleAction::ToTable && header.table == LOCAL_TABLE
 }
 
+/// A rule by which packets with a mark look up a table of routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MarkRule {
+    pub priority: u32,
+    pub mark: u32,
+    /// Bits of marks that are compared.
+    pub mask: u32,
+    pub table: u32,
+}
+
+impl MarkRule {
+    fn attributes(&self) -> Vec<RuleAttribute> {
+        vec![
+            RuleAttribute::Priority(self.priority),
+            RuleAttribute::FwMark(self.mark),
+            RuleAttribute::FwMask(self.mask),
+            RuleAttribute::Table(self.table),
+        ]
+    }
+
+    fn is(&self, rule: &RuleMessage) -> bool {
+        self.attributes()
+            .iter()
+            .all(|attribute| rule.attributes.contains(attribute))
+    }
+}
+
 impl Netlink {
+    /// Adds a rule. Returns whether it was missing.
+    pub fn add_mark_rule(&self, family: AddressFamily, wanted: &MarkRule) -> Result<bool, NetError> {
+        let mut rule = RuleMessage::default();
+        rule.header.family = family;
+        let listed = self.list(RouteNetlinkMessage::GetRule(rule.clone()), "list rules")?;
+        let is_there = |message: &RouteNetlinkMessage| matches!(message, RouteNetlinkMessage::NewRule(rule) if wanted.is(rule));
+        if listed.iter().any(is_there) {
+            return Ok(false);
+        }
+        rule.header.action = RuleAction::ToTable;
+        rule.attributes = wanted.attributes();
+        let what = format_args!("add the rule of mark {:#x}", wanted.mark);
+        self.change(RouteNetlinkMessage::NewRule(rule), CREATE | EXCLUSIVE, what)?;
+        Ok(true)
+    }
+
     /// Moves the rule that looks up local addresses to a priority: rules before it see packets to this node, too. Returns
     /// whether it was elsewhere.
     pub fn move_local_rule(&self, family: AddressFamily, to: u32) -> Result<bool, NetError> {

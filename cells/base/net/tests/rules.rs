@@ -4,7 +4,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, not only tests, unwrap")]
 
-use skep_base_net::{Hop, LinkSpec, NetError, Netlink, Route, netns::Namespace, packet::AddressFamily};
+use skep_base_net::{
+    Hop, LinkSpec, MarkRule, NetError, Netlink, Route,
+    netns::Namespace,
+    packet::AddressFamily,
+    transparent::{ProxySocket, Transport},
+};
 
 /// Runs a test in a network namespace with interface `eth0`.
 fn in_namespace(test: impl FnOnce(&Netlink, u32) -> Result<(), NetError> + Send) {
@@ -70,6 +75,50 @@ fn a_route_is_looked_up_as_it_is_in_the_table() {
         assert_eq!(found.destination, "198.51.100.0/24".parse().unwrap());
         assert_eq!(found.hops, hops);
         assert!(net.route_through("203.0.113.1".parse().unwrap(), device).is_err());
+        Ok(())
+    });
+}
+
+#[test]
+fn packets_with_a_mark_are_routed_to_the_node() {
+    in_namespace(|net, _| {
+        net.set_link(&net.link("lo")?, LinkSpec::new().up())?;
+        let rule = MarkRule {
+            priority: 9,
+            mark: 0x200,
+            mask: 0xf00,
+            table: 2004,
+        };
+        assert!(net.add_mark_rule(AddressFamily::Inet, &rule)?);
+        assert!(!net.add_mark_rule(AddressFamily::Inet, &rule)?);
+        Ok(())
+    });
+}
+
+#[test]
+fn sockets_of_proxies_have_addresses_that_are_not_the_nodes() {
+    in_namespace(|net, _| {
+        net.set_link(&net.link("lo")?, LinkSpec::new().up())?;
+        for (address, is_ipv6) in [("198.51.100.1:53", false), ("[2001:db8::1]:53", true)] {
+            for transport in [Transport::Udp, Transport::Tcp] {
+                let socket = ProxySocket {
+                    transport,
+                    is_ipv6,
+                    mark: 0xb00,
+                    bind: address.parse().ok(),
+                    is_listener: true,
+                };
+                assert!(socket.open().is_ok(), "{socket:?}");
+            }
+            let raw = ProxySocket {
+                transport: Transport::RawUdp,
+                is_ipv6,
+                mark: 0xb00,
+                bind: None,
+                is_listener: false,
+            };
+            assert!(raw.open().is_ok());
+        }
         Ok(())
     });
 }

@@ -2,14 +2,14 @@
 
 //! Cell: garbage collection of connection tracking and NAT.
 //! Requires: the store of pinned maps, the maps, the settings of [`skep_base_settings`]. Provides: [`Conntrack`],
-//! `Arc<dyn EndpointFlows>`.
+//! `Arc<dyn EndpointFlows>`, `Arc<dyn FlowPasses>`.
 
 use std::{sync::Arc, time::Duration};
 
 use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
 use skep_base_settings::NodePorts;
 use skep_bpf_maps::event::SIGNALS;
-use skep_datapath_hooks::EndpointFlows;
+use skep_datapath_hooks::{EndpointFlows, FlowPasses};
 use skep_datapath_maps::Maps;
 
 use crate::{
@@ -36,11 +36,16 @@ pub(crate) fn module() -> Cell {
         .provide(skep_base_metrics::provided::<ConntrackMetrics>)
         .provide(Conntrack::new)
         .provide(flows)
+        .provide(passes)
         .run(start)
         .library() // other cells remove entries of endpoints
 }
 
 fn flows(conntrack: Arc<Conntrack>) -> Arc<dyn EndpointFlows> {
+    conntrack
+}
+
+fn passes(conntrack: Arc<Conntrack>) -> Arc<dyn FlowPasses> {
     conntrack
 }
 

@@ -8,7 +8,7 @@ use std::{
     net::IpAddr,
     pin::Pin,
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use hive::Cfg;
@@ -16,10 +16,10 @@ use skep_bpf_maps::{
     Family,
     collect::{CollectError, Collected, FlowCollector, FlowMap, NatCount, Purged, Removal, nat_family},
 };
-use skep_datapath_hooks::{EndpointFlows, ForgetError};
+use skep_datapath_hooks::{EndpointFlows, FlowPass, FlowPasses, ForgetError};
 use skep_datapath_maps::Maps;
 use tokio::{
-    sync::Mutex,
+    sync::{Mutex, watch},
     time::{Instant, sleep_until},
 };
 
@@ -115,6 +115,7 @@ pub struct Conntrack {
     /// Maps without room, when they were last measured.
     full: parking_lot::Mutex<BTreeMap<&'static str, FullMap>>,
     state: Mutex<State>,
+    passes: watch::Sender<Option<FlowPass>>,
 }
 
 struct State {
@@ -140,6 +141,7 @@ impl Conntrack {
             metrics,
             full: parking_lot::Mutex::default(),
             state: Mutex::new(State { interval, last: None }),
+            passes: watch::Sender::new(None),
         })
     }
 
@@ -186,7 +188,7 @@ impl Conntrack {
     /// As [`collect`](Self::collect); then removes NAT entries whose flow nothing tracks, of these address families.
     pub(crate) async fn collect_and(&self, purges: impl Fn(bool) -> bool) -> Result<Summary, ConntrackError> {
         let mut state = self.state.lock().await;
-        let start = Instant::now();
+        let (start, began) = (Instant::now(), SystemTime::now());
         let is_first = state.last.is_none();
         let (removed, mut summary) = self.pass(FlowMap::ALL.to_vec(), Removal::Ended).await?;
         for is_ipv6 in [false, true] {
@@ -198,6 +200,14 @@ impl Conntrack {
         let passed = state.last.map(|last| start - last);
         state.interval.adapt(passed, removed);
         state.last = Some(start);
+        let next = began + state.interval.current();
+        self.passes.send_modify(|pass| {
+            *pass = Some(FlowPass {
+                number: pass.map_or(1, |pass| pass.number + 1),
+                start: began,
+                next,
+            });
+        });
         self.metrics.interval(state.interval.current());
         if is_first && summary.maps > 0 {
             report_first(&summary, start.elapsed());
@@ -330,6 +340,12 @@ impl Conntrack {
         let done = purged.await??;
         self.metrics.purge(is_ipv6, &done);
         Ok(done)
+    }
+}
+
+impl FlowPasses for Conntrack {
+    fn passes(&self) -> watch::Receiver<Option<FlowPass>> {
+        self.passes.subscribe()
     }
 }
 

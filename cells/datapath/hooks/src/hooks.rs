@@ -2,9 +2,10 @@
 
 //! The hooks at interfaces of endpoints.
 
-use std::{error::Error, fmt::Debug, future::Future, net::IpAddr, pin::Pin};
+use std::{error::Error, fmt::Debug, future::Future, net::IpAddr, pin::Pin, time::SystemTime};
 
 use skep_bpf_sys::link::LinkError;
+use tokio::sync::watch;
 
 /// Attaches the packet programs to interfaces of endpoints.
 pub trait EndpointHooks: Send + Sync + Debug {
@@ -50,6 +51,22 @@ pub trait EndpointFlows: Send + Sync + Debug {
         &self,
         addresses: Vec<IpAddr>,
     ) -> Pin<Box<dyn Future<Output = Result<(), ForgetError>> + Send + '_>>;
+}
+
+/// A complete pass of conntrack's garbage collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowPass {
+    /// Number of passes since the start of the agent.
+    pub number: u64,
+    pub start: SystemTime,
+    /// When the next pass is due.
+    pub next: SystemTime,
+}
+
+/// Reports passes of conntrack's garbage collection.
+pub trait FlowPasses: Send + Sync + Debug {
+    /// The last complete pass.
+    fn passes(&self) -> watch::Receiver<Option<FlowPass>>;
 }
 
 /// Entries of flows were not removed, or not all. They are removed when they expire.

@@ -20,5 +20,5 @@ pub const HOST_DEVICE: &str = "cilium_host";
 pub const NET_DEVICE: &str = "cilium_net";
 
 pub use events::{EventOptions, EventSwitch};
-pub use hooks::{EndpointFlows, EndpointHooks, ForgetError, HookError};
+pub use hooks::{EndpointFlows, EndpointHooks, FlowPass, FlowPasses, ForgetError, HookError};
 pub use sockets::{MapsWritten, PodNetworks, SocketTermination};

@@ -4,19 +4,21 @@
 //! Requires: the maps, [`PolicyMaps`], `Arc<dyn EndpointHooks>`, the ipcache, the addresses of the node; optionally `Arc<dyn EndpointFlows>`,
 //! `Arc<dyn Interfaces>`, `Arc<dyn EndpointRoutes>`, the local node; for identities an [`Allocator`], for labels tables `k8s-pods` and
 //! `k8s-namespaces`, for addresses an [`Ipam`].
-//! Provides: [`Endpoints`], [`MetadataResolver`](crate::MetadataResolver), `Arc<dyn AddressUsers>`, read-only table `endpoints`.
+//! Optionally [`Names`], which their files have.
+//! Provides: `Arc<dyn ProxyEndpoints>`, [`Endpoints`], [`MetadataResolver`](crate::MetadataResolver), `Arc<dyn AddressUsers>`, read-only table `endpoints`.
 
 use std::{sync::Arc, time::Duration};
 
 use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
 use skep_base_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
-use skep_base_settings::{AttachConfig, StateConfig};
+use skep_base_settings::{AttachConfig, PacketConfig, StateConfig};
 use skep_datapath_hooks::{EndpointFlows, EndpointHooks};
 use skep_endpoint_ipam::Ipam;
 use skep_identity_allocator::Allocator;
 use skep_identity_labels::LabelConfig;
 use skep_ipcache::{Publisher, Writer};
 use skep_node_local::{LocalNode, NodeAddress};
+use skep_policy_fqdn::Names;
 use skep_policy_maps::PolicyMaps;
 use statedb::{Db, RwTable, Table, reconciler::Reconciler};
 
@@ -30,7 +32,7 @@ use crate::{
     host::HostAddresses,
     host_endpoint::HostEndpoint,
     identities::{self, IdentityReconciler},
-    maps, metadata, policies,
+    maps, metadata, names, policies,
     queue::DeletionQueue,
     reconciler,
     restore::Restore,
@@ -50,14 +52,15 @@ pub fn cell() -> Cell {
         .provide(writer)
         .provide(metadata::resolver)
         .provide(addresses::users)
+        .provide(names::by_address)
         .provide(maps::handles)
         .provide(maps::owner)
         .run(start)
         .library() // other cells create endpoints and read the table
 }
 
-fn state_dir(config: Cfg<StateConfig>) -> Arc<StateDir> {
-    Arc::new(StateDir::new(&config.state_dir))
+fn state_dir(config: Cfg<StateConfig>, names: Option<Names>) -> Arc<StateDir> {
+    Arc::new(StateDir::new(&config.state_dir).with_names(names))
 }
 
 fn writer(
@@ -66,9 +69,13 @@ fn writer(
     files: Arc<StateDir>,
     policies: PolicyMaps,
     config: Cfg<Config>,
+    packets: Option<Cfg<PacketConfig>>,
 ) -> Endpoints {
-    let options = EndpointOptions::new(config.enable_source_ip_verification);
-    Endpoints::new(db, table, (*files).clone(), policies).with_options(options)
+    let options = EndpointOptions::new(config.enable_source_ip_verification, config.policy_audit_mode);
+    let has_firewall = packets.is_some_and(|packets| packets.host_firewall);
+    Endpoints::new(db, table, (*files).clone(), policies)
+        .with_options(options)
+        .with_host_firewall(has_firewall)
 }
 
 /// Why the cell does not start.
@@ -166,6 +173,13 @@ fn start(params: StartParams) -> Result<(), StartError> {
         async move { restore.run(&cx).await }
     });
     jobs.spawn(job.retry(retry()))?;
+
+    if let Some(of_endpoints) = files.dns_names().cloned() {
+        let files = files.clone();
+        jobs.spawn(Job::once("save-names", move |cx: JobCtx| {
+            names::save((*files).clone(), of_endpoints.clone(), cx)
+        }))?;
+    }
 
     let queue = DeletionQueue::new(&state.state_dir);
     let takeover = Arc::new(Takeover {

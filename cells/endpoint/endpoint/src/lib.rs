@@ -15,6 +15,7 @@
 //!   (`addresses.rs`). Until then, and until queued deletions are done (`queue.rs`), no endpoint is created.
 //! - Policies: `skep-policy-maps` writes them. An endpoint requests its policy with its identity, and knows the revision that
 //!   is realized, and the directions in which programs look nothing up.
+//! - DNS names: those that an endpoint looked up, and its DNS rules, are in its file (`names.rs`); restored before it is.
 //! - The node: an endpoint without maps and hooks, with the labels of the Node (`host_endpoint.rs`).
 //!
 //! Feature `api`: `/v1/endpoint` of the agent's API. Feature `cookies`: cookies of network namespaces for redirect policies.
@@ -43,6 +44,7 @@ mod mac;
 mod maps;
 mod metadata;
 mod metrics;
+mod names;
 mod options;
 mod pod;
 mod policies;

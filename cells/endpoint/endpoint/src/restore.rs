@@ -75,7 +75,17 @@ impl Restore {
             found.push((saved, is_there));
         }
         let total = found.iter().filter(|(_, is_there)| *is_there).count();
+        // The names of endpoints are there before their policies.
+        let names = self.files.dns_names();
+        for (saved, _) in found.iter().filter(|(_, is_there)| *is_there) {
+            if let Some(names) = names {
+                names.restore(saved.id, &saved.dns);
+            }
+        }
         let refused = self.endpoints.restore(&self.guard, found)?;
+        if let Some(names) = names {
+            names.restored();
+        }
         for (endpoint, error) in &refused {
             tracing::warn!(endpoint, %error, "Cannot restore endpoint, keeping its state file");
         }

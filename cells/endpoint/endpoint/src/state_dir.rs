@@ -15,15 +15,19 @@ use std::{
     sync::Arc,
 };
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use skep_identity::{Label, Labels, NumericIdentity, Reserved};
 use skep_k8s_types::slim::Str;
+use skep_policy_fqdn::{DnsState, Names};
 
 use crate::{DatapathConfiguration, Endpoint, EndpointLabels, EndpointOptions, EndpointSpec, Mac};
 
 /// Name of the file in the folder of an endpoint.
 const FILE: &str = "ep_config.json";
+/// The file while it is written.
+const TEMPORARY: &str = "ep_config.json.tmp";
 
 /// Why an endpoint's file was not read, written or removed.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +57,13 @@ pub enum StateError {
 
 /// The folder with the endpoints of this node.
 #[derive(Clone, Debug)]
-pub struct StateDir(PathBuf);
+pub struct StateDir {
+    folder: PathBuf,
+    /// Names that endpoints looked up.
+    names: Option<Names>,
+    /// One file is written at a time.
+    turn: Arc<Mutex<()>>,
+}
 
 /// An endpoint as its file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,16 +77,34 @@ pub(crate) struct Saved {
     pub(crate) cilium_endpoint_uid: Str,
     /// What the datapath did for it.
     pub(crate) effective: DatapathConfiguration,
+    /// Names that it looked up, and its DNS rules.
+    pub(crate) dns: DnsState,
 }
 
 impl StateDir {
     /// The folder `state` of the agent's state directory.
     pub fn new(state_dir: &Path) -> Self {
-        Self(state_dir.join("state"))
+        Self {
+            folder: state_dir.join("state"),
+            names: None,
+            turn: Arc::default(),
+        }
+    }
+
+    /// With the names that endpoints looked up.
+    #[must_use]
+    pub(crate) fn with_names(mut self, names: Option<Names>) -> Self {
+        self.names = names;
+        self
+    }
+
+    /// What is known of the names of endpoints.
+    pub(crate) fn dns_names(&self) -> Option<&Names> {
+        self.names.as_ref()
     }
 
     fn folder(&self, id: u16) -> PathBuf {
-        self.0.join(id.to_string())
+        self.folder.join(id.to_string())
     }
 
     fn file(&self, id: u16) -> PathBuf {
@@ -95,7 +123,15 @@ impl StateDir {
     ///
     /// [`StateError`] names the file, which is then as it was before.
     pub fn save(&self, endpoint: &Endpoint, effective: DatapathConfiguration) -> Result<(), StateError> {
-        let path = self.file(endpoint.id);
+        let _turn = self.turn.lock();
+        let found = self.read(endpoint.id);
+        let dns = match &self.names {
+            Some(names) => names.saved(endpoint.id),
+            None => match &found {
+                Ok(Some(found)) => found.dns.clone(),
+                _ => DnsState::default(),
+            },
+        };
         let saved = Saved {
             id: endpoint.id,
             spec: (*endpoint.spec).clone(),
@@ -105,24 +141,43 @@ impl StateDir {
             options: (*endpoint.options).clone(),
             cilium_endpoint_uid: endpoint.cilium_endpoint_uid.clone(),
             effective,
+            dns,
         };
-        if self
-            .read(endpoint.id)
-            .is_ok_and(|found| found.as_ref() == Some(&saved))
-        {
+        if found.is_ok_and(|found| found.as_ref() == Some(&saved)) {
             return Ok(());
         }
-        let folder = self.folder(endpoint.id);
+        self.write(endpoint.id, &File::of(&saved))
+    }
+
+    /// Writes the names of an endpoint into its file; fine if there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`StateError`] names the file, which is then as it was before.
+    pub(crate) fn save_names(&self, id: u16, dns: &DnsState) -> Result<(), StateError> {
+        let _turn = self.turn.lock();
+        match self.read(id)? {
+            Some(mut saved) if saved.dns != *dns => {
+                saved.dns = dns.clone();
+                self.write(id, &File::of(&saved))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&self, id: u16, file: &File) -> Result<(), StateError> {
+        let path = self.file(id);
+        let folder = self.folder(id);
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o770)
             .create(&folder)
             .map_err(failed("creating", &folder))?;
-        let text = serde_json::to_vec(&File::of(&saved)).map_err(|source| StateError::Json {
+        let text = serde_json::to_vec(file).map_err(|source| StateError::Json {
             path: path.clone(),
             source,
         })?;
-        let temporary = folder.join(format!("{FILE}.tmp"));
+        let temporary = folder.join(TEMPORARY);
         let mut options = fs::OpenOptions::new();
         let opened = options
             .write(true)
@@ -171,7 +226,7 @@ impl StateDir {
     }
 
     fn move_aside(&self, id: u16) -> Result<(), StateError> {
-        let (folder, aside) = (self.folder(id), self.0.join(format!("{id}_corrupt")));
+        let (folder, aside) = (self.folder(id), self.folder.join(format!("{id}_corrupt")));
         match fs::remove_dir_all(&aside) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => fs::rename(&folder, &aside),
@@ -180,14 +235,21 @@ impl StateDir {
     }
 
     /// Removes directories of interrupted builds, except the first one of an endpoint that has no other: it becomes that of
-    /// the endpoint.
+    /// the endpoint. A directory to which no file was written yet goes, too.
     fn settle_builds(&self) -> Result<(), StateError> {
         let mut builds: Vec<(u16, PathBuf)> = Vec::new();
         for name in self.names()? {
+            if name.parse::<u16>().is_ok_and(|id| id > 0 && !self.has(id)) {
+                let folder = self.folder.join(&name);
+                // One that has anything else in it stays.
+                _ = fs::remove_file(folder.join(TEMPORARY));
+                _ = fs::remove_dir(folder);
+                continue;
+            }
             let id = name
                 .split_once("_next")
                 .and_then(|(id, _)| id.parse::<u16>().ok());
-            builds.extend(id.filter(|id| *id > 0).map(|id| (id, self.0.join(name))));
+            builds.extend(id.filter(|id| *id > 0).map(|id| (id, self.folder.join(name))));
         }
         builds.sort();
         for (id, path) in builds {
@@ -206,14 +268,14 @@ impl StateDir {
 
     /// Names in the directory.
     fn names(&self) -> Result<Vec<String>, StateError> {
-        let entries = match fs::read_dir(&self.0) {
+        let entries = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(failed("reading", &self.0))?,
+            entries => entries.map_err(failed("reading", &self.folder))?,
         };
         let names = entries.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()));
         let names: io::Result<Vec<_>> = names.collect();
         Ok(names
-            .map_err(failed("reading", &self.0))?
+            .map_err(failed("reading", &self.folder))?
             .into_iter()
             .flatten()
             .collect())
@@ -302,6 +364,8 @@ struct File {
     dns_history: Value,
     #[serde(rename = "DNSZombies")]
     dns_zombies: Value,
+    #[serde(rename = "DNSRulesV2", skip_serializing_if = "Value::is_null")]
+    dns_rules: Value,
     #[serde(rename = "K8sPodName")]
     pod: String,
     #[serde(rename = "K8sNamespace")]
@@ -417,6 +481,8 @@ impl File {
         let address =
             |address: Option<IpAddr>| address.map(|address| address.to_string()).unwrap_or_default();
         let init: Arc<Labels> = Reserved::Init.into();
+        let of_dns = serde_json::to_value(&saved.dns).unwrap_or_default();
+        let dns = |key: &str| of_dns.get(key).cloned().unwrap_or_default();
         let properties = [
             (SKIP_MASQUERADE4, spec.skip_masquerade4),
             (SKIP_MASQUERADE6, spec.skip_masquerade6),
@@ -455,8 +521,9 @@ impl File {
                     .map(|(name, value)| (name.clone(), i64::from(*value)))
                     .collect(),
             },
-            dns_history: json!([]),
-            dns_zombies: json!({}),
+            dns_history: dns("DNSHistory"),
+            dns_zombies: dns("DNSZombies"),
+            dns_rules: dns("DNSRulesV2"),
             pod: spec.pod.clone(),
             namespace: spec.namespace.clone(),
             pod_uid: spec.pod_uid.clone(),
@@ -478,6 +545,12 @@ impl File {
     fn saved(self) -> Result<Saved, (&'static str, String)> {
         let mac = |field, text: String| text.parse::<Mac>().map_err(|_| (field, text));
         let is_set = |key: &str| self.properties.get(key) == Some(&true.into());
+        let dns = json!({"DNSHistory": self.dns_history, "DNSZombies": self.dns_zombies, "DNSRulesV2": self.dns_rules});
+        // Without them it has to look names up again.
+        let dns = serde_json::from_value(dns).unwrap_or_else(|error| {
+            tracing::warn!(endpoint = self.id, %error, "Cannot restore the DNS names of an endpoint");
+            DnsState::default()
+        });
         let of = |map| labels("OpLabels", map);
         // Stands for no labels.
         let is_label = |label: &&Label| label.reserved() != Some(Reserved::Init);
@@ -527,6 +600,7 @@ impl File {
             spec,
             labels: kept,
             effective: self.datapath,
+            dns,
             identity: Some(NumericIdentity::new(id)).filter(|identity| *identity != NumericIdentity::UNKNOWN),
             identity_labels,
             options: EndpointOptions::of_numbers(self.options.map),

@@ -89,7 +89,8 @@ impl NamedPorts {
         }
     }
 
-    fn identities(&self, name: &str, protocol: Protocol) -> impl Iterator<Item = NumericIdentity> + use<'_> {
+    /// Identities with a port of this name.
+    pub fn identities(&self, name: &str, protocol: Protocol) -> impl Iterator<Item = NumericIdentity> + use<'_> {
         self.ports
             .get(&(name.to_owned(), protocol))
             .into_iter()

@@ -24,7 +24,7 @@ use crate::{
     resolve::{ResolveError, SubjectPolicy},
     rule::{Direction, ResourceId, Rule, RuleOrigin, RuleSet},
     selector::Selector,
-    settings::PolicySettings,
+    settings::{Enforcement, PolicySettings},
 };
 
 /// An identity of local endpoints.
@@ -159,6 +159,11 @@ impl Policies {
         &self.subjects
     }
 
+    /// Ports by name of all identities.
+    pub fn named_ports(&self) -> &NamedPorts {
+        &self.ports
+    }
+
     /// Names whose addresses some policy must know.
     pub fn fqdn_selectors(&self) -> BTreeSet<FqdnSelector> {
         let selectors = self
@@ -217,6 +222,18 @@ impl Policies {
         self.secrets = secrets;
         self.settings.secrets_by_reference = false;
         self.recompute();
+    }
+
+    /// Changes where policies are enforced; false if that is the mode already. Everything is computed anew at the next
+    /// [`refresh`](Self::refresh).
+    pub fn set_enforcement(&mut self, mode: Enforcement) -> bool {
+        if self.settings.enforcement == mode {
+            return false;
+        }
+        self.settings.enforcement = mode;
+        self.revision += 1;
+        self.recompute_all();
+        true
     }
 
     /// Replaces the rules of an object; none removes it. Returns the local identities that the old or the new ones select.

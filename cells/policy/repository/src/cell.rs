@@ -2,7 +2,7 @@
 
 //! Cell: policies of the endpoints of this node.
 //! Requires: tables `network-policies`, `identities`, `policy-maps`, the ipcache, the name of the cluster.
-//! Optionally: tables of services and backends. Provides: [`Repository`], `Arc<dyn MapStates>`, `Arc<dyn IdentityUser>`.
+//! Optionally: tables of services and backends, the local node. Provides: [`Repository`], `Arc<dyn MapStates>`, `Arc<dyn IdentityUser>`.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use skep_base_settings::{AddressFamilies, PacketConfig, cluster::ClusterSettings
 use skep_identity_cache::SecurityIdentity;
 use skep_ipcache::{IdentityUser, Writer as IpcacheWriter};
 use skep_loadbalancer_model::types::{Backend, Service};
+use skep_node_local::LocalNode;
 use skep_policy_maps::{EndpointPolicy, MapStates, PolicyMaps};
 use skep_policy_sources::PolicyRow;
 use statedb::{Db, RwTable, Table};
@@ -19,7 +20,8 @@ use crate::{
     Config,
     barrier::Maps,
     computations::{self, PolicyComputation},
-    follow::Follow,
+    follow::{Arrivals, Follow, Measure},
+    metrics::PolicyMetrics,
     services::Services,
     state::Repository,
 };
@@ -30,24 +32,30 @@ pub fn cell() -> Cell {
     Cell::module("policy", "Policies of the endpoints of this node")
         .config::<Config>()
         .provide_private(computations::new_table)
+        .provide(skep_base_metrics::provided::<PolicyMetrics>)
         .provide(repository)
         .provide(map_states)
         .provide(identity_user)
         .run(start)
 }
 
-fn repository(
+#[derive(Params)]
+struct RepositoryParams {
     config: Cfg<Config>,
     cluster: Cfg<ClusterSettings>,
     families: Cfg<AddressFamilies>,
     packets: Cfg<PacketConfig>,
+    nodes: Cfg<skep_ipcache::Config>,
     db: Db,
     identities: Table<SecurityIdentity>,
     computations: RwTable<PolicyComputation>,
-) -> Repository {
-    let dual_stack = families.ipv4 && families.ipv6;
-    let settings = config.settings(&cluster.cluster_name, &packets, dual_stack);
-    Repository::new(db, identities, computations, settings)
+}
+
+fn repository(params: RepositoryParams) -> Repository {
+    let dual_stack = params.families.ipv4 && params.families.ipv6;
+    let (cluster, config) = (&params.cluster.cluster_name, &params.config);
+    let settings = config.settings(cluster, &params.packets, &params.nodes, dual_stack);
+    Repository::new(params.db, params.identities, params.computations, settings)
 }
 
 fn map_states(repository: Repository) -> Arc<dyn MapStates> {
@@ -66,6 +74,9 @@ struct StartParams {
     endpoints: Table<EndpointPolicy>,
     services: Option<Table<Service>>,
     backends: Option<Table<Backend>>,
+    node: Option<Table<LocalNode>>,
+    db: Db,
+    metrics: Arc<PolicyMetrics>,
     jobs: Jobs,
 }
 
@@ -77,13 +88,28 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
         endpoints,
         services,
         backends,
+        node,
+        db,
+        metrics,
         jobs,
     } = params;
+    metrics.init();
+    let arrivals = Arc::<Arrivals>::default();
+    let measure = Arc::new(Measure {
+        db,
+        endpoints: endpoints.clone(),
+        metrics: metrics.clone(),
+        arrivals: arrivals.clone(),
+    });
+    jobs.keep("measure-changes", measure, Measure::run)?;
     let follow = Arc::new(Follow {
         repository,
         ipcache,
         objects,
         endpoints,
+        node,
+        metrics,
+        arrivals,
         services: services
             .zip(backends)
             .map(|(services, backends)| Services { services, backends }),

@@ -86,13 +86,21 @@ impl From<PolicyMode> for Enforcement {
 }
 
 impl Config {
-    pub(crate) fn settings(&self, cluster: &str, packets: &PacketConfig, dual_stack: bool) -> PolicySettings {
+    pub(crate) fn settings(
+        &self,
+        cluster: &str,
+        packets: &PacketConfig,
+        nodes: &skep_ipcache::Config,
+        dual_stack: bool,
+    ) -> PolicySettings {
         PolicySettings {
             cluster: cluster.into(),
             enforcement: self.enable_policy.into(),
             allow_localhost: self.allow_localhost != AllowLocalhost::Policy,
             icmp_rules: packets.icmp_rules,
             extended_protocols: packets.extended_protocols,
+            host_firewall: packets.host_firewall,
+            node_selector_labels: nodes.node_labels,
             default_local_cluster: self.policy_default_local_cluster,
             non_default_deny: self.enable_non_default_deny_policies,
             dual_stack,

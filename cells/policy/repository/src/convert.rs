@@ -13,7 +13,7 @@ const BITS_SHIFT: u8 = 3;
 /// A rule demands the authentication for these very ports, in [`PolicyEntry::auth`].
 const EXPLICIT: u8 = 1 << 7;
 
-/// The entries of a map. What rules redirect to a proxy is denied.
+/// The entries of a map. What rules redirect to a proxy that is not there, port 0, is denied.
 pub(crate) fn map_state(map: &map_state::MapState) -> MapState {
     map.rows().map(|row| (key(&row), entry(&row))).collect()
 }
@@ -33,12 +33,13 @@ fn key(row: &map_state::MapRow<'_>) -> PolicyKey {
 
 fn entry(row: &map_state::MapRow<'_>) -> PolicyEntry {
     let entry = row.entry;
-    let is_denied = entry.is_deny || entry.proxy.is_some();
+    let proxy = entry.proxy.as_ref().map(|proxy| proxy.port);
+    let is_denied = entry.is_deny || proxy == Some(0);
     let auth = entry
         .auth
         .filter(|auth| auth.kind != AuthType::Disabled || auth.is_explicit);
     PolicyEntry {
-        proxy_port: U16::ZERO,
+        proxy_port: U16::new(proxy.unwrap_or_default()),
         flags: (u8::from(is_denied) * DENY) | (row.key.length() << BITS_SHIFT),
         auth: auth.map_or(0, |auth| {
             auth.kind as u8 | if auth.is_explicit { EXPLICIT } else { 0 }

@@ -2,20 +2,24 @@
 
 //! Changes of tables → policies.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use hive::{JobCtx, error_chain};
 use parking_lot::Mutex;
 use skep_identity_cache::SecurityIdentity;
+use skep_identity_labels::host_labels;
 use skep_ipcache::{IpcacheEntry, Writer as IpcacheWriter};
+use skep_node_local::LocalNode;
 use skep_policy_maps::EndpointPolicy;
 use skep_policy_model::{
     Content, Context, IdentityLabels, PolicyObject, ResourceId, object::Service, rule::PolicyKind,
 };
 use skep_policy_sources::{Origin, PolicyRow};
-use statedb::{Change, ChangeIterator, Obj, Revision, Snapshot, Table, Watch};
+use statedb::{Change, ChangeIterator, Db, Obj, Revision, Snapshot, Table, Watch};
+use tokio::sync::Notify;
 
 use crate::{
+    metrics::PolicyMetrics,
     networks::{Claims, Networks, networks},
     services::{OfServices, Services, names_services},
     state::Repository,
@@ -27,7 +31,37 @@ pub(crate) struct Follow {
     pub(crate) ipcache: IpcacheWriter,
     pub(crate) objects: Table<PolicyRow>,
     pub(crate) endpoints: Table<EndpointPolicy>,
+    /// Its labels are those of the host endpoint.
+    pub(crate) node: Option<Table<LocalNode>>,
     pub(crate) services: Option<Services>,
+    pub(crate) metrics: Arc<PolicyMetrics>,
+    pub(crate) arrivals: Arc<Arrivals>,
+}
+
+/// Changes of objects that are not realized yet.
+#[derive(Debug, Default)]
+pub(crate) struct Arrivals {
+    objects: Mutex<Vec<Arrived>>,
+    changed: Notify,
+}
+
+/// A changed object, and the revision that has it.
+#[derive(Debug)]
+struct Arrived {
+    at: Instant,
+    origin: Origin,
+    revision: Revision,
+}
+
+impl Arrivals {
+    fn add(&self, at: Instant, origins: Vec<Origin>, revision: Revision) {
+        if origins.is_empty() {
+            return;
+        }
+        let arrived = origins.into_iter().map(|origin| Arrived { at, origin, revision });
+        self.objects.lock().extend(arrived);
+        self.changed.notify_one();
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -89,16 +123,24 @@ impl Follow {
     /// Takes in what has changed. Returns watches for what changes next.
     fn round(&self, readers: &mut Readers) -> Result<Vec<Watch>, statedb::Error> {
         let inner = &self.repository.0;
+        let start = Instant::now();
         let snapshot = inner.db.read();
         let (rows, watch) = changes(&mut readers.objects, &snapshot);
+        let origins: Vec<Origin> = rows.iter().map(|(row, _)| row.origin).collect();
         let mut watches = vec![watch];
         let objects = self.objects(readers, rows, &snapshot, &mut watches);
-        // Identities of networks are there before the rules that name them.
+        // Identities of networks and names are there before the rules that name them.
         for object in &objects {
             if let Parsed::Object(key, _, _, networks) = object {
                 readers.claims.add(&self.ipcache, key, networks)?;
             }
         }
+        inner
+            .names
+            .announce(objects.iter().filter_map(|object| match object {
+                Parsed::Object(_, _, content, _) => content.as_ref(),
+                _ => None,
+            }));
         drop(snapshot);
         let snapshot = inner.db.read();
         let known = inner.identities.revision(&snapshot);
@@ -106,6 +148,12 @@ impl Follow {
         let (endpoints, of_endpoints) = changes(&mut readers.endpoints, &snapshot);
         let (addresses, of_addresses) = changes(&mut readers.addresses, &snapshot);
         watches.extend([of_identities, of_endpoints, of_addresses]);
+        let mut host = None;
+        if let Some(node) = &self.node {
+            watches.push(node.table_watch(&snapshot));
+            let row = node.all(&snapshot).next();
+            host = row.map(|row| IdentityLabels::from(&host_labels(row.labels.iter())));
+        }
         drop(snapshot);
         {
             let mut state = inner.state.lock();
@@ -117,12 +165,14 @@ impl Follow {
                     false => added.push((row.id, Arc::new(IdentityLabels::from(&*row.labels)))),
                 }
             }
+            let has_identities = !added.is_empty() || !deleted.is_empty();
             is_changed |= state.update_identities(added, deleted);
             for (row, is_gone) in addresses {
                 let entry = (!is_gone).then_some(&*row);
                 let state = &mut *state;
                 is_changed |= state.ports.set(row.prefix, entry, &mut state.policies);
             }
+            is_changed |= state.set_host(host);
             for (row, is_gone) in endpoints {
                 match is_gone {
                     true => state.remove_endpoint(row.endpoint),
@@ -138,7 +188,14 @@ impl Follow {
             }
             state.refresh();
             state.is_ready = true;
+            self.metrics.count(&state.policies, state.missing_redirects());
+            let revision = state.policies.revision();
             drop(state);
+            self.arrivals.add(start, origins, revision);
+            if has_identities {
+                self.metrics.updated(start.elapsed());
+            }
+            inner.names.changed(!objects.is_empty());
             inner.write_computations()?;
             if is_changed {
                 inner.publish();
@@ -181,9 +238,12 @@ impl Follow {
                 again = others.map(|(_, row)| row.clone()).collect();
             }
         }
-        let new = rows
-            .iter()
-            .map(|(row, is_gone)| self.parse(row, *is_gone, &services));
+        let new = rows.iter().map(|(row, is_gone)| {
+            let parsed = self.parse(row, *is_gone, &services);
+            let is_valid = !matches!(parsed, Parsed::Invalid(..));
+            self.metrics.changed(row.origin, *is_gone, is_valid);
+            parsed
+        });
         let again = again.iter().map(|row| self.parse(row, false, &services));
         new.chain(again).collect()
     }
@@ -215,6 +275,46 @@ impl Follow {
                 tracing::warn!(policy = key, error = %error_chain(&error), "Policy is not applied");
                 Parsed::Invalid(key, error)
             }
+        }
+    }
+}
+
+/// Measures how long changes of objects take to the maps of all endpoints. A job.
+pub(crate) struct Measure {
+    pub(crate) db: Db,
+    pub(crate) endpoints: Table<EndpointPolicy>,
+    pub(crate) metrics: Arc<PolicyMetrics>,
+    pub(crate) arrivals: Arc<Arrivals>,
+}
+
+impl Measure {
+    pub(crate) async fn run(self: &Arc<Self>, cx: &JobCtx) -> Result<(), statedb::Error> {
+        cx.health.ok("Running");
+        loop {
+            let arrived = std::mem::take(&mut *self.arrivals.objects.lock());
+            for object in &arrived {
+                self.wait_realized(object.revision).await;
+                self.metrics.implemented(object.origin, object.at.elapsed());
+            }
+            if arrived.is_empty() {
+                self.arrivals.changed.notified().await;
+            }
+        }
+    }
+
+    async fn wait_realized(&self, revision: Revision) {
+        loop {
+            let snapshot = self.db.read();
+            let changed = self.endpoints.table_watch(&snapshot);
+            let is_realized = |row: &EndpointPolicy| {
+                let current = row.current();
+                current.is_some_and(|realized| realized.revision >= revision)
+            };
+            if self.endpoints.all(&snapshot).all(|row| is_realized(row)) {
+                return;
+            }
+            drop(snapshot);
+            changed.closed().await;
         }
     }
 }

@@ -17,7 +17,8 @@
 //!   rules are gone.
 //! - An address gets an identity in the ipcache when the maps of all endpoints have what policies say about it.
 //! - An object that is invalid keeps the rules that it had; health names it.
-//! - Traffic for a proxy is dropped: there is none yet. Health names the identities concerned.
+//! - Traffic for a proxy that is not there is dropped: only that of DNS is. Health names the endpoints concerned. Who has names
+//!   ([`NamePeers`]) hears of their selectors before rules with them apply.
 //! - No policy is desired before all objects and identities are listed: after a restart, maps stay as they are until then.
 //!
 //! Read first: `state.rs`, then `follow.rs`.
@@ -29,7 +30,9 @@ mod cell;
 mod computations;
 mod config;
 mod convert;
+mod dns;
 mod follow;
+mod metrics;
 mod networks;
 mod ports;
 mod services;
@@ -42,6 +45,7 @@ mod tests;
 pub use cell::cell;
 pub use computations::PolicyComputation;
 pub use config::{AllowLocalhost, Config, PolicyMode};
+pub use dns::{DnsRule, NamePeers};
 pub use state::Repository;
 
 hive::catalogue!(cell);

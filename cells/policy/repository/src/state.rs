@@ -12,28 +12,17 @@ use parking_lot::Mutex;
 use skep_identity::NumericIdentity;
 use skep_identity_cache::SecurityIdentity;
 use skep_policy_maps::{Desired, MapState, MapStates};
-use skep_policy_model::{
-    IdentityLabels, ObjectError, Policies, PolicySettings,
-    filter::ProxyClass,
-    map_state::{EndpointFacts, ProxyPorts},
-};
+use skep_policy_model::{IdentityLabels, ObjectError, Policies, PolicySettings, map_state::EndpointFacts};
 use statedb::{Db, Revision, RwTable, Table};
 use tokio::sync::watch;
 
 use crate::{
+    PolicyMode,
     computations::PolicyComputation,
     convert,
+    dns::{Names, Proxies},
     ports::{PodPorts, own_ports},
 };
-
-/// Redirects have a port so that their entries are there; [`convert`] denies them.
-pub(crate) struct Dropped;
-
-impl ProxyPorts for Dropped {
-    fn port(&self, _: &ProxyClass) -> Option<u16> {
-        Some(1)
-    }
-}
 
 /// The policies of the endpoints of this node.
 #[derive(Clone, hive::Value)]
@@ -44,6 +33,7 @@ pub(crate) struct Inner {
     pub(crate) identities: Table<SecurityIdentity>,
     pub(crate) computations: RwTable<PolicyComputation>,
     pub(crate) state: Mutex<State>,
+    pub(crate) names: Names,
     changes: watch::Sender<Revision>,
     /// Revision of the identities that are taken in; 0 until all are listed.
     pub(crate) known: watch::Sender<Revision>,
@@ -51,6 +41,7 @@ pub(crate) struct Inner {
 
 pub(crate) struct State {
     pub(crate) policies: Policies,
+    pub(crate) proxies: Proxies,
     /// All objects and identities are listed.
     pub(crate) is_ready: bool,
     /// Objects whose last version is invalid, by key.
@@ -59,6 +50,8 @@ pub(crate) struct State {
     /// Identities whose rows of computations are stale.
     pub(crate) computed: BTreeSet<NumericIdentity>,
     endpoints: BTreeMap<u16, (NumericIdentity, EndpointFacts)>,
+    /// Labels of the host endpoint: those of the node besides those of its identity.
+    host: Option<Arc<IdentityLabels>>,
     /// States of maps, for as long as they are current.
     maps: BTreeMap<NumericIdentity, BTreeMap<EndpointFacts, Arc<MapState>>>,
 }
@@ -76,13 +69,16 @@ impl Repository {
             computations,
             state: Mutex::new(State {
                 policies: Policies::new(settings),
+                proxies: Proxies::default(),
                 is_ready: false,
                 invalid: BTreeMap::new(),
                 ports: PodPorts::default(),
                 computed: BTreeSet::new(),
                 endpoints: BTreeMap::new(),
+                host: None,
                 maps: BTreeMap::new(),
             }),
+            names: Names::default(),
             changes: watch::Sender::new(1),
             known: watch::Sender::new(0),
         }))
@@ -91,6 +87,19 @@ impl Repository {
     /// Reads policies, without changes meanwhile.
     pub fn with<T>(&self, read: impl FnOnce(&Policies) -> T) -> T {
         read(&self.0.state.lock().policies)
+    }
+
+    /// Changes where policies are enforced, until the agent ends.
+    pub fn set_enforcement(&self, mode: PolicyMode) -> Result<(), statedb::Error> {
+        let mut state = self.0.state.lock();
+        if !state.policies.set_enforcement(mode.into()) {
+            return Ok(());
+        }
+        state.refresh();
+        drop(state);
+        self.0.write_computations()?;
+        self.0.publish();
+        Ok(())
     }
 
     /// Objects whose last version is invalid: what they said before counts.
@@ -160,16 +169,40 @@ impl Inner {
             ports: own_ports(&row.labels),
             without_redirects: false,
         };
-        let labels = Arc::new(IdentityLabels::from(&*row.labels));
+        let labels = match (identity, &state.host) {
+            (NumericIdentity::HOST, Some(host)) => host.clone(),
+            _ => Arc::new(IdentityLabels::from(&*row.labels)),
+        };
         state
             .policies
             .set_endpoint(endpoint, identity, labels, facts.clone());
         state.endpoints.insert(endpoint, (identity, facts));
+        self.names.changed(true);
         true
     }
 }
 
 impl State {
+    pub(crate) fn identity_of(&self, endpoint: u16) -> Option<NumericIdentity> {
+        self.endpoints.get(&endpoint).map(|(identity, _)| *identity)
+    }
+
+    /// Takes in the labels of the host endpoint.
+    pub(crate) fn set_host(&mut self, labels: Option<IdentityLabels>) -> bool {
+        if self.host.as_deref() == labels.as_ref() {
+            return false;
+        }
+        self.host = labels.map(Arc::new);
+        let Some(labels) = &self.host else { return false };
+        for (endpoint, (identity, facts)) in &self.endpoints {
+            if *identity == NumericIdentity::HOST {
+                self.policies
+                    .set_endpoint(*endpoint, *identity, labels.clone(), facts.clone());
+            }
+        }
+        true
+    }
+
     pub(crate) fn remove_endpoint(&mut self, endpoint: u16) {
         if let Some((identity, _)) = self.endpoints.remove(&endpoint) {
             self.computed.insert(identity);
@@ -183,7 +216,7 @@ impl State {
         added: Vec<(NumericIdentity, Arc<IdentityLabels>)>,
         deleted: Vec<NumericIdentity>,
     ) -> bool {
-        let changes = self.policies.update_identities(added, deleted, &Dropped);
+        let changes = self.policies.update_identities(added, deleted, &self.proxies);
         for change in &changes {
             self.maps.remove(&change.identity);
         }
@@ -192,7 +225,7 @@ impl State {
 
     /// Computes what is stale.
     pub(crate) fn refresh(&mut self) {
-        for identity in self.policies.refresh(&Dropped) {
+        for identity in self.policies.refresh(&self.proxies) {
             self.maps.remove(&identity);
             self.computed.insert(identity);
         }
@@ -210,10 +243,25 @@ impl State {
                 state
             }
         };
+        let policy = self.policies.local(*identity)?.policy();
         Some(Desired {
             state,
+            enforced: u8::from(policy.ingress.is_enforced) | u8::from(policy.egress.is_enforced) << 1,
             revision: self.policies.revision(),
         })
+    }
+
+    /// Redirects of endpoints to proxies that are missing.
+    pub(crate) fn missing_redirects(&self) -> usize {
+        let missing = self.endpoints.keys().filter_map(|endpoint| {
+            let redirects = self.policies.map_of(*endpoint)?.redirects().iter();
+            Some(
+                redirects
+                    .filter(|redirect| !self.proxies.has(&redirect.class))
+                    .count(),
+            )
+        });
+        missing.sum()
     }
 
     /// What keeps policies from being what objects say.
@@ -229,7 +277,8 @@ impl State {
             Some(format!("identity {identity}: {error}"))
         });
         let dropped = self.endpoints.iter().filter_map(|(endpoint, (identity, _))| {
-            let redirects = self.policies.map_of(*endpoint)?.redirects().len();
+            let redirects = self.policies.map_of(*endpoint)?.redirects().iter();
+            let redirects = redirects.filter(|redirect| !self.proxies.has(&redirect.class)).count();
             (redirects > 0).then(|| format!("endpoint {endpoint}, identity {identity}: {redirects} redirects are dropped, there is no proxy"))
         });
         invalid.chain(unresolved).chain(dropped).collect()

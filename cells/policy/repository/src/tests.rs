@@ -309,3 +309,21 @@ async fn an_address_has_its_identity_after_policies_know_it() {
         assert!(bench.realized().contains(&wanted), "{wanted}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_mode_of_enforcement_changes_while_the_agent_runs() {
+    let bench = Bench::start().await;
+    bench.expect(&OPEN).await;
+
+    bench
+        .repository()
+        .set_enforcement(crate::PolicyMode::Always)
+        .unwrap();
+    bench.expect(&["I 1 ANY allow"]).await;
+
+    bench
+        .repository()
+        .set_enforcement(crate::PolicyMode::Never)
+        .unwrap();
+    bench.expect(&OPEN).await;
+}

@@ -65,6 +65,8 @@ pub(super) const GROUPS: &[Group] = &[
         "allow-localhost", "enable-cilium-clusterwide-network-policy", "enable-cilium-network-policy",
         "enable-k8s-cluster-network-policy", "enable-k8s-networkpolicy", "enable-non-default-deny-policies",
         "enable-policy", "policy-default-local-cluster", "static-cnp-path",
+        "bpf-policy-map-full-reconciliation-interval", "enable-endpoint-lockdown-on-policy-overflow",
+        "enable-host-firewall", "enable-node-selector-labels", "policy-audit-mode", "policy-cidr-match-mode",
         "agent-health-port", "allow-icmp-frag-needed", "api-rate-limit", "auto-direct-node-routes",
         "bpf-conntrack-accounting", "bpf-ct-global-any-max", "bpf-ct-global-tcp-max",
         "bpf-ct-timeout-regular-any", "bpf-ct-timeout-regular-tcp", "bpf-ct-timeout-regular-tcp-fin",
@@ -140,6 +142,17 @@ pub(super) const GROUPS: &[Group] = &[
         "only-masquerade-default-pool",
     ]),
     supported(AGENT, &[
+        "dns-max-ips-per-restored-rule", "dnsproxy-concurrency-limit",
+        "dnsproxy-concurrency-processing-grace-period", "dnsproxy-enable-transparent-mode",
+        "dnsproxy-insecure-skip-transparent-mode-check", "dnsproxy-lock-count", "dnsproxy-lock-timeout",
+        "dnsproxy-socket-linger-timeout", "enable-l7-proxy", "fqdn-regex-compile-lru-size",
+        "restored-proxy-ports-age-limit", "tofqdns-dns-reject-response-code",
+        "tofqdns-enable-dns-compression", "tofqdns-endpoint-max-ip-per-hostname",
+        "tofqdns-idle-connection-grace-period", "tofqdns-max-deferred-connection-deletes",
+        "tofqdns-min-ttl", "tofqdns-pre-cache", "tofqdns-preallocate-identities", "tofqdns-proxy-port",
+        "tofqdns-proxy-response-max-delay",
+    ]),
+    supported(AGENT, &[
         "enable-well-known-identities", "fixed-identity-mapping", "identity-allocation-sync-interval",
         "identity-allocation-mode", "identity-allocation-timeout", "identity-change-grace-period",
         "identity-management-mode", "label-prefix-file", "labels",
@@ -198,7 +211,6 @@ pub(super) const GROUPS: &[Group] = &[
     unsupported(AGENT, "0", "events have no trace ids", &["ip-tracing-option-type"]),
     unsupported(AGENT, "", "packets are masqueraded at all devices", &["egress-masquerade-interfaces"]),
     unsupported(AGENT, "false", "connections are not counted", &["enable-active-connection-tracking"]),
-    unsupported(AGENT, "false", "host policies are not enforced", &["enable-host-firewall"]),
     unsupported(AGENT, "false", "packets are not encrypted", &["enable-ipsec", "enable-wireguard"]),
     unsupported(AGENT, "false", "bandwidth is not limited", &["enable-bandwidth-manager"]),
     unsupported(AGENT, "false", "packets leave from the node of the pod", &[
@@ -243,9 +255,7 @@ pub(super) const GROUPS: &[Group] = &[
         "allocator-list-timeout", "endpoint-bpf-prog-watchdog-interval", "endpoint-queue-size",
         "endpoint-regen-interval", "keep-config", "lib-dir", "max-controller-interval",
     ]),
-    no_effect(AGENT | OPERATOR, "labels of nodes are not part of identities", &[
-        "enable-node-selector-labels",
-    ]),
+    no_effect(OPERATOR, "network policies are not validated", &["enable-node-selector-labels"]),
     no_effect(AGENT | OPERATOR | APISERVER, "logs go to standard error", &["log-driver"]),
     no_effect(OPERATOR, "metrics are served without TLS", &[
         "operator-prometheus-tls-cert-file", "operator-prometheus-tls-client-ca-files",
@@ -259,11 +269,8 @@ pub(super) const GROUPS: &[Group] = &[
     ]),
     no_effect(AGENT, "not done for policies", &[
         "allow-localhost-ingress", "allow-unsafe-policy-skb-usage",
-        "bpf-policy-map-full-reconciliation-interval", "bpf-policy-map-pressure-metrics-threshold",
-        "enable-endpoint-lockdown-on-policy-overflow",
-        "enable-k8s-clusternetworkpolicy",
-        "endpoint-policy-update-timeout", "policy-audit-mode",
-        "policy-cidr-match-mode", "policy-queue-size", "policy-secrets-only-from-secrets-namespace",
+        "bpf-policy-map-pressure-metrics-threshold", "enable-k8s-clusternetworkpolicy",
+        "endpoint-policy-update-timeout", "policy-queue-size", "policy-secrets-only-from-secrets-namespace",
         "policy-trigger-interval",
     ]),
     no_effect(AGENT, "no BBR and BIG TCP", &[
@@ -274,16 +281,8 @@ pub(super) const GROUPS: &[Group] = &[
         "bgp-secrets-namespace", "enable-bgp-control-plane-status-report",
         "enable-bgp-legacy-origin-attribute",
     ]),
-    no_effect(AGENT, "no DNS proxy", &[
-        "dns-max-ips-per-restored-rule", "dns-policy-unload-on-shutdown", "dnsproxy-concurrency-limit",
-        "dnsproxy-concurrency-processing-grace-period", "dnsproxy-enable-transparent-mode",
-        "dnsproxy-insecure-skip-transparent-mode-check", "dnsproxy-lock-count", "dnsproxy-lock-timeout",
-        "dnsproxy-socket-linger-timeout", "enable-standalone-dns-proxy", "fqdn-regex-compile-lru-size",
-        "standalone-dns-proxy-server-port", "tofqdns-dns-reject-response-code",
-        "tofqdns-enable-dns-compression", "tofqdns-endpoint-max-ip-per-hostname",
-        "tofqdns-idle-connection-grace-period", "tofqdns-max-deferred-connection-deletes",
-        "tofqdns-min-ttl", "tofqdns-pre-cache", "tofqdns-preallocate-identities", "tofqdns-proxy-port",
-        "tofqdns-proxy-response-max-delay",
+    no_effect(AGENT, "no standalone DNS proxy, DNS rules stay while the agent is away", &[
+        "dns-policy-unload-on-shutdown", "enable-standalone-dns-proxy", "standalone-dns-proxy-server-port",
     ]),
     no_effect(AGENT, "no Hubble server", &[
         "disable-client-tls", "disable-server-tls", "enable-hubble", "enable-hubble-open-metrics",
@@ -327,9 +326,9 @@ pub(super) const GROUPS: &[Group] = &[
         "proxy-max-connection-duration-seconds", "proxy-max-requests-per-connection",
         "proxy-portrange-max", "proxy-portrange-min", "proxy-prometheus-port",
         "proxy-use-original-source-address", "proxy-xff-num-trusted-hops-egress",
-        "proxy-xff-num-trusted-hops-ingress", "restored-proxy-ports-age-limit",
+        "proxy-xff-num-trusted-hops-ingress",
     ]),
-    no_effect(AGENT | OPERATOR, "no L7 proxy", &["enable-l7-proxy"]),
+    no_effect(OPERATOR, "no L7 proxy", &["enable-l7-proxy"]),
     no_effect(OPERATOR, "no L7 proxy", &[
         "loadbalancer-l7-algorithm", "loadbalancer-l7-ports", "proxy-idle-timeout-seconds",
         "proxy-stream-idle-timeout-seconds",

@@ -11,6 +11,12 @@ use skep_policy_model::{
 use crate::Repository;
 
 impl Repository {
+    /// The revision of the rules.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.with(|policies| policies.revision())
+    }
+
     /// The desired policy of an endpoint; `None` until it is computed.
     pub fn endpoint_policy(&self, endpoint: u16) -> Option<EndpointPolicy> {
         self.with(|policies| {

@@ -15,7 +15,7 @@ use skep_policy_sources::Origin;
 use statedb::{Db, RwTable};
 
 use super::*;
-use crate::state::Dropped;
+use crate::dns::Proxies;
 
 const RECORDED: &str = include_str!("../../testdata/rest-policy.json");
 
@@ -137,8 +137,8 @@ fn policies() -> Policies {
             .policies
             .set_endpoint(endpoint, identity, labels, Default::default());
     }
-    state.policies.update_identities(peers, [], &Dropped);
-    state.policies.refresh(&Dropped);
+    state.policies.update_identities(peers, [], &Proxies::default());
+    state.policies.refresh(&Proxies::default());
     drop(state);
     Policies {
         repository,
