@@ -9,6 +9,38 @@
 
 const volatile struct node_options options = {};
 
+/* The host firewall on a packet with an identity in its mark, or 0. Returns 0 to continue, or less:
+ * a drop reason.
+ */
+static __always_inline int firewall(CTX *ctx, union scratch *scratch, __be16 type, __u32 marked,
+				    __u32 ingress)
+{
+	if (!options.packet.host_firewall)
+		return 0;
+	if (type == bpf_htons(ETH_P_IP))
+		return options.ipv4 ? check_host4(ctx, &scratch->v4, marked, ingress) : 0;
+	if (type == bpf_htons(ETH_P_IPV6))
+		return options.ipv6 ? check_host6(ctx, &scratch->v6, marked, ingress) : 0;
+	return 0;
+}
+
+/* Frames of other protocols than IP and ARP pass the host firewall only while its policy is open.
+ * Returns 0 to continue, or less: a drop reason.
+ */
+static __always_inline int firewall_l2(struct trace_ctx *trace, __be16 type, __u8 open)
+{
+	const struct endpoint *host;
+
+	if (!options.packet.host_firewall || type == bpf_htons(ETH_P_IP) ||
+	    type == bpf_htons(ETH_P_IPV6) || type == bpf_htons(ETH_P_ARP))
+		return 0;
+	host = host_endpoint();
+	if (!host || (host->flags & (open | ENDPOINT_AUDIT)))
+		return 0;
+	return FAIL(trace,
+		    bpf_ntohs(type) < ETH_P_802_3_MIN ? DROP_UNSUPPORTED_L2 : DROP_UNSUPPORTED_L3);
+}
+
 /* Egress of a pod, at the host side of its interface. */
 SEC("tc")
 int cil_from_container(CTX *ctx)
@@ -130,6 +162,9 @@ int cil_from_netdev(CTX *ctx)
 	if (!device || (device->flags & DEVICE_L3))
 		return TC_ACT_OK;
 	type = ether_type(ctx);
+	verdict = firewall_l2(trace, type, ENDPOINT_OPEN_INGRESS);
+	if (verdict)
+		return finish(ctx, scratch, verdict);
 	if (type == bpf_htons(ETH_P_IP) && options.ipv4) {
 		scratch->v4.device = *device;
 		if (options.packet.ipip_termination)
@@ -175,6 +210,13 @@ int cil_to_netdev(CTX *ctx)
 	trace->ipv6 = type == bpf_htons(ETH_P_IPV6);
 	if (vlan_tagged(ctx))
 		return finish(ctx, scratch, filter_vlan(ctx, trace));
+	if (mark != MARK_SNAT_DONE) {
+		verdict = firewall_l2(trace, type, ENDPOINT_OPEN_EGRESS);
+		if (!verdict)
+			verdict = firewall(ctx, scratch, type, trace->source_identity, 0);
+		if (verdict)
+			return finish(ctx, scratch, verdict);
+	}
 	/* Encapsulated packets are already translated. */
 	if (mark != MARK_SNAT_DONE && !(options.packet.tunnel && mark == MARK_OVERLAY))
 		device = bpf_map_lookup_elem(&skep_devices, &ifindex);
@@ -241,6 +283,8 @@ int cil_to_host(CTX *ctx)
 {
 	union scratch *scratch = this_scratch();
 	struct trace_ctx *trace;
+	int verdict;
+	__be16 type;
 
 	if (!scratch)
 		return TC_ACT_SHOT;
@@ -248,7 +292,11 @@ int cil_to_host(CTX *ctx)
 	trace_begin(trace, options.packet.host_endpoint,
 		    (ctx->mark & MARK_MASK) == MARK_IDENTITY ? identity_of_mark(ctx->mark) : 0,
 		    METRIC_EGRESS, METRIC_FILE_HOST);
-	trace->ipv6 = ether_type(ctx) == bpf_htons(ETH_P_IPV6);
+	type = ether_type(ctx);
+	trace->ipv6 = type == bpf_htons(ETH_P_IPV6);
+	verdict = firewall(ctx, scratch, type, trace->source_identity, 1);
+	if (verdict)
+		return finish(ctx, scratch, verdict);
 	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_HOST);
 	trace_packet(ctx, trace, TRACE_TO_STACK, options.packet.cilium_host, NULL);
 	return TC_ACT_OK;

@@ -9,18 +9,18 @@ use async_trait::async_trait;
 use hive::{Cfg, Member};
 use skep_base_api::StatusProbe;
 use skep_base_api_types::{
-    BandwidthManager, BigTcp, EncryptionStatus, HostFirewall, HubbleStatus, IdentityRange, Srv6, Status,
+    BandwidthManager, EncryptionStatus, HostFirewall, HubbleStatus, IdentityRange, Srv6, Status,
     StatusResponse,
 };
-use skep_base_settings::cluster::ClusterSettings;
+use skep_base_settings::{PacketConfig, cluster::ClusterSettings};
 use skep_node_local::Device;
 use statedb::{Db, Table};
 
-/// The kernel's largest packet without BIG TCP.
-const PACKET: u32 = 65536;
+use crate::interfaces::packet_sizes;
 
 struct Features {
     cluster: Cfg<ClusterSettings>,
+    packets: Cfg<PacketConfig>,
     devices: Table<Device>,
     db: Db,
 }
@@ -28,10 +28,16 @@ struct Features {
 /// Parts that have no other source.
 pub(crate) fn status(
     cluster: Cfg<ClusterSettings>,
+    packets: Cfg<PacketConfig>,
     devices: Table<Device>,
     db: Db,
 ) -> Member<Arc<dyn StatusProbe>> {
-    Member(Arc::new(Features { cluster, devices, db }))
+    Member(Arc::new(Features {
+        cluster,
+        packets,
+        devices,
+        db,
+    }))
 }
 
 #[async_trait]
@@ -44,17 +50,17 @@ impl StatusProbe for Features {
         let off = || "Disabled".to_owned();
         let snapshot = self.db.read();
         let devices = self.devices.all(&snapshot).filter(|device| device.selected);
+        let devices: Vec<String> = devices.map(|device| device.name.to_string()).collect();
+        let [ipv6, ipv4] = packet_sizes(&devices);
+        response.ipv4_big_tcp = Some(ipv4);
+        response.ipv6_big_tcp = Some(ipv6);
         response.host_firewall = Some(HostFirewall {
-            devices: devices.map(|device| device.name.to_string()).collect(),
-            mode: off(),
+            devices,
+            mode: match self.packets.host_firewall {
+                true => "Enabled".to_owned(),
+                false => off(),
+            },
         });
-        let big_tcp = BigTcp {
-            enabled: false,
-            max_gro: PACKET,
-            max_gso: PACKET,
-        };
-        response.ipv4_big_tcp = Some(big_tcp.clone());
-        response.ipv6_big_tcp = Some(big_tcp);
         response.bandwidth_manager = Some(BandwidthManager::default());
         response.encryption = Some(EncryptionStatus {
             mode: off(),

@@ -13,6 +13,7 @@ mod debug_info;
 mod features;
 mod health;
 mod interfaces;
+mod map_states;
 mod pods;
 mod prefilter;
 mod status;

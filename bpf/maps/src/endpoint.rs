@@ -124,6 +124,8 @@ pub mod endpoint_flags {
     pub const EGRESS_PROGRAM: u8 = 1 << 3;
     /// The kernel answers ARP requests of the endpoint, not the program.
     pub const ARP_PASSTHROUGH: u8 = 1 << 4;
+    /// What the policy denies passes, with an event.
+    pub const AUDIT: u8 = 1 << 5;
 }
 
 /// Value of `skep_endpoints`. C twin: `struct endpoint` in `bpf/include/endpoint/endpoint.h`.

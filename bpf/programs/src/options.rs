@@ -173,6 +173,8 @@ pub struct PacketOptions {
     pub events: EventKinds,
     /// Packets between pods and the network pass the kernel's stack (`enable-host-legacy-routing`).
     pub legacy_routing: bool,
+    /// Enforce the policy of the host endpoint (`enable-host-firewall`).
+    pub host_firewall: bool,
 }
 
 /// Which events of packets there are.
@@ -332,6 +334,7 @@ impl Default for PacketOptions {
             ct_accounting: false,
             events: EventKinds::default(),
             legacy_routing: false,
+            host_firewall: false,
         }
     }
 }
@@ -477,6 +480,7 @@ macro_rules! raw_options {
         raw.debug_events = packets.events.debug.into();
         raw.protocols = packets.extended_protocols.into();
         raw.legacy_routing = packets.legacy_routing.into();
+        raw.host_firewall = packets.host_firewall.into();
         raw.dual_stack = (options.ipv4 && options.ipv6).into();
         raw.has_skip_neigh = values.has_skip_neigh.into();
         raw.has_mem_keys = values.has_mem_keys.into();

@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(requested(&[]), [""; 0]);
         assert_eq!(
             requested(&[
-                "--enable-host-firewall=false",
+                "--enable-bandwidth-manager=false",
                 "--datapath-mode=veth",
                 "--enable-wireguard=false"
             ]),
@@ -389,7 +389,7 @@ mod tests {
         );
         assert_eq!(
             requested(&[
-                "--enable-host-firewall=true",
+                "--enable-bandwidth-manager=true",
                 "--datapath-mode=netkit",
                 "--egress-masquerade-interfaces=eth0,eth1",
                 "--enable-wireguard",
@@ -397,7 +397,7 @@ mod tests {
             [
                 "datapath-mode=netkit",
                 "egress-masquerade-interfaces=eth0,eth1",
-                "enable-host-firewall=true",
+                "enable-bandwidth-manager=true",
                 "enable-wireguard=true",
             ]
         );

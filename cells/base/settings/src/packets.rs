@@ -105,6 +105,9 @@ pub struct PacketConfig {
     /// Count packets and bytes of policy entries.
     #[config(default = true, flag = "policy-accounting")]
     pub policy_accounting: bool,
+    /// Enforce policies of nodes on packets to and from the node.
+    #[config(default = false, flag = "enable-host-firewall")]
+    pub host_firewall: bool,
     /// Track flows of IP protocols without ports, such as GRE; otherwise such packets of pods are dropped.
     #[config(default = false, flag = "enable-extended-ip-protocols")]
     pub extended_protocols: bool,

@@ -66,9 +66,9 @@ pub struct PacketSettings {
 }
 
 impl PacketSettings {
-    /// A program for what leaves the node is wanted: something is translated there.
+    /// A program for what leaves the node is wanted: something is translated or filtered there.
     pub fn has_egress(&self) -> bool {
-        self.replacement.enabled || self.masquerade.bpf
+        self.replacement.enabled || self.masquerade.bpf || self.packets.host_firewall
     }
 
     pub fn has_xdp(&self) -> bool {
@@ -208,6 +208,7 @@ impl PacketSettings {
             icmp_rules: packets.icmp_rules,
             icmp_frag_needed: packets.icmp_frag_needed,
             policy_accounting: packets.policy_accounting,
+            host_firewall: packets.host_firewall,
             extended_protocols: packets.extended_protocols,
             identity_mark: packets.identity_mark,
             reply_no_backend: packets.no_backend == NoBackend::Reject,

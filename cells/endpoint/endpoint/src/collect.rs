@@ -52,6 +52,9 @@ impl Removal {
                 }
             }
             self.metrics.count(&states);
+            let table = self.endpoints.table();
+            self.metrics
+                .count_enforcement(table.all(&snapshot).map(|row| &**row));
             let is_gone = |(id, state): (&u16, &EndpointState)| {
                 let row = (*state == EndpointState::Disconnected).then(|| self.endpoints.get(&snapshot, *id));
                 row.flatten()

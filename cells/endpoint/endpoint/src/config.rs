@@ -14,6 +14,9 @@ pub struct Config {
     /// Drop packets that endpoints send from other addresses than their own.
     #[config(default = true)]
     pub enable_source_ip_verification: bool,
+    /// Let packets pass that policies deny, with an event: option `PolicyAuditMode` of all endpoints.
+    #[config(default = false)]
+    pub policy_audit_mode: bool,
     /// Time until an endpoint gets a new identity after a change of its labels.
     #[config(default = "5s")]
     pub identity_change_grace_period: Duration,

@@ -320,9 +320,13 @@ impl Endpoint {
             .collect()
     }
 
-    /// Entry of `skep_endpoints`, with the flags of its policy.
-    pub(crate) fn facts(&self, identity: NumericIdentity, policy: u8) -> family::Endpoint {
+    /// Entry of `skep_endpoints`, with what is realized of its policy.
+    pub(crate) fn facts(&self, identity: NumericIdentity, policy: Realized) -> family::Endpoint {
         let spec = &*self.spec;
+        let audit = match self.options.is_audited() {
+            true => endpoint_flags::AUDIT,
+            false => 0,
+        };
         let verify = match self.options.verifies_source() {
             true => endpoint_flags::VERIFY_SOURCE,
             false => 0,
@@ -336,7 +340,11 @@ impl Endpoint {
             ipv6: spec.ipv6.map_or([0; 16], |address| address.octets()),
             identity: identity.get(),
             id: self.id,
-            flags: verify | arp | policy,
+            flags: verify | arp | audit | policy.open,
+            verdicts: match self.options.reports_verdicts() {
+                true => policy.enforced,
+                false => 0,
+            },
             mac: spec.host_mac.0,
             netns_cookie: spec.netns_cookie,
             ..family::Endpoint::default()

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! The endpoint of the node itself: a row and a directory, with the labels of the Node. The datapath makes its interface, and
-//! nothing is attached or written to maps for it here.
+//! The endpoint of the node itself: a row and a directory, with the labels of the Node; with the host firewall also its policy, and
+//! an entry in `skep_endpoints`, by which programs find it. The datapath makes its interface and attaches the programs.
 
 use std::{sync::Arc, time::Duration};
 
 use hive::JobCtx;
 use skep_base_net::NetError;
-use skep_identity::{Label, LabelSource, Labels, Reserved};
-use skep_identity_labels::LabelFilter;
+use skep_identity_labels::host_labels;
 use skep_node_local::LocalNode;
 use statedb::{Db, Table};
 use tokio::time::timeout;
@@ -45,7 +44,10 @@ impl HostEndpoint {
         loop {
             let snapshot = self.db.read();
             let changed = node.table_watch(&snapshot);
-            let labels = node.all(&snapshot).next().map(|row| labels(row));
+            let labels = node
+                .all(&snapshot)
+                .next()
+                .map(|row| host_labels(row.labels.iter()));
             drop(snapshot);
             let found = self.interfaces.find(INTERFACE)?;
             let pause = match (found, labels) {
@@ -63,13 +65,4 @@ impl HostEndpoint {
             _ = timeout(pause, changed.closed()).await;
         }
     }
-}
-
-/// `reserved:host`, and the labels of the Node that the default patterns include.
-fn labels(node: &LocalNode) -> Labels {
-    let filter = LabelFilter::default();
-    let of_node = node.labels.iter();
-    let of_node = of_node.filter_map(|(key, value)| Label::new(LabelSource::K8s, key, value).ok());
-    let (labels, _) = filter.split(of_node);
-    labels.iter().cloned().chain([Reserved::Host.into()]).collect()
 }

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
+const AUDIT: &str = "PolicyAuditMode";
 const SOURCE: &str = "SourceIPVerification";
+const VERDICTS: &str = "PolicyVerdictNotification";
 const AGGREGATION: &str = "MonitorAggregationLevel";
 const LEVELS: [&str; 5] = ["None", "Lowest", "Low", "Medium", "Maximum"];
 
@@ -15,8 +17,8 @@ const DEFAULT: [(&str, u8); 9] = [
     ("DebugPolicy", 0),
     ("DropNotification", 1),
     (AGGREGATION, 0),
-    ("PolicyAuditMode", 0),
-    ("PolicyVerdictNotification", 1),
+    (AUDIT, 0),
+    (VERDICTS, 1),
     (SOURCE, 1),
     ("TraceNotification", 1),
 ];
@@ -44,10 +46,27 @@ impl Default for EndpointOptions {
 
 impl EndpointOptions {
     /// The options of new endpoints.
-    pub(crate) fn new(verifies_source: bool) -> Self {
+    pub(crate) fn new(verifies_source: bool, is_audited: bool) -> Self {
         let mut options = Self::default();
         options.0.insert(SOURCE.to_owned(), verifies_source.into());
+        options.0.insert(AUDIT.to_owned(), is_audited.into());
         options
+    }
+
+    /// What is denied passes, with an event.
+    pub(crate) fn is_audited(&self) -> bool {
+        self.0.get(AUDIT) == Some(&1)
+    }
+
+    /// These options with the node's audit mode: a start with another `policy-audit-mode` applies to all endpoints.
+    pub(crate) fn audited_as(mut self, node: &Self) -> Self {
+        self.0.insert(AUDIT.to_owned(), node.is_audited().into());
+        self
+    }
+
+    /// Verdicts of policies are events.
+    pub(crate) fn reports_verdicts(&self) -> bool {
+        self.0.get(VERDICTS) != Some(&0)
     }
 
     /// Packets that it sends from other addresses are dropped.

@@ -144,6 +144,15 @@ impl EndpointOps {
         self.stages.clear();
     }
 
+    /// The endpoint of the node: programs find its policy by its interface.
+    fn bring_host(&mut self, txn: &mut Transaction<EndpointError>, endpoints: &[(Owner, &Endpoint)]) {
+        let maps = self.maps.clone();
+        self.each(txn, endpoints, Self::save);
+        self.each(txn, endpoints, Self::stage_facts);
+        txn.run(&mut self.stages.endpoints, &maps.facts);
+        self.stages.clear();
+    }
+
     fn take_down(&mut self, txn: &mut Transaction<EndpointError>, endpoints: &[(Owner, &Endpoint)]) {
         self.disconnect(txn, endpoints);
         self.each(txn, endpoints, |ops, _, endpoint| {
@@ -196,8 +205,9 @@ impl EndpointOps {
             return Ok(());
         };
         let ifindex = endpoint.spec.ifindex;
-        let needs_program = self.routing.effective(endpoint.spec.datapath).require_egress_prog;
-        let plain = endpoint.facts(identity, policy.open);
+        let needs_program =
+            !endpoint.is_host && self.routing.effective(endpoint.spec.datapath).require_egress_prog;
+        let plain = endpoint.facts(identity, policy);
         let flagged = family::Endpoint {
             flags: plain.flags | endpoint_flags::EGRESS_PROGRAM,
             ..plain
@@ -370,7 +380,7 @@ impl BatchOps<Endpoint> for EndpointOps {
             .map(|(owner, endpoint)| (*owner, endpoint))
             .collect();
         self.disconnect(&mut txn, &former);
-        self.each(&mut txn, &saved, Self::save);
+        self.bring_host(&mut txn, &saved);
         self.bring_up(&mut txn, &up);
         let mut errors = txn.finish();
         for (entry, error) in deletes.iter_mut().zip(&mut errors) {

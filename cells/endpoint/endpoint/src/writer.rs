@@ -22,8 +22,10 @@ use crate::{
     state_dir::{Saved, StateDir},
 };
 
-/// Largest id of an endpoint; 65535 is reserved.
+/// Largest id of an endpoint; 65535 is reserved. Directories and requests may name it.
 const ID_MAX: u16 = 65_534;
+/// Largest id that is allocated, as in Cilium.
+const ALLOCATED_MAX: u16 = 4095;
 
 /// Why an endpoint is not created.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +81,8 @@ pub struct Endpoints {
     held: Arc<Mutex<HashMap<u16, Held>>>,
     /// Options of new endpoints.
     options: Arc<EndpointOptions>,
+    /// The endpoint of the node has a policy.
+    has_host_firewall: bool,
     /// Whether endpoints may be created.
     fence: Arc<watch::Sender<bool>>,
 }
@@ -92,6 +96,7 @@ impl Endpoints {
             policies,
             held: Arc::default(),
             options: Arc::default(),
+            has_host_firewall: false,
             fence: Arc::new(watch::Sender::new(false)),
         }
     }
@@ -99,6 +104,12 @@ impl Endpoints {
     /// With these options of new endpoints.
     pub(crate) fn with_options(mut self, options: EndpointOptions) -> Self {
         self.options = Arc::new(options);
+        self
+    }
+
+    /// With a policy of the endpoint of the node, if `is_on`.
+    pub(crate) fn with_host_firewall(mut self, is_on: bool) -> Self {
+        self.has_host_firewall = is_on;
         self
     }
 
@@ -257,8 +268,8 @@ impl Endpoints {
 
     /// An id that no endpoint and no file has, from a random place on: ids of the past are not used again at once.
     fn free_id(&self, txn: &impl ReadTxn) -> Result<u16, CreateError> {
-        let start = fastrand::u16(1..=ID_MAX);
-        let mut ids = (start..=ID_MAX).chain(1..start);
+        let start = fastrand::u16(1..=ALLOCATED_MAX);
+        let mut ids = (start..=ALLOCATED_MAX).chain(1..start);
         let is_free =
             |id: &u16| self.table.get(txn, Endpoint::BY_ID.key(id)).is_none() && !self.files.has(*id);
         ids.find(is_free).ok_or(CreateError::Exhausted)
@@ -412,10 +423,16 @@ impl Endpoints {
         });
         row.identity_labels = labels;
         let is_same = |found: &Obj<Endpoint>| row.spec == found.spec && row.labels == found.labels;
+        let id = row.id;
         if !found.as_ref().is_some_and(is_same) {
             row.regenerate(RegenerationReason::EndpointUpdate, "updated host endpoint");
             self.table.insert(&mut txn, row)?;
             txn.commit();
+        } else {
+            drop(txn);
+        }
+        if self.has_host_firewall {
+            self.policies.request([(id, NumericIdentity::HOST)])?;
         }
         Ok(())
     }
@@ -486,7 +503,9 @@ impl Endpoints {
                     row.policy = Some(realized);
                     match before {
                         None => row.status = Status::pending(),
-                        Some(before) if before.open != realized.open => {
+                        Some(before)
+                            if (before.open, before.enforced) != (realized.open, realized.enforced) =>
+                        {
                             row.regenerate(RegenerationReason::PolicyUpdate, "policy rules updated");
                         }
                         Some(_) => {}
@@ -599,7 +618,7 @@ impl Endpoints {
                 identity: Some(identity),
                 identity_labels,
                 is_host,
-                options: Arc::new(saved.options),
+                options: Arc::new(saved.options.audited_as(&self.options)),
                 cilium_endpoint_uid: saved.cilium_endpoint_uid,
                 phase: if is_there || is_host {
                     Phase::Restored
@@ -614,7 +633,7 @@ impl Endpoints {
                 ..Endpoint::default()
             };
             self.table.insert(&mut txn, row)?;
-            if !is_host {
+            if !is_host || self.has_host_firewall {
                 identities.push((id, identity));
             }
         }

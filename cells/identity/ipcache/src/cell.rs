@@ -42,6 +42,7 @@ struct WriterParams {
     map: Arc<IpcacheMap>,
     identities: Option<LocalIdentities>,
     families: Option<Cfg<AddressFamilies>>,
+    config: Cfg<Config>,
 }
 
 fn new_writer(params: WriterParams) -> Writer {
@@ -51,10 +52,13 @@ fn new_writer(params: WriterParams) -> Writer {
         map,
         identities,
         families,
+        config,
     } = params;
     let is_dual_stack = families.is_some_and(|families| families.ipv4 && families.ipv6);
-    let labels = identities
-        .map(|identities| LabelIdentities::new(table.reader(), identities, Some(map), is_dual_stack));
+    let labels = identities.map(|identities| {
+        LabelIdentities::new(table.reader(), identities, Some(map), is_dual_stack)
+            .with_networks_of_nodes(config.networks_match_nodes())
+    });
     let writer = Writer::new(db, table);
     match labels {
         Some(labels) => writer.with_identities(labels),

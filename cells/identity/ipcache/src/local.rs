@@ -27,6 +27,8 @@ pub(crate) struct LabelIdentities {
     identities: LocalIdentities,
     map: Option<Arc<IpcacheMap>>,
     is_dual_stack: bool,
+    /// Other nodes have labels of networks as well.
+    are_nodes_in_networks: bool,
     earlier: Arc<Mutex<Earlier>>,
 }
 
@@ -75,8 +77,15 @@ impl LabelIdentities {
             identities,
             map,
             is_dual_stack,
+            are_nodes_in_networks: false,
             earlier: Arc::default(),
         }
+    }
+
+    /// With labels of networks for other nodes, if `is_on`.
+    pub(crate) fn with_networks_of_nodes(mut self, is_on: bool) -> Self {
+        self.are_nodes_in_networks = is_on;
+        self
     }
 
     /// The table of identities, which each transaction has too.
@@ -121,7 +130,14 @@ impl LabelIdentities {
                 LabelSource::Node => is_node,
                 _ => !is_of_networks(label),
             });
-            let labels: Labels = kept.cloned().collect();
+            let mut labels: Vec<Label> = kept.cloned().collect();
+            if is_node && self.are_nodes_in_networks {
+                let of_networks = claims.labels().filter(|label| is_of_networks(label));
+                let own: Labels = of_networks.cloned().collect();
+                labels.extend(self.inherited(txn, prefix, &own));
+                labels.extend(own.iter().cloned());
+            }
+            let labels: Labels = labels.into_iter().collect();
             let is_reserved = labels.iter().all(|label| label.reserved().is_some());
             let has_identity = is_reserved && reserved.identity().is_some();
             return (!has_identity && labels.scope() != Scope::Global).then_some(labels);

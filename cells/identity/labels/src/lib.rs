@@ -29,7 +29,7 @@ mod prefix_file;
 
 use std::collections::BTreeMap;
 
-use skep_identity::{Label, LabelSource, Labels};
+use skep_identity::{Label, LabelSource, Labels, Reserved};
 
 #[cfg(feature = "hive")]
 pub use config::LabelConfig;
@@ -88,6 +88,14 @@ pub fn named_port_labels<'a>(ports: impl IntoIterator<Item = (&'a str, &'a str, 
         Label::new("gen".into(), &key, value).ok()
     };
     values.iter().enumerate().filter_map(label).collect()
+}
+
+/// The labels of the host endpoint: `reserved:host`, and those of its Node that the default patterns include.
+pub fn host_labels<'a>(of_node: impl IntoIterator<Item = (&'a str, &'a str)>) -> Labels {
+    let of_node = of_node.into_iter();
+    let of_node = of_node.filter_map(|(key, value)| Label::new(LabelSource::K8s, key, value).ok());
+    let (labels, _) = LabelFilter::default().split(of_node);
+    labels.iter().cloned().chain([Reserved::Host.into()]).collect()
 }
 
 /// What the labels of a pod's identity are made of.

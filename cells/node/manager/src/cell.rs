@@ -109,6 +109,7 @@ fn start(params: StartParams) -> Result<(), BoxError> {
         families,
         tunnel,
         excluded: addresses.map_or_else(Vec::new, |config| config.excluded_networks()),
+        node_labels: config.node_labels,
     }
     .spawn(&jobs)?;
     Ok(())

@@ -3,11 +3,12 @@
 //! A node → what its addresses and networks are.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use hive::Cfg;
 use ipnet::IpNet;
 use skep_base_settings::{AddressFamilies, TunnelConfig};
-use skep_identity::Reserved;
+use skep_identity::{Label, LabelSource, Labels, Reserved};
 use skep_ipcache::{Claim, EndpointFlags, Owner, Prefix, ResourceId};
 use skep_k8s_types::slim::NodeAddressType;
 
@@ -24,6 +25,8 @@ pub(crate) struct View {
     pub(crate) tunnel: Cfg<TunnelConfig>,
     /// Networks whose addresses are not this node's.
     pub(crate) excluded: Vec<IpNet>,
+    /// Other nodes have the labels of their Node.
+    pub(crate) node_labels: bool,
 }
 
 impl View {
@@ -43,6 +46,18 @@ impl View {
     pub(crate) fn world(&self, address: IpAddr) -> Reserved {
         Reserved::world(address, self.families.ipv4 && self.families.ipv6)
     }
+}
+
+/// Labels of the addresses of another node.
+fn remote_labels(node: &Node, view: &View) -> Arc<Labels> {
+    if !view.node_labels {
+        return Reserved::RemoteNode.into();
+    }
+    let of_node = node.labels.iter();
+    let of_node = of_node.filter_map(|(key, value)| Label::new(LabelSource::Node, key, value).ok());
+    let cluster = Label::new(LabelSource::K8s, Labels::CLUSTER, &node.key.cluster).ok();
+    let all = of_node.chain(cluster).chain([Reserved::RemoteNode.into()]);
+    Arc::new(all.collect())
 }
 
 /// What a node claims. This node: its addresses are the host's. Another one: its addresses are a node's, its health and
@@ -67,11 +82,12 @@ pub(crate) fn claims_of(node: &Node, view: &View) -> Vec<(Prefix, Claim)> {
     let peer = view.tunnel.endpoint(node.node_ip(true), node.node_ip(false));
     let claim = |label: Reserved| Claim::labels(owner.clone(), label);
     let tunnelled = |label| claim(label).tunnel_peer(peer).encrypt_key(node.encryption_key);
+    let remote = remote_labels(node, view);
     let mut claims: Vec<(Prefix, Claim)> = Vec::new();
     for (kind, address) in node.reachable() {
         // Nodes talk to each other directly, except through the agent's own address.
         let is_own = *kind == NodeAddressType::CiliumInternalIp;
-        let remote = claim(Reserved::RemoteNode)
+        let remote = Claim::labels(owner.clone(), remote.clone())
             .flags(node_flags)
             .tunnel_peer(peer.filter(|_| is_own));
         claims.push((address.into(), remote));

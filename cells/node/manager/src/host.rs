@@ -40,6 +40,7 @@ pub(crate) fn start(params: HostParams) -> Result<(), BoxError> {
         tunnel: params.tunnel,
         // They are not in the table.
         excluded: Vec::new(),
+        node_labels: false,
     };
     let work = HostAddresses {
         db: params.db,

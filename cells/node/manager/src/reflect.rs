@@ -27,6 +27,8 @@ pub(crate) struct NodeClaims {
     pub(crate) tunnel: Cfg<TunnelConfig>,
     /// Networks whose addresses are not this node's.
     pub(crate) excluded: Vec<IpNet>,
+    /// Other nodes have the labels of their Node.
+    pub(crate) node_labels: bool,
 }
 
 impl NodeClaims {
@@ -48,6 +50,7 @@ impl NodeClaims {
             families: self.families.clone(),
             tunnel: self.tunnel.clone(),
             excluded: self.excluded.clone(),
+            node_labels: self.node_labels,
         }
     }
 

@@ -6,16 +6,17 @@
 
 use std::sync::Arc;
 
-use hive::{Cell, Job, JobCtx, Jobs, Member, SpawnError};
+use hive::{Cell, Cfg, Job, JobCtx, Jobs, Member, SpawnError};
 use skep_bpf_maps::policy;
 use skep_datapath_maps::{MapOwner, Maps};
 use statedb::{Db, Table};
 
-use crate::{AllowAll, EndpointPolicy, MapStates, PolicyMaps, PolicyReconciler};
+use crate::{AllowAll, Config, EndpointPolicy, MapStates, PolicyMaps, PolicyReconciler};
 
 #[must_use]
 pub fn cell() -> Cell {
     Cell::module("policy-maps", "Policies of endpoints in maps")
+        .config::<Config>()
         .provide_private(parts)
         .provide(policies)
         .provide(table)
@@ -29,9 +30,14 @@ struct Parts {
     reconciler: PolicyReconciler,
 }
 
-fn parts(db: Db, maps: Arc<Maps>, source: Option<Arc<dyn MapStates>>) -> Result<Arc<Parts>, statedb::Error> {
+fn parts(
+    db: Db,
+    maps: Arc<Maps>,
+    source: Option<Arc<dyn MapStates>>,
+    config: Cfg<Config>,
+) -> Result<Arc<Parts>, statedb::Error> {
     let source = source.unwrap_or_else(|| Arc::new(AllowAll::default()));
-    let (policies, reconciler) = PolicyMaps::new(db, &maps, source, |timing| timing)?;
+    let (policies, reconciler) = PolicyMaps::new(db, &maps, source, &config, |timing| timing)?;
     Ok(Arc::new(Parts { policies, reconciler }))
 }
 

@@ -8,8 +8,10 @@
 //!
 //! - Maps are written as differences from what they hold, which is read once for each endpoint: at its first write, after a
 //!   failure, and every 15 minutes, when what others changed is repaired.
-//! - New entries are written before those that are not desired any more are deleted, for all endpoints of a round in
-//!   one [`Transaction`](skep_datapath_maps::transaction::Transaction). If a map has no room for both, deletions come first.
+//! - Writes are in an order in which no moment allows more than the state before or that after (`order.rs`), for all endpoints of a
+//!   round in one [`Transaction`](skep_datapath_maps::transaction::Transaction).
+//! - A policy that exceeds its map is an error of its endpoint, whose map has what restricts, and what allows as far as there is room;
+//!   with `enable-endpoint-lockdown-on-policy-overflow` its packets are dropped until the policy fits.
 //! - `skep_policies` leads to policies that restrict something. The kernel waits for all programs that run when it is
 //!   written, for 20 ms and more, once for a round: an endpoint whose policy allows everything says so in its flags and
 //!   does not wait for it.
@@ -17,7 +19,9 @@
 //! Read first: `table.rs`, then `reconciler.rs`.
 
 mod cell;
+mod config;
 mod map_state;
+mod order;
 mod reconciler;
 mod source;
 mod table;
@@ -25,6 +29,7 @@ mod table;
 mod tests;
 
 pub use cell::cell;
+pub use config::Config;
 pub use map_state::{Change, MapState};
 pub use reconciler::{PolicyOps, PolicyReconciler};
 pub use source::{AllowAll, Desired, MapStates};

@@ -10,6 +10,8 @@ use skep_bpf_maps::{
 };
 use zerocopy::network_endian::U16;
 
+use crate::order::restricts;
+
 /// Precedence of an entry of the highest tier that allows.
 const ALLOW: u32 = 0xffff_ff01;
 
@@ -62,6 +64,52 @@ impl MapState {
 
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// The entry of a key.
+    pub fn get(&self, key: &PolicyKey) -> Option<PolicyEntry> {
+        let index = self.0.binary_search_by(|(known, _)| known.cmp(key)).ok()?;
+        Some(self.0[index].1)
+    }
+
+    /// What a map with room for `max` entries gets of a policy that has more: what restricts, and the first entries that allow; or
+    /// nothing but denies, if the endpoint is locked down, or even what restricts does not fit. `None` if all of it fits.
+    pub(crate) fn reduced(&self, max: usize, is_locked_down: bool) -> Option<Self> {
+        if self.len() <= max {
+            return None;
+        }
+        let count = self.0.iter().filter(|(_, entry)| restricts(entry)).count();
+        if is_locked_down || count > max {
+            return Some(Self::lockdown());
+        }
+        let mut room = max - count;
+        let kept = self.0.iter().filter(|(_, entry)| {
+            let fits = restricts(entry) || room > 0;
+            room -= usize::from(fits && !restricts(entry));
+            fits
+        });
+        Some(Self(kept.copied().collect()))
+    }
+
+    /// A policy that denies everything: what an endpoint gets whose policy exceeds its map, if it is locked down.
+    pub(crate) fn lockdown() -> Self {
+        let entry = PolicyEntry {
+            proxy_port: U16::ZERO,
+            flags: 1 | 8 << 3,
+            auth: 0,
+            precedence: u32::MAX,
+            cookie: 0,
+        };
+        let key = |direction, proto| PolicyKey {
+            prefix_len: POLICY_STATIC_BITS + 8,
+            identity: 0,
+            direction,
+            proto,
+            port: U16::ZERO,
+        };
+        // TCP, UDP, SCTP: what no entry matches is denied.
+        let keys = [6, 17, 132].map(|proto| [key(0, proto), key(1, proto)]);
+        keys.into_iter().flatten().map(|key| (key, entry)).collect()
     }
 
     pub fn entries(&self) -> &[(PolicyKey, PolicyEntry)] {

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use skep_bpf_maps::policy::{POLICIES, PolicyEntry, PolicyKey};
+use skep_bpf_maps::policy::{POLICIES, PolicyEntry, PolicyKey, policy_pin};
 use skep_bpf_sys::MapError;
 use skep_datapath_maps::{
     InstanceMaps, Maps, OuterMap,
@@ -20,7 +20,7 @@ use statedb::{
     row::BoxError,
 };
 
-use crate::{Change, EndpointPolicy, MapState, MapStates, PolicyMaps, Realized, table::Kept};
+use crate::{EndpointPolicy, MapState, MapStates, PolicyMaps, Realized, order::Plan, table::Kept};
 
 /// The reconciler of table `policy-maps`.
 pub type PolicyReconciler = Reconciler<EndpointPolicy, PolicyOps>;
@@ -28,17 +28,17 @@ pub type PolicyReconciler = Reconciler<EndpointPolicy, PolicyOps>;
 type Policies = InstanceMaps<PolicyKey, PolicyEntry>;
 type Outer = OuterMap<PolicyKey, PolicyEntry>;
 
-/// Time after which maps are read again, and what others changed is repaired.
-const REPAIR: Duration = Duration::from_secs(15 * 60);
 /// Endpoints of a round: all of them wait for the last one.
 const ROUND: usize = 64;
 
 skep_datapath_maps::stages! {
     struct Stages {
-        /// Of maps that have no room for their new entries beside these.
+        /// In the order of `order.rs`.
         early_deletions: Deletions<Policies>,
         updates: Updates<Policies>,
         deletions: Deletions<Policies>,
+        late_updates: Updates<Policies>,
+        late_deletions: Deletions<Policies>,
         outer: Updates<Outer>,
         outer_deletions: Deletions<Outer>,
     }
@@ -58,15 +58,23 @@ pub struct PolicyOps {
     outer: Outer,
     /// By endpoint; none where a write failed.
     known: HashMap<u16, Known>,
+    /// What is written in place of a policy that exceeds its map, and the size of that, by endpoint.
+    reduced: HashMap<u16, (Arc<MapState>, usize)>,
+    is_locking_down: bool,
+    /// Entries of the largest desired policy.
+    most: usize,
     kept: Kept,
     stages: Stages,
 }
 
 impl PolicyOps {
-    fn new(maps: &Arc<Maps>, kept: Kept) -> Self {
+    fn new(maps: &Arc<Maps>, kept: Kept, is_locking_down: bool) -> Self {
         Self {
             outer: OuterMap::new(maps, &POLICIES),
             known: HashMap::new(),
+            reduced: HashMap::new(),
+            is_locking_down,
+            most: 0,
             kept,
             stages: Stages::default(),
         }
@@ -108,22 +116,50 @@ impl PolicyOps {
             );
         }
         if !Arc::ptr_eq(&known.state, &desired.state) {
-            let (mut added, mut deleted) = (0, Vec::new());
-            known.state.differences(&desired.state, |change| match change {
-                Change::Delete(key) => deleted.push((endpoint, key)),
-                Change::Add(key, entry) => {
-                    added += 1;
-                    self.stages.updates.push(owner, ((endpoint, key), entry));
-                }
-                Change::Replace(key, entry) => self.stages.updates.push(owner, ((endpoint, key), entry)),
-            });
             let max = self.policies().open(endpoint)?.max_entries() as usize;
-            let deletions = match known.state.len() + added > max {
-                true => &mut self.stages.early_deletions,
-                false => &mut self.stages.deletions,
+            let reduced = desired.state.reduced(max, self.is_locking_down).map(Arc::new);
+            let plan = Plan::new(&known.state, reduced.as_ref().unwrap_or(&desired.state), max);
+            let before = match reduced {
+                Some(state) => self.reduced.insert(endpoint, (state, max)).map(|_| true),
+                None => self.reduced.remove(&endpoint).map(|_| false),
             };
-            for key in deleted {
-                deletions.push(owner, key);
+            let entries = desired.state.len();
+            match (before, self.reduced.contains_key(&endpoint)) {
+                (None, true) => tracing::warn!(
+                    endpoint,
+                    entries,
+                    max,
+                    is_locked_down = self.is_locking_down,
+                    "policy map max entries limit exceeded"
+                ),
+                (Some(false), false) => {
+                    tracing::info!(endpoint, entries, max, "the policy fits its map again")
+                }
+                _ => {}
+            }
+            if plan.interrupts() {
+                tracing::info!(
+                    endpoint,
+                    "packets may be dropped while the policy map is rewritten"
+                );
+            }
+            let stages = &mut self.stages;
+            for (keys, stage) in [
+                (plan.early_deletions, &mut stages.early_deletions),
+                (plan.deletions, &mut stages.deletions),
+                (plan.late_deletions, &mut stages.late_deletions),
+            ] {
+                for key in keys {
+                    stage.push(owner, (endpoint, key));
+                }
+            }
+            for (rows, stage) in [
+                (plan.updates, &mut stages.updates),
+                (plan.late_updates, &mut stages.late_updates),
+            ] {
+                for (key, entry) in rows {
+                    stage.push(owner, ((endpoint, key), entry));
+                }
             }
         }
         if !desired.state.is_open() && !known.is_found {
@@ -139,14 +175,26 @@ impl PolicyOps {
         txn.run(&mut stages.early_deletions, policies);
         txn.run(&mut stages.updates, policies);
         txn.run(&mut stages.deletions, policies);
+        txn.run(&mut stages.late_updates, policies);
+        txn.run(&mut stages.late_deletions, policies);
         txn.run(&mut stages.outer, outer);
         stages.clear();
     }
 
-    fn report_pressure(&self) {
+    /// Reports how full the fullest map is: of those that exceed theirs, with what they should hold.
+    fn report_pressure(&mut self) {
         let most = self.known.values().map(|known| known.state.len()).max();
-        self.policies().report_pressure(most.unwrap_or_default() as u32);
+        let most = most.unwrap_or_default().max(std::mem::take(&mut self.most));
+        self.policies().report_pressure(most as u32);
     }
+}
+
+/// A policy has more entries than its map. Raise the setting, or select fewer peers.
+#[derive(Debug, thiserror::Error)]
+#[error("map {map} is full ({max} entries, see bpf-policy-map-max)")]
+struct Overflow {
+    map: String,
+    max: usize,
 }
 
 fn failed(error: MapError) -> WriteError {
@@ -179,6 +227,7 @@ impl BatchOps<EndpointPolicy> for PolicyOps {
         for (entry, error) in deletes.iter_mut().zip(&mut errors) {
             let endpoint = entry.object.endpoint;
             self.known.remove(&endpoint);
+            self.reduced.remove(&endpoint);
             let removed = match error {
                 None => self.outer.inner().unpin(endpoint).map_err(failed),
                 Some(error) => Err(error),
@@ -188,20 +237,30 @@ impl BatchOps<EndpointPolicy> for PolicyOps {
         for (entry, error) in updates.iter_mut().zip(errors) {
             let row = &mut entry.object;
             let Some(desired) = &row.desired else { continue };
+            self.most = self.most.max(desired.state.len());
             if let Some(error) = error {
                 // What it holds is read at the next try.
                 self.known.remove(&row.endpoint);
                 entry.result = Err(error.into());
                 continue;
             }
+            let reduced = self.reduced.get(&row.endpoint);
+            let written = reduced.map_or(&desired.state, |(state, _)| state);
             if let Some(known) = self.known.get_mut(&row.endpoint) {
-                known.state = desired.state.clone();
+                known.state = written.clone();
                 known.is_found |= !desired.state.is_open();
             }
             row.realized = Some(Realized {
                 revision: desired.revision,
-                open: desired.state.open(),
+                open: written.open(),
+                enforced: desired.enforced,
             });
+            if let Some(&(_, max)) = reduced
+                && !self.is_locking_down
+            {
+                let map = policy_pin(row.endpoint);
+                entry.result = Err(Overflow { map, max }.into());
+            }
         }
         self.report_pressure();
     }
@@ -254,6 +313,7 @@ impl PolicyMaps {
         db: Db,
         maps: &Arc<Maps>,
         source: Arc<dyn MapStates>,
+        settings: &crate::Config,
         timing: impl FnOnce(Config) -> Config,
     ) -> Result<(Self, PolicyReconciler), statedb::Error> {
         let table = crate::table::new_table(db.clone())?;
@@ -261,13 +321,15 @@ impl PolicyMaps {
         let config = timing(Config {
             round_size: ROUND,
             retry_max: Duration::from_secs(10),
-            refresh_interval: Some(REPAIR),
+            refresh_interval: Some(settings.bpf_policy_map_full_reconciliation_interval)
+                .filter(|interval| !interval.is_zero()),
             // On request: those who have endpoints know when all of them are requested.
             prune_interval: None,
             blocking: true,
             ..Config::default()
         });
-        let ops = PolicyOps::new(maps, kept.clone());
+        let is_locking_down = settings.enable_endpoint_lockdown_on_policy_overflow;
+        let ops = PolicyOps::new(maps, kept.clone(), is_locking_down);
         let reconciler = Reconciler::new(&db, table.clone(), EndpointPolicy::STATUS, ops, config);
         let policies = Self {
             db,

@@ -15,6 +15,8 @@ use crate::MapState;
 pub struct Desired {
     /// Endpoints of one identity may share it.
     pub state: Arc<MapState>,
+    /// Directions in which the policy is enforced: 1 ingress, 2 egress.
+    pub enforced: u8,
     /// Revision of the rules that it follows from.
     pub revision: Revision,
 }
@@ -41,6 +43,7 @@ impl Default for AllowAll {
         Self {
             desired: Desired {
                 state: Arc::new(MapState::allow_all()),
+                enforced: 0,
                 revision: 1,
             },
             changes: watch::Sender::new(1),

@@ -22,6 +22,8 @@ pub struct Realized {
     pub revision: Revision,
     /// Flags of `skep_endpoints` for the directions in which programs do not look the policy up.
     pub open: u8,
+    /// Directions in which it is enforced, whose verdicts are events: 1 ingress, 2 egress.
+    pub enforced: u8,
 }
 
 /// The policy of an endpoint.

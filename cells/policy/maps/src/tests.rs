@@ -60,6 +60,7 @@ struct World {
     maps: Arc<Maps>,
     writes: Writes,
     source: Arc<Source>,
+    is_locking_down: bool,
 }
 
 struct Run {
@@ -117,6 +118,7 @@ impl World {
                 desired: Mutex::default(),
                 changes: watch::Sender::new(0),
             }),
+            is_locking_down: false,
         }
     }
 
@@ -130,7 +132,10 @@ impl World {
             refresh_interval: None,
             ..config
         };
-        let (policies, reconciler) = PolicyMaps::new(Db::new(), &self.maps, source, timing).unwrap();
+        let mut settings = <crate::Config as hive::Config>::defaults().unwrap();
+        settings.enable_endpoint_lockdown_on_policy_overflow = self.is_locking_down;
+        let (policies, reconciler) =
+            PolicyMaps::new(Db::new(), &self.maps, source, &settings, timing).unwrap();
         let stop = CancellationToken::new();
         let token = stop.clone();
         let running = tokio::spawn(async move { reconciler.run(&token, &NoHealth).await });
@@ -145,6 +150,7 @@ impl World {
     fn desire(&self, endpoint: u16, revision: Revision, state: &Arc<MapState>) {
         let desired = Desired {
             state: state.clone(),
+            enforced: 1,
             revision,
         };
         self.source.desired.lock().insert(endpoint, desired);
@@ -311,6 +317,60 @@ async fn a_full_map_is_named_with_its_setting_and_deletions_make_room() {
     run.request(&[7]).await;
     assert_eq!(run.realized(7).map(|(revision, _)| revision), Some(3));
     assert_eq!(world.allowed(7), (1001..1201).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_map_that_is_too_small_has_all_that_restricts() {
+    let world = World::with_room(256);
+    let run = world.start();
+    let all: Vec<_> = allows(&(1..400).collect::<Vec<_>>()).entries().to_vec();
+    let denied = all.iter().map(|(key, entry)| {
+        let is_denied = key.identity > 200;
+        let entry = skep_bpf_maps::policy::PolicyEntry {
+            flags: is_denied.into(),
+            precedence: entry.precedence + u32::from(is_denied),
+            ..*entry
+        };
+        (*key, entry)
+    });
+    world.desire(7, 1, &allows(&[1, 2, 3]));
+    run.request(&[7]).await;
+    world.desire(7, 2, &Arc::new(denied.collect()));
+
+    run.request(&[7]).await;
+
+    assert_eq!(run.row(7).status.kind, StatusKind::Error);
+    let map = InstanceMaps::new(world.maps.clone(), &POLICY).open(7).unwrap();
+    let entries = map.entries().unwrap();
+    let denies = entries.iter().filter(|(_, entry)| entry.is_deny()).count();
+    assert_eq!((entries.len(), denies), (256, 199));
+}
+
+#[tokio::test]
+async fn an_endpoint_is_locked_down_while_its_policy_exceeds_its_map() {
+    let world = World {
+        is_locking_down: true,
+        ..World::with_room(256)
+    };
+    let run = world.start();
+    world.desire(7, 1, &allows(&[1]));
+    run.request(&[7]).await;
+    world.desire(7, 2, &allows(&(1..300).collect::<Vec<_>>()));
+
+    run.request(&[7]).await;
+
+    assert_eq!(run.realized(7).map(|(revision, _)| revision), Some(2));
+    let map = InstanceMaps::new(world.maps.clone(), &POLICY).open(7).unwrap();
+    let entries = map.entries().unwrap();
+    assert_eq!(entries.len(), 6);
+    assert!(
+        entries
+            .iter()
+            .all(|(_, entry)| entry.is_deny() && entry.precedence == u32::MAX)
+    );
+    world.desire(7, 3, &allows(&[1, 2]));
+    run.request(&[7]).await;
+    assert_eq!(world.allowed(7), [1, 2]);
 }
 
 #[tokio::test]

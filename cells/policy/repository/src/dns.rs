@@ -134,16 +134,25 @@ impl Repository {
         self.0.publish();
     }
 
-    /// Number of redirects to the DNS proxy.
-    pub fn dns_redirects(&self) -> usize {
+    /// Ids of the redirects to the DNS proxy.
+    pub fn dns_redirects(&self) -> Vec<String> {
         let state = self.0.state.lock();
         let maps = state
             .policies
             .endpoints()
-            .filter_map(|(endpoint, _)| state.policies.map_of(endpoint));
-        maps.flat_map(|map| map.redirects())
-            .filter(|redirect| redirect.class == ProxyClass::Dns)
-            .count()
+            .filter_map(|(endpoint, _)| Some((endpoint, state.policies.map_of(endpoint)?)));
+        let mut ids = Vec::new();
+        for (endpoint, map) in maps {
+            let redirects = map.redirects().iter();
+            let of_dns = redirects.filter(|redirect| redirect.class == ProxyClass::Dns);
+            ids.extend(of_dns.map(|redirect| redirect.id(endpoint)));
+        }
+        ids
+    }
+
+    /// The port of the DNS proxy, if there is one.
+    pub fn dns_port(&self) -> Option<u16> {
+        self.0.state.lock().proxies.dns
     }
 
     /// Rules about the DNS queries of an endpoint; `None` while its policy is not known.

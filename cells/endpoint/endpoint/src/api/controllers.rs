@@ -2,12 +2,42 @@
 
 //! What is done for an endpoint again and again, as Cilium's controllers.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
 
-use skep_base_api_types::{ControllerConfiguration, ControllerRuns, ControllerStatus};
+use async_trait::async_trait;
+use hive::Member;
+use skep_base_api::StatusProbe;
+use skep_base_api_types::{
+    ControllerConfiguration, ControllerRuns, ControllerStatus, Status, StatusResponse,
+};
 use statedb::reconciler::StatusKind;
 
-use crate::Endpoint;
+use crate::{Endpoint, Endpoints};
+
+/// Controllers of all endpoints, in part `controllers` of the status.
+struct Probe(Endpoints);
+
+pub(super) fn probe(endpoints: Endpoints) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Probe(endpoints)))
+}
+
+#[async_trait]
+impl StatusProbe for Probe {
+    fn name(&self) -> &'static str {
+        "endpoint-controllers"
+    }
+
+    async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
+        let snapshot = self.0.db().read();
+        let table = self.0.table();
+        let rows = table.all(&snapshot);
+        response.controllers.extend(rows.flat_map(|row| controllers(row)));
+        None
+    }
+}
 
 struct Controller<'a> {
     name: String,

@@ -63,8 +63,18 @@ pub(super) fn endpoint(row: &Endpoint, policies: Option<&Repository>) -> Model {
 }
 
 fn policy_status(row: &Endpoint, policies: Option<&Repository>) -> EndpointPolicyStatus {
-    let realized = policy(row, row.policy);
-    let computed = policies.and_then(|policies| policies.endpoint_policy(row.id));
+    let realized = row.policy.or_else(|| {
+        // Without the host firewall, the host has no policy to realize.
+        let revision = policies.filter(|_| row.is_host)?.revision();
+        Some(Realized {
+            revision,
+            open: endpoint_flags::OPEN_INGRESS | endpoint_flags::OPEN_EGRESS,
+            enforced: 0,
+        })
+    });
+    let realized = policy(row, realized);
+    let computed = policies.filter(|_| row.policy.is_some());
+    let computed = computed.and_then(|policies| policies.endpoint_policy(row.id));
     let Some(mut spec) = computed else {
         return EndpointPolicyStatus {
             spec: realized.clone(),
@@ -183,7 +193,11 @@ mod tests {
     #[test]
     fn directions_that_programs_look_up_are_enforced() {
         let enabled = |open| {
-            let realized = Realized { revision: 3, open };
+            let realized = Realized {
+                revision: 3,
+                open,
+                enforced: 0,
+            };
             policy(&Endpoint::default(), Some(realized)).policy_enabled
         };
 

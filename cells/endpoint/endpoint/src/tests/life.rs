@@ -54,6 +54,7 @@ impl MapStates for Switch {
     fn desired(&self, endpoint: u16, identity: NumericIdentity) -> Option<Desired> {
         let nothing = Desired {
             state: Arc::default(),
+            enforced: 3,
             revision: 2,
         };
         match self.1.load(Ordering::SeqCst) {

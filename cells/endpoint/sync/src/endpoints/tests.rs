@@ -177,7 +177,11 @@ fn endpoint(identity: Option<u32>) -> Endpoint {
         id: 77,
         spec: Arc::new(spec),
         identity: identity.map(NumericIdentity::new),
-        policy: Some(Realized { revision: 1, open: 0 }),
+        policy: Some(Realized {
+            revision: 1,
+            open: 0,
+            enforced: 0,
+        }),
         status: Status::done(),
         ..Endpoint::default()
     }
