@@ -29,6 +29,8 @@ use crate::{
 
 /// How long starting a lab may take.
 const UP: Duration = Duration::from_secs(120);
+/// How long starting a lab with containers may take, which copies images to each node.
+const UP_WITH_CONTAINERS: Duration = Duration::from_secs(600);
 /// How long removing it may take.
 const DOWN: Duration = Duration::from_secs(20);
 
@@ -216,7 +218,11 @@ async fn up_to_ready(
     };
     let log = paths.log("supervisor");
     let mut supervisor = Process::place_detached("supervisor", &placement, &log)?;
-    let deadline = Instant::now() + UP;
+    let limit = match lab_options.has_containerd() {
+        true => UP_WITH_CONTAINERS,
+        false => UP,
+    };
+    let deadline = Instant::now() + limit;
     let mut said = String::new();
     let not_up = |reason: String| CommandError::NotUp {
         reason,
@@ -249,7 +255,7 @@ async fn up_to_ready(
             return Err(not_up(process::last_line(&log)));
         }
         if Instant::now() > deadline {
-            return Err(not_up(format!("still {said} after {} s", UP.as_secs())));
+            return Err(not_up(format!("still {said} after {} s", limit.as_secs())));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

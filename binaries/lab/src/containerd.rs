@@ -118,12 +118,12 @@ impl Containerd {
         Ok(Self { folder, socket })
     }
 
-    pub(crate) fn cri(&self) -> Result<Cri, CriError> {
-        Cri::at(&self.socket)
-    }
-
-    /// Starts it; returns when it answers and has the image of sandboxes.
-    pub(crate) async fn start(&self, machine: &Machine) -> Result<Restarter, ContainerdError> {
+    /// Starts it; returns when it answers and has the image of sandboxes and those of these archives.
+    pub(crate) async fn start(
+        &self,
+        machine: &Machine,
+        images: &[PathBuf],
+    ) -> Result<Restarter, ContainerdError> {
         let program = find(PROGRAM).ok_or(ContainerdError::Missing { program: PROGRAM })?;
         let arguments = vec![
             program.into(),
@@ -134,7 +134,7 @@ impl Containerd {
         let placement = machine.placement("pods/containerd", arguments)?;
         let log = machine.log(PROGRAM);
         let mut restarter = Restarter::start(&machine.node.name, PROGRAM, placement, log.clone()).await?;
-        let cri = self.cri()?;
+        let cri = Cri::at(&self.socket)?;
         let deadline = Instant::now() + READY;
         while let Err(cause) = cri.version().await {
             restarter.has_ended()?;
@@ -149,7 +149,9 @@ impl Containerd {
         }
         let archive = self.folder.join("pause.tar");
         pause(&self.folder.join("pause"), &archive)?;
-        cri.import(&archive).await?;
+        for image in std::iter::once(&archive).chain(images) {
+            cri.import(image).await?;
+        }
         Ok(restarter)
     }
 }

@@ -305,6 +305,8 @@ fn make_node_mounts(keep: Option<&Path>) -> Result<(), EnterError> {
 fn make_runtime_mounts() -> Result<(), EnterError> {
     let none: Option<&str> = None;
     let folder = "/sys/fs/cgroup";
+    // Which of two stacked ones a program means is unclear, so agents refuse.
+    while umount2(folder, MntFlags::MNT_DETACH).is_ok() {}
     mount(Some("none"), folder, Some("cgroup2"), MsFlags::empty(), none)
         .map_err(failed("mounting the node's control groups"))?;
     // What init containers write there is for the node.

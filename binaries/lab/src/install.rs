@@ -75,6 +75,8 @@ pub enum InstallError {
 /// An image of the chart: programs and where they are in it.
 struct Recipe {
     name: &'static str,
+    /// Whether only options of the chart, or commands, need it: not made without its programs.
+    is_optional: bool,
     programs: &'static [(&'static str, &'static str)],
     user: &'static str,
 }
@@ -82,6 +84,7 @@ struct Recipe {
 const RECIPES: &[Recipe] = &[
     Recipe {
         name: "agent",
+        is_optional: false,
         programs: &[
             ("skep-agent", "/usr/bin/skep-agent"),
             ("skep", "/usr/bin/skep"),
@@ -93,11 +96,13 @@ const RECIPES: &[Recipe] = &[
     },
     Recipe {
         name: "operator",
+        is_optional: false,
         programs: &[("skep-operator", "/usr/bin/skep-operator")],
         user: "65532:65532",
     },
     Recipe {
         name: "clustermesh-apiserver",
+        is_optional: false,
         programs: &[
             (
                 "skep-clustermesh-apiserver",
@@ -108,7 +113,20 @@ const RECIPES: &[Recipe] = &[
         user: "65532:65532",
     },
     Recipe {
+        name: "certgen",
+        is_optional: true,
+        programs: &[("skep-certgen", "/usr/bin/skep-certgen")],
+        user: "65532:65532",
+    },
+    Recipe {
+        name: "connectivity",
+        is_optional: true,
+        programs: &[("skep-probe", "/usr/bin/skep-probe")],
+        user: "",
+    },
+    Recipe {
         name: "tools",
+        is_optional: false,
         programs: &[("skep-lab", "/usr/bin/skep-lab"), ("busybox", "/bin/busybox")],
         user: "",
     },
@@ -116,7 +134,12 @@ const RECIPES: &[Recipe] = &[
 
 /// Makes the images of the chart, as `deploy/images` does from what is shipped; their archives.
 pub(crate) fn images(folder: &Path) -> Result<Vec<PathBuf>, InstallError> {
-    RECIPES.iter().map(|recipe| image(recipe, folder)).collect()
+    let has_programs = |recipe: &&Recipe| recipe.programs.iter().all(|(program, _)| find(program).is_some());
+    RECIPES
+        .iter()
+        .filter(|recipe| !recipe.is_optional || has_programs(recipe))
+        .map(|recipe| image(recipe, folder))
+        .collect()
 }
 
 fn image(recipe: &Recipe, folder: &Path) -> Result<PathBuf, InstallError> {

@@ -184,20 +184,22 @@ impl Supervisor {
             for (key, value) in meshed.chain(lab_options.agent_settings()) {
                 settings.entry(key).or_insert(value);
             }
-            let mut machines = Vec::new();
+            let (mut machines, mut runtimes) = (Vec::new(), Vec::new());
             for node in &cluster.nodes {
                 self.say(&format!("node {}", node.name))?;
                 let machine = Arc::new(Machine::create(&paths, &lab, node, &fabric, lab_options).await?);
                 self.state.nodes.insert(node.name.clone(), machine.pid());
                 if lab_options.has_containerd() {
                     let runtime = Containerd::configure(&paths, &machine, lab_options.install)?;
-                    self.tasks
-                        .spawn(runtime.start(&machine).await?.keep(self.stop.clone()));
-                    for image in &images {
-                        runtime.cri()?.import(image).await?;
-                    }
+                    runtimes.push((runtime, machine.clone()));
                 }
                 machines.push(machine);
+            }
+            let started = runtimes
+                .iter()
+                .map(|(runtime, machine)| runtime.start(machine, &images));
+            for started in futures::future::try_join_all(started).await? {
+                self.tasks.spawn(started.keep(self.stop.clone()));
             }
             let kubelet = Kubelet::new(
                 client.clone(),

@@ -81,7 +81,7 @@ fn seccomp(own: &Value, of_pod: &Value) -> SecurityProfile {
 }
 
 /// The sandbox of a pod.
-pub(crate) fn sandbox(node: &Node, pod: &Value, attempt: u32) -> PodSandboxConfig {
+pub(crate) fn sandbox(node: &Node, pod: &Value) -> PodSandboxConfig {
     let (namespace, name, uid) = (
         text(pod, "/metadata/namespace"),
         text(pod, "/metadata/name"),
@@ -99,7 +99,7 @@ pub(crate) fn sandbox(node: &Node, pod: &Value, attempt: u32) -> PodSandboxConfi
             name: name.to_owned(),
             namespace: namespace.to_owned(),
             uid: uid.to_owned(),
-            attempt,
+            attempt: 0,
         }),
         hostname: match is_on_host {
             true => String::new(),

@@ -122,7 +122,6 @@ pub(crate) struct Worker {
     shared: Arc<Shared>,
     pod: Arc<Value>,
     sandbox: Option<(String, PodSandboxConfig)>,
-    attempt: u32,
     addresses: Vec<IpAddr>,
     volumes: Volumes,
     runs: BTreeMap<String, Run>,
@@ -138,7 +137,6 @@ impl Worker {
             shared,
             pod,
             sandbox: None,
-            attempt: 0,
             addresses: Vec::new(),
             volumes: Volumes::default(),
             runs: BTreeMap::new(),
@@ -169,6 +167,7 @@ impl Worker {
             };
         }
         let result = match self.is_done() {
+            true if self.sandbox.is_none() => Ok(()),
             true => self.stop_sandbox().await.map_err(PodError::from),
             false => self.go_on().await,
         };
@@ -241,7 +240,8 @@ impl Worker {
     }
 
     async fn ensure_sandbox(&mut self) -> Result<PodSandboxConfig, PodError> {
-        let cri = &self.shared.cri;
+        let shared = self.shared.clone();
+        let (cri, node) = (&shared.cri, &shared.node);
         if let Some((id, config)) = &self.sandbox {
             let found = cri.sandboxes().await?;
             let is_ready = found
@@ -250,10 +250,7 @@ impl Worker {
             if is_ready {
                 return Ok(config.clone());
             }
-            let _ = cri.stop_sandbox(id).await;
-            cri.remove_sandbox(id).await?;
-            self.sandbox = None;
-            self.attempt += 1;
+            self.stop_sandbox().await?;
             self.is_initialized = false;
             for run in self.runs.values_mut() {
                 *run = Run {
@@ -262,13 +259,17 @@ impl Worker {
                 };
             }
         }
-        let node = &self.shared.node;
-        let config = container::sandbox(node, &self.pod, self.attempt);
+        let config = container::sandbox(node, &self.pod);
         fs::create_dir_all(&config.log_directory).map_err(|cause| PodError::File {
             what: format!("creating {}", config.log_directory),
             cause,
         })?;
-        let id = cri.run_sandbox(&config).await?;
+        let created = cri.run_sandbox(&config).await;
+        if created.is_err() {
+            // The runtime keeps the name of one that failed.
+            let _ = self.stop_sandbox().await;
+        }
+        let id = created?;
         self.sandbox = Some((id.clone(), config.clone()));
         self.addresses = match flag(&self.pod, "/spec/hostNetwork") {
             true => node.addresses.clone(),
@@ -441,12 +442,20 @@ impl Worker {
         Duration::from_secs(seconds.unwrap_or(30))
     }
 
+    /// Stops and removes all sandboxes of the pod, also those that were not created in full.
     async fn stop_sandbox(&mut self) -> Result<(), CriError> {
-        if let Some((id, _)) = &self.sandbox {
-            self.shared.cri.stop_sandbox(id).await?;
-            self.shared.cri.remove_sandbox(id).await?;
-            self.sandbox = None;
+        let cri = &self.shared.cri;
+        for sandbox in cri.sandboxes().await? {
+            if sandbox
+                .labels
+                .get(container::UID_LABEL)
+                .is_some_and(|uid| uid == self.uid())
+            {
+                cri.stop_sandbox(&sandbox.id).await?;
+                cri.remove_sandbox(&sandbox.id).await?;
+            }
         }
+        self.sandbox = None;
         Ok(())
     }
 

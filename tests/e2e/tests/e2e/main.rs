@@ -5,6 +5,7 @@
 mod agent;
 mod clustermesh;
 mod clustermesh_random;
+mod containerd;
 mod conformance;
 mod containerd;
 mod datapath;
