@@ -340,6 +340,7 @@ fn events_of_the_agent_are_printed() {
 #[test]
 fn requests_and_responses_have_the_line_of_cilium() {
     let endpoint = |id, identity, label: &str| EndpointInfo {
+        address: None,
         id,
         port: 0,
         identity,

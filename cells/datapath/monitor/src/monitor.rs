@@ -10,7 +10,7 @@ use std::sync::{
 use bytes::Bytes;
 use hive::Cfg;
 use parking_lot::Mutex;
-use skep_datapath_monitor_events::{agent::AgentNotify, payload};
+use skep_datapath_monitor_events::{access_log::LogRecord, agent::AgentNotify, payload};
 
 use crate::{
     Config,
@@ -46,6 +46,13 @@ impl Monitor {
     pub fn notify(&self, event: &AgentNotify) {
         if self.has_listeners() {
             self.event(0, [&event.to_bytes(), &[]]);
+        }
+    }
+
+    /// Sends a record of a proxy.
+    pub fn access_log(&self, record: &LogRecord) {
+        if self.has_listeners() {
+            self.event(0, [&record.to_bytes(), &[]]);
         }
     }
 

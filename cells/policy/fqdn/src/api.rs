@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! `/v1/fqdn`: names in caches, selectors of names.
+//! `/v1/fqdn`: names in caches, selectors of names; part `proxy` of the status.
 
+use std::sync::Arc;
+
+use async_trait::async_trait;
 use axum::{
     Json,
     extract::{Path, Query, State},
@@ -12,9 +15,11 @@ use hive::{Cell, Member};
 use ipnet::IpNet;
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use serde::{Deserialize, Serialize};
-use skep_base_api::Routes;
+use skep_base_api::{Routes, StatusProbe};
+use skep_base_api_types::{ProxyRedirect, ProxyStatus, Status, StatusResponse};
 use skep_policy_model::fqdn::{FqdnError, FqdnSelector, NameMatcher, pattern_regex};
-use utoipa::{IntoParams, ToSchema};
+use skep_policy_repository::Repository;
+use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{Lookup, LookupSource, Names};
@@ -23,7 +28,41 @@ hive::catalogue!(cell);
 
 #[must_use]
 pub fn cell() -> Cell {
-    Cell::module("fqdn-api", "DNS names in the API of the agent").provide(api)
+    Cell::module("fqdn-api", "DNS names in the API of the agent")
+        .provide(api)
+        .provide(status)
+}
+
+struct Proxy(Repository);
+
+/// Part `proxy`.
+fn status(repository: Repository) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Proxy(repository)))
+}
+
+#[async_trait]
+impl StatusProbe for Proxy {
+    fn name(&self) -> &'static str {
+        "proxy"
+    }
+
+    async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
+        let port = self.0.dns_port()?;
+        let redirect = |name| ProxyRedirect {
+            name,
+            proxy: crate::proxy::NAME.to_owned(),
+            proxy_port: port,
+        };
+        let redirects: Vec<ProxyRedirect> = self.0.dns_redirects().into_iter().map(redirect).collect();
+        response.proxy = Some(ProxyStatus {
+            port_range: port.to_string(),
+            total_ports: 1,
+            total_redirects: redirects.len() as u64,
+            redirects,
+            ..ProxyStatus::default()
+        });
+        None
+    }
 }
 
 fn api(names: Names) -> Member<Routes> {
@@ -104,7 +143,7 @@ struct NameManager {
     selectors: Vec<SelectorEntry>,
 }
 
-#[derive(Debug, Default, Deserialize, IntoParams)]
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Filter {
     /// Pattern of names.

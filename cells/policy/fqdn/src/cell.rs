@@ -11,7 +11,8 @@ use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
 use skep_base_settings::{AddressFamilies, AttachConfig, StateConfig};
 use skep_datapath_hooks::FlowPasses;
 use skep_datapath_maps::Maps;
-use skep_identity_cache::LocalIdentities;
+use skep_datapath_monitor::Monitor;
+use skep_identity_cache::{LocalIdentities, SecurityIdentity};
 use skep_ipcache::Writer;
 use skep_policy_maps::EndpointPolicy;
 use skep_policy_repository::Repository;
@@ -20,6 +21,7 @@ use tokio::sync::Semaphore;
 
 use crate::{
     Config, Names, ProxyEndpoints,
+    access_log::AccessLog,
     connections::Connections,
     jobs::{self, Passes, Removed, Selectors},
     metrics::{NameMetrics, ProxyMetrics, QueryMetrics},
@@ -77,6 +79,8 @@ struct StartParams {
     endpoints: Option<Arc<dyn ProxyEndpoints>>,
     maps: Option<Arc<Maps>>,
     passes: Option<Arc<dyn FlowPasses>>,
+    monitor: Option<Arc<Monitor>>,
+    identities: Table<SecurityIdentity>,
     name_metrics: Arc<NameMetrics>,
     proxy_metrics: Arc<ProxyMetrics>,
     query_metrics: Arc<QueryMetrics>,
@@ -97,6 +101,8 @@ fn start(params: StartParams) -> Result<(), StartError> {
         endpoints,
         maps,
         passes,
+        monitor,
+        identities,
         name_metrics,
         proxy_metrics,
         query_metrics,
@@ -115,7 +121,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
     jobs.keep("follow-selectors", Arc::new(selectors), Selectors::follow)?;
     let removed = Removed {
         names: names.clone(),
-        db,
+        db: db.clone(),
         endpoints: policies,
     };
     jobs.keep("follow-endpoints", Arc::new(removed), Removed::follow)?;
@@ -154,6 +160,11 @@ fn start(params: StartParams) -> Result<(), StartError> {
         ipcache,
         is_dual_stack: families.ipv4 && families.ipv6,
         upstream: Upstream::new(is_transparent, linger),
+        log: monitor.map(|monitor| AccessLog {
+            monitor,
+            identities,
+            db,
+        }),
         reject_code: match config.reject_code.as_str() {
             "nameError" => ResponseCode::NXDomain,
             _ => ResponseCode::Refused,

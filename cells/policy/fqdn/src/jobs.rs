@@ -58,7 +58,7 @@ impl Selectors {
             self.sync().await;
             let selectors = self.names.selectors().len();
             self.names_metrics.selectors.set(selectors as f64);
-            let redirects = self.repository.dns_redirects();
+            let redirects = self.repository.dns_redirects().len();
             self.proxy_metrics.redirects.with(["dns"]).set(redirects as f64);
             cx.health
                 .ok(format!("{selectors} selectors, {redirects} redirects"));

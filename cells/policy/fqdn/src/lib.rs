@@ -16,6 +16,7 @@
 //!
 //! Read first: `names.rs`, then `proxy.rs`.
 
+mod access_log;
 #[cfg(feature = "api")]
 pub mod api;
 mod cache;

@@ -22,12 +22,15 @@ use skep_ipcache::{Writer, lookup};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{
+    access_log::{AccessLog, Outcome},
     message::{self, Query},
     metrics::{NameMetrics, ProxyMetrics, QueryMetrics, Times},
     names::{Answer, Names},
     rules::Server,
 };
 
+#[cfg(feature = "api")]
+pub(crate) use ports::NAME;
 pub(crate) use ports::{Listeners, restored_port, route_marked, save_port};
 pub(crate) use tcp::serve as serve_tcp;
 pub(crate) use udp::serve as serve_udp;
@@ -67,6 +70,7 @@ pub struct DnsProxy {
     pub(crate) ipcache: Writer,
     pub(crate) is_dual_stack: bool,
     pub(crate) upstream: Upstream,
+    pub(crate) log: Option<AccessLog>,
     pub(crate) reject_code: ResponseCode,
     pub(crate) permits: Option<Semaphore>,
     pub(crate) name_metrics: Arc<NameMetrics>,
@@ -125,12 +129,19 @@ impl DnsProxy {
         };
         let is_allowed = self.names.rules().allow(endpoint.id, &server, &query.name);
         times.policy = before.elapsed();
+        let log = |outcome: Outcome<'_>| {
+            if let Some(log) = &self.log {
+                log.record(request, endpoint, &server, &query, &outcome);
+            }
+        };
         if !is_allowed {
             tracing::debug!(endpoint = endpoint.id, name = query.name, server = %request.server, "Rejecting DNS query due to policy");
+            log(Outcome::Denied);
             self.query_metrics.count("denied");
             done("denied", &mut times);
             return Some(query.reply(self.reject_code));
         }
+        log(Outcome::Forwarded);
         self.query_metrics.count("forwarded");
         let before = Instant::now();
         let exchanged = self
@@ -142,6 +153,7 @@ impl DnsProxy {
             Ok(Ok(exchanged)) => exchanged,
             Ok(Err(error)) => {
                 tracing::debug!(server = %request.server, error = %hive::error_chain(&error), "Cannot forward proxied DNS lookup");
+                log(Outcome::Failed(&hive::error_chain(&error)));
                 done("proxyErr", &mut times);
                 return Some(query.reply(ResponseCode::ServFail));
             }
@@ -152,6 +164,7 @@ impl DnsProxy {
                 return None;
             }
         };
+        log(Outcome::Answered(&response));
         self.query_metrics.count("received");
         self.names.rules().used(server.address);
         if response.code == 0 && !response.addresses.is_empty() {

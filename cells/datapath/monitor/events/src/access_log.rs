@@ -2,6 +2,8 @@
 
 //! Requests and responses that passed a proxy.
 
+mod encode;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -22,6 +24,8 @@ pub struct LogRecord {
     pub destination: EndpointInfo,
     /// `Forwarded`, `Denied`, `Error` or `Redirected`.
     pub verdict: String,
+    /// Why.
+    pub info: String,
     pub transport: u8,
     pub http: Option<LogRecordHttp>,
     pub dns: Option<LogRecordDns>,
@@ -32,6 +36,7 @@ pub struct LogRecord {
 pub struct EndpointInfo {
     /// Id of the endpoint; 0 if it is not on the node.
     pub id: u64,
+    pub address: Option<IpAddr>,
     pub port: u16,
     pub identity: u64,
     /// Labels of the identity: `source:key=value`.
@@ -102,6 +107,7 @@ impl LogRecord {
             source: endpoint(value.field("SourceEndpoint")),
             destination: endpoint(value.field("DestinationEndpoint")),
             verdict: value.text("Verdict"),
+            info: value.text("Info"),
             transport,
             http: value.field("HTTP").map(http),
             dns: value.field("DNS").map(dns),
@@ -167,6 +173,9 @@ fn endpoint(value: Option<&Value>) -> EndpointInfo {
     };
     EndpointInfo {
         id: value.uint("ID"),
+        address: [value.text("IPv4"), value.text("IPv6")]
+            .iter()
+            .find_map(|text| text.parse().ok()),
         port: value.uint("Port") as u16,
         identity: value.uint("Identity"),
         labels: value.list("Labels").iter().map(label).collect(),

@@ -25,7 +25,7 @@ use skep_base_net::{
 use super::MARK;
 
 /// Name of the proxy in the file.
-const NAME: &str = "cilium-dns-egress";
+pub(crate) const NAME: &str = "cilium-dns-egress";
 /// Ports that are tried if some socket's is taken.
 const ATTEMPTS: usize = 16;
 /// Packets to proxies of the node are routed to it.

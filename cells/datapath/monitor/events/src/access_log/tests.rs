@@ -156,6 +156,7 @@ fn http_records_are_read() {
         record.source,
         EndpointInfo {
             id: 101,
+            address: None,
             port: 0,
             identity: 200,
             labels: vec!["k8s:app=cart".to_owned()]
@@ -202,4 +203,41 @@ fn dns_records_are_read() {
     assert_eq!(dns.qtypes, [1, 28]);
     assert_eq!(record.l7_proto(), "dns");
     assert_eq!([1, 28, 300].map(dns_type), ["A", "AAAA", "Unknown"]);
+}
+
+#[test]
+fn records_of_the_dns_proxy_are_read_as_they_were_written() {
+    let info = |id, address: &str| EndpointInfo {
+        id,
+        address: address.parse().ok(),
+        port: 53,
+        identity: 1000 + id,
+        labels: vec!["k8s:app=web".to_owned(), "reserved:world".to_owned()],
+    };
+    let record = LogRecord {
+        kind: "Response".to_owned(),
+        timestamp: "2026-01-02T03:04:05Z".to_owned(),
+        observation_point: "Egress".to_owned(),
+        source: info(0, "10.0.0.10"),
+        destination: info(7, "10.0.1.7"),
+        verdict: "Forwarded".to_owned(),
+        info: "Allowed by policy".to_owned(),
+        transport: 17,
+        dns: Some(LogRecordDns {
+            query: "www.example.com.".to_owned(),
+            ips: vec!["192.0.2.1".parse().unwrap(), "2001:db8::1".parse().unwrap()],
+            ttl: 300,
+            cnames: vec!["a.example.".to_owned()],
+            observation_source: "proxy".to_owned(),
+            rcode: 3,
+            qtypes: vec![1],
+            answer_types: vec![5, 1],
+        }),
+        ..LogRecord::default()
+    };
+
+    let bytes = record.to_bytes();
+    let read = Event::decode(&bytes).unwrap();
+
+    assert_eq!(read, Event::AccessLog(Box::new(record)));
 }
