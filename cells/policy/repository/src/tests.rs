@@ -319,11 +319,62 @@ async fn the_mode_of_enforcement_changes_while_the_agent_runs() {
         .repository()
         .set_enforcement(crate::PolicyMode::Always)
         .unwrap();
-    bench.expect(&["I 1 ANY allow"]).await;
+    // Without a rule that selects it, not even the host may reach it.
+    bench.expect(&[]).await;
 
     bench
         .repository()
         .set_enforcement(crate::PolicyMode::Never)
         .unwrap();
     bench.expect(&OPEN).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_networks_in_one_rule_are_entries_of_the_map() {
+    let bench = Bench::start().await;
+    bench.expect(&OPEN).await;
+    let networks: Vec<String> = (0..10_000_u32)
+        .map(|number| format!("10.{}.{}.0/24", number / 256, number % 256))
+        .collect();
+
+    bench.policy("many", spec(json!({"fromCIDR": networks}))).await;
+
+    // Each network, the host, and what leaves.
+    let count = || bench.realized().len();
+    until(|| async { count() == 10_002 }, || format!("{} entries", count())).await;
+    assert_eq!(bench.repository().0.state.lock().faults(), [""; 0]);
+    bench.cluster.delete(&POLICIES, "shop", "many").await;
+    bench.expect(&OPEN).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_storm_of_labels_the_map_is_that_of_the_last_ones() {
+    let bench = Bench::start().await;
+    let peers = json!([{"matchLabels": {"app": "api"}}]);
+    bench.policy("p", spec(json!({"fromEndpoints": peers}))).await;
+    bench
+        .expect(&["I 1 ANY allow", "I 1001 ANY allow", "E 0 ANY allow"])
+        .await;
+
+    // Identities come, and get other labels, while the rules change.
+    for round in 0..300_u32 {
+        let app = if round % 2 == 0 { "api" } else { "other" };
+        bench.identity(2000 + round % 10, app);
+        if round % 50 == 0 {
+            let peers = json!([{"matchLabels": {"app": if round % 100 == 0 { "other" } else { "api" }}}]);
+            let change = json!({"spec": {"ingress": [{"fromEndpoints": peers}]}});
+            bench.cluster.patch(&POLICIES, "shop", "p", change).await;
+        }
+    }
+
+    // The last change of rules selects `api`, which even rounds have, and the first peer.
+    let mut wanted = vec!["I 1 ANY allow", "E 0 ANY allow", "I 1001 ANY allow"];
+    wanted.extend([
+        "I 2000 ANY allow",
+        "I 2002 ANY allow",
+        "I 2004 ANY allow",
+        "I 2006 ANY allow",
+        "I 2008 ANY allow",
+    ]);
+    bench.expect(&wanted).await;
 }
