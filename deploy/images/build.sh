@@ -3,7 +3,7 @@
 #
 # Builds the images of the programs, offline: build.sh [--programs FOLDER] [--out FOLDER] [IMAGE...]
 #
-# FOLDER has the programs (target/dist, made by `make dist`). Each IMAGE (agent, operator, clustermesh-apiserver; all by default) becomes
+# FOLDER has the programs (target/dist, made by `make dist`). Each IMAGE (agent, operator, clustermesh-apiserver, certgen, connectivity; all by default) becomes
 # OUT/IMAGE.tar, an OCI archive for `ctr image import`, OUT/IMAGE.digest, and OUT/IMAGE.cdx.json, its bill of materials (CycloneDX).
 # The same programs give the same digest: files have the time of the last commit, or SOURCE_DATE_EPOCH.
 set -euo pipefail
@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
 	esac
 	shift
 done
-[ "${#images[@]}" -gt 0 ] || images=(agent operator clustermesh-apiserver)
+[ "${#images[@]}" -gt 0 ] || images=(agent operator clustermesh-apiserver certgen connectivity)
 version=$(sed -n 's/^appVersion: //p' deploy/helm/skep/Chart.yaml)
 date=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 if ! command -v buildah >/dev/null; then
@@ -83,6 +83,16 @@ for image in "${images[@]}"; do
 		EOF
 		crates=(skep-clustermesh-apiserver)
 		files=("$(command -v etcd)")
+		;;
+	certgen)
+		program "$root" "$programs/skep-certgen" /usr/bin/skep-certgen
+		# The command of the chart's jobs, as Cilium's image has it.
+		ln -s skep-certgen "$root/usr/bin/cilium-certgen"
+		crates=(skep-certgen)
+		;;
+	connectivity)
+		program "$root" "$programs/skep-probe" /usr/bin/skep-probe
+		crates=(skep-cluster)
 		;;
 	*)
 		echo "build.sh: there is no image $image" >&2

@@ -22,7 +22,7 @@ cp -r "$programs" "$work/again"
 find "$work/again" -exec touch {} +
 "$here/build.sh" --programs "$programs" --out "$work/first"
 "$here/build.sh" --programs "$work/again" --out "$work/second" >/dev/null
-for image in agent operator clustermesh-apiserver; do
+for image in agent operator clustermesh-apiserver certgen connectivity; do
 	cmp -s "$work/first/$image.digest" "$work/second/$image.digest" || fail "$image: another digest from the same programs"
 	python3 - "$work/first/$image" <<-'EOF' || fail "$image: layers cannot be unpacked"
 		import json, os, sys, tarfile

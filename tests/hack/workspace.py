@@ -33,9 +33,9 @@ ORDER = [
 
 # Library: the only crates that declare it.
 ONLY = {
-    "kube": ["skep-k8s-client"],
-    "kube-client": ["skep-k8s-client"],
-    "kube-core": ["skep-k8s-client"],
+    "kube": ["skep-k8s-client", "skep-cluster"],
+    "kube-client": ["skep-k8s-client", "skep-cluster"],
+    "kube-core": ["skep-k8s-client", "skep-cluster"],
     "etcd-client": ["skep-kvstore-etcd", "skep-clustermesh-apiserver"],
     "libbpf-rs": ["skep-bpf-programs", "run-packets"],
     "libbpf-sys": ["skep-bpf-programs"],
