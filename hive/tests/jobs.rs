@@ -415,6 +415,7 @@ async fn timer_goes_on_after_an_error() {
         (job.state.clone(), job.runs, job.failures),
         (JobState::Running, 2, 2)
     );
+    assert_eq!(job.interval, Some(Duration::from_secs(1)));
     hive::testing::stop(running).await;
 }
 

@@ -73,6 +73,8 @@ pub struct JobInfo {
     pub name: Arc<str>,
     /// The kind.
     pub kind: JobKind,
+    /// Time between two runs of a timer.
+    pub interval: Option<Duration>,
     /// How it is.
     pub state: JobState,
     /// Runs so far.
@@ -254,6 +256,7 @@ impl JobRegistry {
             module: group.module.clone(),
             name: name.clone(),
             kind,
+            interval: job.interval(),
             state: JobState::Running,
             runs: 0,
             failures: 0,

@@ -402,6 +402,13 @@ impl Job {
             Work::Observer { .. } => JobKind::Observer,
         }
     }
+
+    pub(crate) fn interval(&self) -> Option<Duration> {
+        match &self.work {
+            Work::Timer(timer) => Some(timer.period),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Debug for Job {

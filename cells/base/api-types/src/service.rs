@@ -40,7 +40,10 @@ pub struct ServiceSpec {
     #[serde(deserialize_with = "crate::or_default")]
     pub frontend_address: FrontendAddress,
     /// The backends.
-    #[serde(deserialize_with = "crate::or_default")]
+    #[serde(
+        deserialize_with = "crate::or_default",
+        serialize_with = "crate::null_if_empty"
+    )]
     pub backend_addresses: Vec<BackendAddress>,
     /// Properties of the service.
     #[serde(deserialize_with = "crate::or_default")]

@@ -26,12 +26,51 @@ pub fn with_errors(router: Router) -> Router {
         .layer(middleware::from_fn(methods))
 }
 
+/// The path of a request, which is routed without the `/` at its end.
+#[derive(Clone)]
+struct Requested(String);
+
 async fn not_found(request: Request) -> Response {
-    let message = format!("path {} was not found", request.uri().path());
-    error(StatusCode::NOT_FOUND, &message)
+    let requested = request.extensions().get::<Requested>();
+    let path = requested.map_or(request.uri().path(), |Requested(path)| path);
+    error(StatusCode::NOT_FOUND, &format!("path {path} was not found"))
+}
+
+/// Redirects from a path with empty parts.
+fn redirect(request: &Request) -> Option<Response> {
+    let path = request.uri().path();
+    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    if !path.contains("//") {
+        return None;
+    }
+    let query = request.uri().query().map(|query| format!("?{query}"));
+    let location = format!("/{}{}", parts.join("/"), query.unwrap_or_default());
+    let page = format!("<a href=\"{location}\">Temporary Redirect</a>.\n\n");
+    let kind = (header::CONTENT_TYPE, "text/html; charset=utf-8".to_owned());
+    let headers = [kind, (header::LOCATION, location)];
+    Some((StatusCode::TEMPORARY_REDIRECT, headers, page).into_response())
+}
+
+/// Removes the `/` at the end of the path.
+fn trim(request: &mut Request) {
+    let uri = request.uri();
+    let Some(path) = uri.path().strip_suffix('/').filter(|path| !path.is_empty()) else {
+        return;
+    };
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let Ok(trimmed) = format!("{path}{query}").parse() else {
+        return;
+    };
+    let requested = Requested(uri.path().to_owned());
+    request.extensions_mut().insert(requested);
+    *request.uri_mut() = trimmed;
 }
 
 async fn methods(mut request: Request, next: Next) -> Response {
+    if let Some(redirect) = redirect(&request) {
+        return redirect;
+    }
+    trim(&mut request);
     let method = request.method().clone();
     if method == Method::HEAD {
         // No path has it, whereas axum would answer with the head of GET.

@@ -9,6 +9,8 @@
 //! It knows none of the cells that bring these. Paths and [models](skep_base_api_types) are those of Cilium's agent, so that its clients work; `/v1/debug/hive` (`tree`, `graph`) and
 //! `/v1/debug/db` ([tables](statedb::http)) are our own.
 
+mod address;
+mod body;
 mod cell;
 mod config;
 mod debug;
@@ -19,6 +21,8 @@ mod routes;
 mod server;
 mod status;
 
+pub use address::parse_address;
+pub use body::{BodyError, BodyModel};
 pub use cell::cell;
 pub use config::Config;
 pub use errors::{error, with_errors};

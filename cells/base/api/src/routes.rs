@@ -4,7 +4,7 @@
 
 use std::{fmt, sync::Arc};
 
-use axum::{Router, http::header, routing::get};
+use axum::{Router, http::header, response::Html, routing::get};
 use hive::All;
 use statedb::Db;
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
@@ -54,6 +54,10 @@ impl fmt::Debug for Routes {
     }
 }
 
+/// A page about the API, for browsers.
+const PAGE: &str = "<!DOCTYPE html>\n<html><head><title>Skep agent</title></head><body><h1>API of the Skep agent</h1>\
+                    <p>OpenAPI: <a href=\"/swagger.json\">/swagger.json</a></p></body></html>\n";
+
 /// The OpenAPI document of the API, as JSON.
 #[derive(Debug, Clone, hive::Value)]
 pub struct Document(Arc<str>);
@@ -87,10 +91,12 @@ pub(crate) fn join(routes: All<Routes>, db: Option<Db>) -> Result<(Paths, Docume
     let document = Document(text.into());
     let served = document.clone();
     let json = [(header::CONTENT_TYPE, "application/json")];
-    let router = router.route(
-        "/v1/openapi.json",
-        get(move || async move { (json, served.as_str().to_owned()) }),
-    );
+    let json = get(move || async move { (json, served.as_str().to_owned()) });
+    // Cilium's agent has its description at `/swagger.json`.
+    let router = router
+        .route("/v1/openapi.json", json.clone())
+        .route("/swagger.json", json)
+        .route("/v1/docs", get(async || Html(PAGE)));
     // Where Cilium's agent has its tables.
     let tables = db.map(|db| statedb::http::router(&db)).unwrap_or_default();
     let router = router.nest("/statedb", tables);

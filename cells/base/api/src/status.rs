@@ -9,6 +9,7 @@ use axum::{
     Json, Router,
     extract::State as Extract,
     http::{HeaderMap, StatusCode},
+    response::IntoResponse,
     routing::get,
 };
 use hive::{All, Member, Readiness};
@@ -203,7 +204,16 @@ async fn healthz(Extract(status): Extract<StatusCollector>, headers: HeaderMap) 
 /// `GET /healthz` of the loopback port: empty, 200 or 503. A lost API server does not count unless the
 /// header `require-k8s-connectivity` says so: restarting the agent would not bring it back.
 pub(crate) fn health_router(status: StatusCollector) -> Router {
-    Router::new().route("/healthz", get(verdict)).with_state(status)
+    Router::new()
+        .route("/healthz", get(verdict))
+        .fallback(missing_page)
+        .with_state(status)
+}
+
+/// As of Go's servers.
+async fn missing_page() -> impl IntoResponse {
+    let headers = [("x-content-type-options", "nosniff")];
+    (StatusCode::NOT_FOUND, headers, "404 page not found\n")
 }
 
 async fn verdict(Extract(status): Extract<StatusCollector>, headers: HeaderMap) -> StatusCode {

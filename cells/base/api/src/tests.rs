@@ -74,6 +74,9 @@ async fn the_status_is_ok_only_if_every_required_part_is() {
         let (_, brief) = ask(&socket, "/v1/healthz", "brief: true\r\n").await;
         let (_, openapi) = ask(&socket, "/v1/openapi.json", "").await;
         let (missing, why) = ask(&socket, "/v1/nothing", "").await;
+        let (trailing, _) = ask(&socket, "/v1/healthz/", "brief: true\r\n").await;
+        let (_, why_trailing) = ask(&socket, "/v1/nothing/", "").await;
+        let (double, _) = ask(&socket, "//v1//healthz", "").await;
         let (unacceptable, _) = ask(&socket, "/v1/healthz", "accept: text/plain\r\n").await;
 
         assert_eq!(head, "HTTP/1.1 200 OK");
@@ -97,6 +100,9 @@ async fn the_status_is_ok_only_if_every_required_part_is() {
             why,
             json!({"code": 404, "message": "path /v1/nothing was not found"})
         );
+        assert_eq!(trailing, "HTTP/1.1 200 OK");
+        assert_eq!(why_trailing["message"], "path /v1/nothing/ was not found");
+        assert_eq!(double, "HTTP/1.1 307 Temporary Redirect");
         assert_eq!(unacceptable, "HTTP/1.1 406 Not Acceptable");
         running.stop().await.unwrap();
         assert!(!socket.exists(), "the socket stays");

@@ -59,11 +59,11 @@ async fn list(State(maps): State<Arc<Maps>>) -> Response {
 
 /// Returns a map with its entries.
 #[utoipa::path(get, path = "/map/{name}", params(("name" = String, Path, description = "Name of the map")), responses(
-    (status = 200, description = "The map", body = BpfMap), (status = 404, description = "No such map", body = String)))]
+    (status = 200, description = "The map", body = BpfMap), (status = 404, description = "No such map")))]
 async fn one(State(maps): State<Arc<Maps>>, Path(name): Path<String>) -> Response {
     match maps.get(&name).filter(|map| map.is_pinned()) {
         Some(map) => document(move |out| write_map(&map, out)),
-        None => missing(format!("no map {name} is open")),
+        None => StatusCode::NOT_FOUND.into_response(),
     }
 }
 
@@ -85,7 +85,7 @@ async fn events(
     Query(Follow { follow }): Query<Follow>,
 ) -> Response {
     let Some(map) = maps.get(&name) else {
-        return missing(format!("no map {name} is open"));
+        return StatusCode::NOT_FOUND.into_response();
     };
     let Some(buffer) = map.events() else {
         return missing(format!(

@@ -18,7 +18,7 @@ use axum::{
 use hive::{Cell, Member, Params};
 use serde::Deserialize;
 use serde_json::json;
-use skep_base_api::{Routes, StatusProbe};
+use skep_base_api::{Routes, StatusProbe, parse_address};
 use skep_base_api_types::{
     EndpointAddressing, IpamAddressResponse, IpamResponse, IpamStatus, NodeAddressing, NodeAddressingFamily,
     Status, StatusResponse,
@@ -85,8 +85,8 @@ enum ApiError {
     Allocate(String),
     #[error("{0}")]
     Failed(String),
-    #[error("Invalid IP address {0}: ParseAddr({0:?}): unable to parse IP")]
-    Address(String),
+    #[error("Invalid IP address {ip}: {cause}")]
+    Address { ip: String, cause: String },
 }
 
 /// Code of validation errors of Cilium's API framework: not in a list of values.
@@ -102,7 +102,7 @@ impl IntoResponse for ApiError {
             }
             Self::Allocate(_) => (StatusCode::BAD_GATEWAY, text.into()),
             Self::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, text.into()),
-            Self::Address(_) => (StatusCode::BAD_REQUEST, text.into()),
+            Self::Address { .. } => (StatusCode::BAD_REQUEST, text.into()),
         };
         (status, Json(body)).into_response()
     }
@@ -201,7 +201,7 @@ async fn allocate(
     headers: HeaderMap,
 ) -> Result<(StatusCode, Json<IpamResponse>), ApiError> {
     let family = match parameters.family.as_deref() {
-        None => None,
+        None | Some("") => None,
         Some("ipv4") => Some(Family::V4),
         Some("ipv6") => Some(Family::V6),
         Some(_) => return Err(ApiError::Family),
@@ -261,7 +261,7 @@ async fn release(
     Path(ip): Path<String>,
     Query(parameters): Query<Parameters>,
 ) -> Result<(), ApiError> {
-    let ip: IpAddr = ip.parse().map_err(|_| ApiError::Address(ip))?;
+    let ip = parse_address(&ip).map_err(|cause| ApiError::Address { ip, cause })?;
     if let Some(endpoint) = api.users.as_ref().and_then(|users| users.endpoint(ip)) {
         return Err(ApiError::Failed(format!("IP is in use by endpoint {endpoint}")));
     }

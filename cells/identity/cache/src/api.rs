@@ -6,12 +6,11 @@ use axum::{
     Json,
     body::Bytes,
     extract::{Path, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
 use hive::{Cell, Member};
-use serde_json::error::Category;
-use skep_base_api::{Routes, json_list};
+use skep_base_api::{BodyError, BodyModel, Routes, json_list};
 use skep_base_api_types::Identity;
 use skep_identity::{Label, Labels, NumericIdentity};
 use statedb::{Db, Obj, Snapshot, Table};
@@ -45,9 +44,11 @@ pub(crate) struct Identities {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    /// The body is not a list of labels, `source:key=value` each: fix the request.
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    /// A label is not of the form `source:key=value`.
     #[error("parsing labels body from \"\" failed, because {0}")]
-    Body(String),
+    Label(String),
     /// The text is no number of an identity.
     #[error("`{0}` is not an identity")]
     Number(String),
@@ -61,7 +62,7 @@ pub(crate) enum ApiError {
 impl ApiError {
     fn status(&self) -> StatusCode {
         match self {
-            Self::Body(_) | Self::Number(_) => StatusCode::BAD_REQUEST,
+            Self::Body(_) | Self::Label(_) | Self::Number(_) => StatusCode::BAD_REQUEST,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Unlisted(..) => StatusCode::from_u16(UNREACHABLE).unwrap_or(StatusCode::BAD_GATEWAY),
         }
@@ -71,7 +72,8 @@ impl ApiError {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         match &self {
-            Self::Body(_) => skep_base_api::error(self.status(), &self.to_string()),
+            Self::Body(error) => error.clone().into_response(),
+            Self::Label(_) => skep_base_api::error(self.status(), &self.to_string()),
             // As Cilium's agent: without a body.
             Self::Number(_) | Self::NotFound(_) => self.status().into_response(),
             Self::Unlisted(..) => (self.status(), Json(self.to_string())).into_response(),
@@ -104,7 +106,7 @@ impl Identities {
         let parsed = labels.iter().map(|label| label.parse::<Label>());
         let parsed: Labels = parsed
             .collect::<Result<_, _>>()
-            .map_err(|error| ApiError::Body(error.to_string()))?;
+            .map_err(|error| ApiError::Label(error.to_string()))?;
         let snapshot = self.db.read();
         let text = parsed.to_string();
         let rows = self.table.list(&snapshot, SecurityIdentity::BY_LABELS.key(&text));
@@ -145,15 +147,11 @@ impl Identities {
     (status = 400, description = "The body is not a list of labels", body = String),
     (status = 404, description = "No identity has these labels", body = String),
     (status = 520, description = "No identity with these labels, before the initial list is complete", body = String)))]
-async fn list(State(identities): State<Identities>, body: Bytes) -> Response {
-    let rows = match body.iter().all(u8::is_ascii_whitespace) {
-        true => Ok(identities.all()),
-        false => serde_json::from_slice::<Vec<String>>(&body)
-            .map_err(|error| match error.classify() {
-                Category::Eof => ApiError::Body("unexpected EOF".to_owned()),
-                _ => ApiError::Body(error.to_string()),
-            })
-            .and_then(|labels| identities.with_labels(&labels)),
+async fn list(State(identities): State<Identities>, headers: HeaderMap, body: Bytes) -> Response {
+    let rows = match BodyModel::LABELS.optional::<Vec<String>>(&headers, &body) {
+        Ok(None) => Ok(identities.all()),
+        Ok(Some(labels)) => identities.with_labels(&labels),
+        Err(error) => Err(error.into()),
     };
     match rows {
         Ok(rows) => json_list(rows, |row, out| serde_json::to_writer(out, &model(row))),

@@ -8,17 +8,17 @@ use axum::{
     Extension, Json,
     body::Bytes,
     extract::{Query, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
 use hive::{Cell, Member};
 use serde::Deserialize;
-use skep_base_api::{LocalApi, Routes, json_list};
+use skep_base_api::{BodyModel, LocalApi, Routes, json_list};
 use skep_base_api_types::{Identity, IpListEntry, IpListEntryMetadata};
 use statedb::{Db, Obj, Snapshot, Table};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{IpcacheEntry, Prefix, PrefixKind};
+use crate::{IpcacheEntry, Prefix, PrefixKind, Source};
 
 hive::catalogue!(cell);
 
@@ -50,6 +50,7 @@ async fn list(
     State((db, table)): State<(Db, Table<IpcacheEntry>)>,
     Query(Filter { cidr }): Query<Filter>,
     api: Option<Extension<LocalApi>>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Response {
     let within = match cidr.filter(|cidr| !cidr.is_empty()) {
@@ -62,15 +63,9 @@ async fn list(
             }
         },
     };
-    let labels: Vec<String> = match body.trim_ascii() {
-        b"" => Vec::new(),
-        body => match serde_json::from_slice(body) {
-            Ok(labels) => labels,
-            Err(error) => {
-                let text = format!("parsing labels body from \"\" failed, because {error}");
-                return skep_base_api::error(StatusCode::BAD_REQUEST, &text);
-            }
-        },
+    let labels = match BodyModel::LABELS.optional::<Vec<String>>(&headers, &body) {
+        Ok(labels) => labels.unwrap_or_default(),
+        Err(error) => return error.into_response(),
     };
     let identities = match (labels.is_empty(), api) {
         (true, _) => None,
@@ -124,8 +119,12 @@ fn entry(row: &IpcacheEntry) -> Option<IpListEntry> {
     let pod = resolved
         .pod
         .map(|pod| (pod.name.to_string(), pod.namespace.to_string()));
-    // Cilium has metadata of pods only.
-    let source = pod.as_ref().map(|_| resolved.source.as_str().to_owned());
+    // Cilium has metadata of pods only, and those of the node from their CiliumEndpoints, too.
+    let source = match resolved.source {
+        Source::Local => Source::CustomResource,
+        source => source,
+    };
+    let source = pod.as_ref().map(|_| source.as_str().to_owned());
     let (name, namespace) = pod.unwrap_or_default();
     Some(IpListEntry {
         cidr: row.prefix.net().to_string(),
@@ -152,7 +151,7 @@ mod tests {
     use skep_identity::NumericIdentity;
 
     use super::*;
-    use crate::{Claim, Owner, PodMetadata, ResourceId, Source, Writer};
+    use crate::{Claim, Owner, PodMetadata, ResourceId, Writer};
 
     async fn ask(writer: &Writer, cidr: Option<&str>) -> (u16, Value) {
         let state = (writer.db().clone(), writer.table());

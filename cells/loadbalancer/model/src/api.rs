@@ -74,7 +74,8 @@ fn spec(frontend: &Frontend) -> ServiceSpec {
         backend_addresses,
         flags: ServiceSpecFlags {
             kind: frontend.effective_kind().as_str().to_owned(),
-            traffic_policy: policy(frontend.traffic_policy().unwrap_or_default()),
+            // As of Cilium: that of traffic from outside, for all frontends.
+            traffic_policy: policy(service.ext_traffic_policy),
             ext_traffic_policy: policy(service.ext_traffic_policy),
             int_traffic_policy: policy(service.int_traffic_policy),
             name: service.name.name().to_owned(),
@@ -194,7 +195,7 @@ mod tests {
         );
         assert_eq!(
             spec["flags"],
-            json!({"type": "ClusterIP", "trafficPolicy": "Local", "extTrafficPolicy": "Cluster",
+            json!({"type": "ClusterIP", "trafficPolicy": "Cluster", "extTrafficPolicy": "Cluster",
                 "intTrafficPolicy": "Local", "name": "dns", "namespace": "kube-system"})
         );
     }

@@ -47,7 +47,7 @@ pub(super) fn api(db: Db, manager: NodeManager) -> Member<Routes> {
     (status = 200, description = "The nodes", body = ClusterNodeStatus),
     (status = 422, description = "The id is not a number")))]
 async fn nodes(State(lister): State<Arc<Lister>>, headers: HeaderMap) -> Response {
-    let sent = headers.get(CLIENT_ID);
+    let sent = headers.get(CLIENT_ID).filter(|value| !value.is_empty());
     let sent = sent.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     let id = match sent.as_deref().map(str::parse::<i64>) {
         None => None,
