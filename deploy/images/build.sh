@@ -76,7 +76,7 @@ for image in "${images[@]}"; do
 		program "$root" "$(command -v etcd)" /usr/bin/etcd
 		cat >"$root/var/lib/cilium/etcd-config.yaml" <<-EOF
 			endpoints:
-			- https://localhost:2379
+			- https://127.0.0.1:2379
 			trusted-ca-file: /var/lib/cilium/etcd-secrets/ca.crt
 			key-file: /var/lib/cilium/etcd-secrets/tls.key
 			cert-file: /var/lib/cilium/etcd-secrets/tls.crt

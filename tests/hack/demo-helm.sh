@@ -22,12 +22,12 @@ trap 'skep-lab --name $lab down; rm -rf "$work"' EXIT
 say() { printf '\n== %s\n' "$*"; }
 # Waits until a command succeeds.
 wait_for() { # what, command…
-	local what=$1
-	for _ in $(seq 600); do
+	local what=$1 end=$((SECONDS + 180))
+	while [ $SECONDS -lt $end ]; do
 		if "${@:2}" >/dev/null 2>&1; then return; fi
 		sleep 0.2
 	done
-	echo "demo-helm: not within 120 s: $what" >&2
+	echo "demo-helm: not within 180 s: $what" >&2
 	for cluster in c1 c2; do on $cluster get pods --all-namespaces -o wide >&2; done
 	exit 1
 }

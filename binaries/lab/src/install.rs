@@ -191,7 +191,7 @@ fn image(recipe: &Recipe, folder: &Path) -> Result<PathBuf, InstallError> {
     if recipe.name == "clustermesh-apiserver" {
         let secrets = "/var/lib/cilium/etcd-secrets";
         let text = format!(
-            "endpoints:\n- https://localhost:2379\ntrusted-ca-file: {secrets}/ca.crt\n\
+            "endpoints:\n- https://127.0.0.1:2379\ntrusted-ca-file: {secrets}/ca.crt\n\
              key-file: {secrets}/tls.key\ncert-file: {secrets}/tls.crt\n"
         );
         let path = root.join("var/lib/cilium/etcd-config.yaml");
