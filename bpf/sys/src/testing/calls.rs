@@ -34,6 +34,10 @@ pub enum Calls {
     Links,
     /// The same, and netlink is opened: for a change of filters, or a question.
     LinksAndNetlink,
+    /// Whatever others see of a program: maps, links, pins, files by name, namespaces, connections, messages.
+    Effects,
+    /// The same, and open files are read and written.
+    EffectsAndFiles,
 }
 
 impl Calls {
@@ -43,6 +47,8 @@ impl Calls {
             Self::Writes => &[2, 3, 26, 27],
             // BPF_OBJ_PIN, BPF_LINK_CREATE, BPF_LINK_UPDATE, BPF_LINK_DETACH
             Self::Links | Self::LinksAndNetlink => &[6, 28, 29, 34],
+            // And BPF_MAP_CREATE.
+            Self::Effects | Self::EffectsAndFiles => &[0, 2, 3, 6, 26, 27, 28, 29, 34],
         }
     }
 
@@ -59,6 +65,8 @@ impl Calls {
             ],
             #[cfg(not(target_arch = "x86_64"))]
             Self::Links | Self::LinksAndNetlink => &[libc::SYS_renameat2, libc::SYS_unlinkat],
+            Self::Effects => EFFECTS,
+            Self::EffectsAndFiles => EFFECTS_AND_FILES,
         }
     }
 
@@ -93,6 +101,33 @@ impl Calls {
         program
     }
 }
+
+macro_rules! effects {
+    ($($more:expr),*) => {
+        &[
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_rename,
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_unlink,
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_mkdir,
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_rmdir,
+            libc::SYS_renameat2,
+            libc::SYS_unlinkat,
+            libc::SYS_mkdirat,
+            libc::SYS_setns,
+            libc::SYS_connect,
+            libc::SYS_sendto,
+            libc::SYS_sendmsg,
+            libc::SYS_writev,
+            $($more),*
+        ]
+    };
+}
+
+const EFFECTS: &[libc::c_long] = effects!();
+const EFFECTS_AND_FILES: &[libc::c_long] = effects!(libc::SYS_read, libc::SYS_write);
 
 /// What became of a watched program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,14 +2,19 @@
 
 //! Addresses of endpoints in IPAM: allocated again at the start, released at the end.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use hive::JobCtx;
 use skep_endpoint_ipam::{AddressUsers, Ipam, IpamError};
 use skep_identity::NumericIdentity;
 use statedb::Obj;
+use tokio::time::timeout;
 
 use crate::{Endpoint, Endpoints, MetadataResolver, Phase, queue::DeletionQueue};
+
+/// How long new endpoints wait for the list of pods: it tells which restored ones are to go.
+const PODS: Duration = Duration::from_secs(10);
+const CREATABLE: &str = "Endpoints may be created";
 
 impl AddressUsers for Endpoints {
     fn endpoint(&self, ip: IpAddr) -> Option<u16> {
@@ -44,7 +49,12 @@ struct NotAllocated {
 impl Takeover {
     pub(crate) async fn run(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
         self.endpoints.restored().await;
-        self.reject_former_pods(cx).await?;
+        let are_pods_known = timeout(PODS, self.pods_known(cx)).await.is_ok();
+        if are_pods_known {
+            self.reject_former_pods(true)?;
+        } else {
+            tracing::warn!("Pods of the node are not listed yet, keeping all endpoints until they are");
+        }
         let failed = match &self.ipam {
             None => Vec::new(),
             Some(ipam) => {
@@ -58,30 +68,46 @@ impl Takeover {
         self.queue.replay(&self.endpoints).await;
         self.endpoints.open_fence();
         match failed.first() {
-            None => cx.health.ok("Endpoints may be created"),
+            None => cx.health.ok(CREATABLE),
             Some(first) => {
                 let failed = NotAllocated {
                     failed: failed.len(),
                     first: first.clone(),
                 };
-                cx.health.degraded("Endpoints may be created", &failed);
+                cx.health.degraded(CREATABLE, &failed);
             }
+        }
+        if !are_pods_known {
+            self.pods_known(cx).await;
+            self.reject_former_pods(false)?;
+        }
+        if !failed.is_empty() {
+            // The report ends with the job.
+            cx.cancelled().await;
         }
         Ok(())
     }
 
-    /// Deletes endpoints whose pod does not exist any more.
-    async fn reject_former_pods(&self, cx: &JobCtx) -> Result<(), statedb::Error> {
+    /// Waits until the pods of endpoints are listed.
+    async fn pods_known(&self, cx: &JobCtx) {
+        let Some(tables) = self.metadata.tables() else {
+            return;
+        };
+        if self.restored().iter().all(|row| row.spec.pod.is_empty()) {
+            return;
+        }
+        if !self.endpoints.is_accepting() {
+            cx.health.starting("Waiting for the pods of the node");
+        }
+        tables.pods.wait_initialized(self.endpoints.db()).await;
+    }
+
+    /// Deletes endpoints whose pod does not exist any more. Before their addresses are allocated again, none are released.
+    fn reject_former_pods(&self, keeps_addresses: bool) -> Result<(), statedb::Error> {
         let Some(tables) = self.metadata.tables() else {
             return Ok(());
         };
-        let db = self.endpoints.db();
-        if self.restored().iter().all(|row| row.spec.pod.is_empty()) {
-            return Ok(());
-        }
-        cx.health.starting("Waiting for the pods of the node");
-        tables.pods.wait_initialized(db).await;
-        let snapshot = db.read();
+        let snapshot = self.endpoints.db().read();
         for row in self.restored() {
             let Some(pod) = row.spec.pod_name() else { continue };
             if !MetadataResolver::has_pod(tables, &snapshot, &pod) {
@@ -90,7 +116,7 @@ impl Takeover {
                     pod,
                     "Pod of endpoint is gone, deleting endpoint"
                 );
-                self.endpoints.disconnect_with(row.id, true)?;
+                self.endpoints.disconnect_with(row.id, keeps_addresses)?;
             }
         }
         Ok(())

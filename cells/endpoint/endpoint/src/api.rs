@@ -8,6 +8,7 @@
 
 mod body;
 mod controllers;
+mod creations;
 mod limits;
 mod model;
 mod request;
@@ -24,8 +25,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use hive::{Cell, Cfg, Member, Params};
-use serde_json::json;
-use skep_base_api::{Routes, json_list};
+use skep_base_api::{BodyError, BodyModel, Routes, json_list};
 use skep_base_api_types::{
     Endpoint as Model, EndpointBatchDeleteRequest, EndpointChangeRequest, EndpointConfigurationSpec,
     EndpointConfigurationStatus, EndpointHealth, EndpointStatusChange, Identity, IdentityEndpoints,
@@ -43,6 +43,7 @@ use tokio::time::timeout;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::{CreateError, Endpoint, Endpoints, Identifier, MetadataResolver, WaitError};
+use creations::{Begun, Creations};
 use limits::Limiters;
 
 pub use limits::Config;
@@ -59,6 +60,7 @@ pub fn cell() -> Cell {
     Cell::module("endpoint-api", "Endpoints in the API of the agent")
         .config::<Config>()
         .provide(api)
+        .provide(controllers::probe)
 }
 
 #[derive(Clone)]
@@ -72,6 +74,7 @@ pub(crate) struct Api {
     identities: Table<SecurityIdentity>,
     policies: Option<Repository>,
     limiters: Arc<Limiters>,
+    creations: Creations,
 }
 
 #[derive(Params)]
@@ -105,15 +108,15 @@ fn api(params: ApiParams) -> Member<Routes> {
             identities: params.identities,
             policies: params.policies,
             limiters: Arc::new(Limiters::new(&params.config, params.metrics)),
+            creations: Creations::default(),
         });
     Member(Routes::new(routes))
 }
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    /// The body is invalid. Codes from 600 on are of validation.
-    #[error("{message}")]
-    Framework { code: u32, message: String },
+    #[error(transparent)]
+    Body(#[from] BodyError),
     #[error("{0}")]
     Invalid(String),
     /// The text may be empty.
@@ -136,9 +139,7 @@ pub(crate) enum ApiError {
 impl ApiError {
     fn status(&self) -> StatusCode {
         match self {
-            Self::Framework { code: 415, .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::Framework { code: 600.., .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Framework { .. } | Self::Invalid(_) => StatusCode::BAD_REQUEST,
+            Self::Body(_) | Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::NotAdmitted(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Starting(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -158,9 +159,7 @@ impl IntoResponse for ApiError {
                 (status, Json(failed)).into_response()
             }
             Self::NotFound(text) if text.is_empty() => status.into_response(),
-            Self::Framework { code, message } => {
-                (status, Json(json!({ "code": code, "message": message }))).into_response()
-            }
+            Self::Body(error) => error.into_response(),
             _ => (status, Json(self.to_string())).into_response(),
         }
     }
@@ -198,6 +197,14 @@ impl Api {
     fn find_one(&self, name: &str, missing: &str) -> Result<Obj<Endpoint>, ApiError> {
         let first = self.find(name, missing)?.into_iter().next();
         first.ok_or_else(|| ApiError::NotFound(missing.to_owned()))
+    }
+
+    /// Part of an endpoint, for those that read.
+    async fn read<T>(&self, name: &str, part: impl FnOnce(&Endpoint) -> T) -> Result<Json<T>, ApiError> {
+        limited(&self.limiters.get, async {
+            Ok(Json(part(&*self.find_one(name, "")?)))
+        })
+        .await
     }
 
     async fn restored(&self) -> Result<(), ApiError> {
@@ -264,23 +271,35 @@ impl Api {
         if !spec.labels.is_empty() && requested.identity.is_empty() {
             return Err(ApiError::Invalid("no valid labels provided".to_owned()));
         }
-        let metadata = self.metadata.wait(&spec).await;
-        let identity = (!self.has_allocator).then_some(NumericIdentity::INIT);
-        let row = self.endpoints.add(spec, metadata, wanted, identity)?;
-        tracing::info!(
-            endpoint = row.id,
-            interface = row.spec.interface,
-            pod = row.spec.pod_name().unwrap_or_default(),
-            "Created endpoint"
-        );
-        match self.complete(&row, body).await {
-            Ok(row) => Ok(row),
-            Err(error) => {
-                // Who has asked releases its addresses.
-                self.endpoints.disconnect_with(row.id, true)?;
-                _ = timeout(CHANGE, self.endpoints.wait_gone(row.id)).await;
-                Err(error)
+        let creation = self.creations.begin(&spec);
+        let created = async {
+            let metadata = self.metadata.wait(&spec).await;
+            let identity = (!self.has_allocator).then_some(NumericIdentity::INIT);
+            let row = self.endpoints.add(spec, metadata, wanted, identity)?;
+            tracing::info!(
+                endpoint = row.id,
+                interface = row.spec.interface,
+                pod = row.spec.pod_name().unwrap_or_default(),
+                "Created endpoint"
+            );
+            let begun = Begun::new(&self.endpoints, row.id);
+            match self.complete(&row, body).await {
+                Ok(row) => {
+                    begun.complete();
+                    Ok(row)
+                }
+                Err(error) => {
+                    drop(begun);
+                    _ = timeout(CHANGE, self.endpoints.wait_gone(row.id)).await;
+                    Err(error)
+                }
             }
+        };
+        tokio::select! {
+            created = created => created,
+            () = creation.cancelled() => Err(ApiError::Failed(
+                "request to create endpoint was canceled by a newer one for the same pod".to_owned(),
+            )),
         }
     }
 
@@ -387,7 +406,7 @@ fn has_labels(row: &Endpoint, labels: &Labels) -> bool {
     (status = 404, description = "No endpoint has the labels"),
     (status = 429, description = "Rate limit exceeded", body = String)))]
 async fn list(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Result<Response, ApiError> {
-    let texts: Vec<String> = body::optional(&body::LABELS, &headers, &body)?.unwrap_or_default();
+    let texts: Vec<String> = BodyModel::LABELS.optional(&headers, &body)?.unwrap_or_default();
     let labels: Result<Labels, _> = texts.iter().map(|text| text.parse::<Label>()).collect();
     let labels = labels.map_err(|error| ApiError::Invalid(hive::error_chain(&error)))?;
     limited(&api.limiters.list, async {
@@ -415,7 +434,7 @@ async fn list(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Result
     (status = 429, description = "Rate limit exceeded", body = String),
     (status = 503, description = "The agent is starting", body = String)))]
 async fn delete_container(State(api): State<Api>, headers: HeaderMap, body: Bytes) -> Result<(), ApiError> {
-    let body: EndpointBatchDeleteRequest = body::required(&body::DELETION, &headers, &body)?;
+    let body: EndpointBatchDeleteRequest = body::DELETION.required(&headers, &body)?;
     if body.container_id.is_empty() {
         return Err(ApiError::Invalid("invalid container id".to_owned()));
     }
@@ -435,11 +454,8 @@ async fn delete_container(State(api): State<Api>, headers: HeaderMap, body: Byte
     (status = 404, description = "No such endpoint"),
     (status = 429, description = "Rate limit exceeded", body = String)))]
 async fn get(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<Model>, ApiError> {
-    limited(&api.limiters.get, async {
-        let row = api.find_one(&id, "")?;
-        Ok(Json(model::endpoint(&row, api.policies.as_ref())))
-    })
-    .await
+    let policies = api.policies.as_ref();
+    api.read(&id, |row| model::endpoint(row, policies)).await
 }
 
 /// Creates an endpoint.
@@ -458,7 +474,7 @@ async fn create(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<(StatusCode, Json<Model>), ApiError> {
-    let body: EndpointChangeRequest = body::required(&body::ENDPOINT, &headers, &body)?;
+    let body: EndpointChangeRequest = body::ENDPOINT.required(&headers, &body)?;
     body::check_state(&body.state)?;
     let row = api.create(body).await?;
     Ok((
@@ -484,7 +500,7 @@ async fn change(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<(), ApiError> {
-    let body: EndpointChangeRequest = body::required(&body::ENDPOINT, &headers, &body)?;
+    let body: EndpointChangeRequest = body::ENDPOINT.required(&headers, &body)?;
     body::check_state(&body.state)?;
     api.accepting().await?;
     limited(&api.limiters.patch, api.change(&id, &body)).await
@@ -516,11 +532,9 @@ async fn configuration(
     State(api): State<Api>,
     Path(id): Path<String>,
 ) -> Result<Json<EndpointConfigurationStatus>, ApiError> {
-    limited(&api.limiters.get, async {
-        Ok(Json(EndpointConfigurationStatus {
-            realized: model::configuration(&*api.find_one(&id, "")?),
-            ..EndpointConfigurationStatus::default()
-        }))
+    api.read(&id, |row| EndpointConfigurationStatus {
+        realized: model::configuration(row),
+        ..EndpointConfigurationStatus::default()
     })
     .await
 }
@@ -541,7 +555,7 @@ async fn configure(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<(), ApiError> {
-    let body: EndpointConfigurationSpec = body::required(&body::CONFIGURATION, &headers, &body)?;
+    let body: EndpointConfigurationSpec = body::CONFIGURATION.required(&headers, &body)?;
     api.restored().await?;
     limited(&api.limiters.patch, async {
         let row = api.find_one(&id, &format!("endpoint {id} not found"))?;
@@ -561,10 +575,7 @@ async fn configure(
     (status = 404, description = "No such endpoint"),
     (status = 429, description = "Rate limit exceeded", body = String)))]
 async fn health(State(api): State<Api>, Path(id): Path<String>) -> Result<Json<EndpointHealth>, ApiError> {
-    limited(&api.limiters.get, async {
-        Ok(Json(model::health(&*api.find_one(&id, "")?)))
-    })
-    .await
+    api.read(&id, model::health).await
 }
 
 /// Returns the labels of an endpoint.
@@ -578,12 +589,9 @@ async fn labels(
     State(api): State<Api>,
     Path(id): Path<String>,
 ) -> Result<Json<LabelConfiguration>, ApiError> {
-    limited(&api.limiters.get, async {
-        let row = api.find_one(&id, "")?;
-        Ok(Json(LabelConfiguration {
-            spec: model::user_labels(&row),
-            status: model::labels(&row),
-        }))
+    api.read(&id, |row| LabelConfiguration {
+        spec: model::user_labels(row),
+        status: model::labels(row),
     })
     .await
 }
@@ -605,7 +613,7 @@ async fn change_labels(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<(), ApiError> {
-    let body: LabelConfigurationSpec = body::required(&body::LABEL_CONFIGURATION, &headers, &body)?;
+    let body: LabelConfigurationSpec = body::LABEL_CONFIGURATION.required(&headers, &body)?;
     api.restored().await?;
     limited(&api.limiters.patch, async { api.change_labels(&id, &body) }).await
 }
@@ -621,11 +629,8 @@ async fn log(
     State(api): State<Api>,
     Path(id): Path<String>,
 ) -> Result<Json<Vec<EndpointStatusChange>>, ApiError> {
-    limited(&api.limiters.get, async {
-        let row = api.find_one(&id, "")?;
-        Ok(Json(row.log.entries().iter().map(model::log_entry).collect()))
-    })
-    .await
+    api.read(&id, |row| row.log.entries().iter().map(model::log_entry).collect())
+        .await
 }
 
 /// Lists the identities of local endpoints with reference counts.

@@ -384,12 +384,12 @@ impl BatchOps<Endpoint> for EndpointOps {
         self.bring_up(&mut txn, &up);
         let mut errors = txn.finish();
         for (entry, error) in deletes.iter_mut().zip(&mut errors) {
-            entry.result = error.map_or(Ok(()), |error| Err(error.into()));
+            entry.result = error.map_or(Ok(()), |error| Err(with_causes(&error)));
         }
         for (entry, error) in updates.iter_mut().zip(errors) {
             log(&entry.object, error.as_ref());
             match error {
-                Some(error) => entry.result = Err(error.into()),
+                Some(error) => entry.result = Err(with_causes(&error)),
                 None if entry.object.phase == Phase::Disconnecting => {
                     entry.object.phase = Phase::Disconnected;
                 }
@@ -416,6 +416,11 @@ impl BatchOps<Endpoint> for EndpointOps {
         }
         Ok(())
     }
+}
+
+/// The status of an endpoint has the text of its error, which clients show: the causes belong to it.
+fn with_causes(error: &EndpointError) -> BoxError {
+    hive::error_chain(error).to_string().into()
 }
 
 /// Logs that an endpoint was written, or why not.

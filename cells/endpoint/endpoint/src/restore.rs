@@ -46,10 +46,14 @@ impl Restore {
         let (restored, errors) = tokio::task::spawn_blocking(move || work.restore()).await??;
         match errors.is_empty() {
             true => cx.health.ok(format!("{restored} endpoints restored")),
-            false => cx.health.degraded(
-                format!("{restored} endpoints restored, not all"),
-                &BadFiles(errors.into()),
-            ),
+            false => {
+                cx.health.degraded(
+                    format!("{restored} endpoints restored, not all"),
+                    &BadFiles(errors.into()),
+                );
+                // The report ends with the job.
+                cx.cancelled().await;
+            }
         }
         Ok(())
     }

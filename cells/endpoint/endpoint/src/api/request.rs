@@ -7,6 +7,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use skep_base_api::parse_address;
 use skep_base_api_types::EndpointChangeRequest;
 use skep_identity::{Label, LabelSource, Labels};
 
@@ -144,35 +145,8 @@ fn ipv6(text: &str) -> Result<Option<Ipv6Addr>, ApiError> {
 }
 
 fn address(text: &str) -> Result<Option<IpAddr>, ApiError> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let parsed: Result<IpAddr, _> = text.parse();
-    parsed
-        .map(Some)
-        .map_err(|_| unparsable(format!("ParseAddr({text:?}): {}", address_fault(text))))
-}
-
-/// What is wrong with an address, in the words of Go.
-fn address_fault(text: &str) -> &'static str {
-    let is_v4 = |byte: u8| byte.is_ascii_digit() || byte == b'.';
-    if !text.contains('.') || !text.bytes().all(is_v4) {
-        return "unable to parse IP";
-    }
-    let fields: Vec<&str> = text.split('.').collect();
-    let is_large = |field: &&str| field.len() > 3 || field.parse::<u16>().is_ok_and(|field| field > 255);
-    if fields.iter().any(|field| field.is_empty()) {
-        "IPv4 field must have at least one digit"
-    } else if fields.iter().any(is_large) {
-        "IPv4 field has value >255"
-    } else if fields
-        .iter()
-        .any(|field| field.len() > 1 && field.starts_with('0'))
-    {
-        "IPv4 field has octet with leading zero"
-    } else if fields.len() < 4 {
-        "IPv4 address too short"
-    } else {
-        "IPv4 address too long"
+    match text {
+        "" => Ok(None),
+        text => parse_address(text).map(Some).map_err(unparsable),
     }
 }

@@ -8,11 +8,11 @@ use std::sync::{
 };
 
 use skep_bpf_maps::{endpoint::endpoint_flags, text::Text as _};
-use skep_identity::NumericIdentity;
+use skep_identity::{Labels, NumericIdentity, Reserved};
 use skep_policy_maps::{AllowAll, Desired, MapStates};
 
 use super::world::{World, spec};
-use crate::{CreateError, EndpointSpec, EndpointState, Identifier, WaitError};
+use crate::{CreateError, EndpointSpec, EndpointState, Endpoints, Identifier, Mac, WaitError};
 
 #[tokio::test]
 async fn a_new_endpoint_is_in_file_maps_and_hooks() {
@@ -89,9 +89,43 @@ async fn programs_look_a_policy_up_when_it_is_in_its_map() {
         Some((2, 0))
     );
     let facts = world.maps.facts.lookup(&107).unwrap().unwrap();
-    assert_eq!(facts.flags, endpoint_flags::VERIFY_SOURCE);
+    assert_eq!((facts.flags, facts.verdicts), (endpoint_flags::VERIFY_SOURCE, 3));
     let map = world.maps.policies.open(id).unwrap();
     assert!(map.entries().unwrap().is_empty());
+
+    let (audit, verdicts) = (
+        "PolicyAuditMode".to_owned(),
+        "PolicyVerdictNotification".to_owned(),
+    );
+    let (on, off) = ("Enabled".to_owned(), "Disabled".to_owned());
+    let options = row.options.with([(&audit, &on), (&verdicts, &off)]).unwrap();
+    agent.endpoints.set_options(id, options).unwrap();
+    agent.settle().await;
+
+    let facts = world.maps.facts.lookup(&107).unwrap().unwrap();
+    let audited = endpoint_flags::VERIFY_SOURCE | endpoint_flags::AUDIT;
+    assert_eq!((facts.flags, facts.verdicts), (audited, 0));
+}
+
+#[tokio::test]
+async fn the_node_has_a_policy_with_the_host_firewall_alone() {
+    let world = World::new();
+    let agent = world.start();
+    let set = |endpoints: &Endpoints| {
+        let labels = Labels::from_iter([Reserved::Host.into()]);
+        endpoints.set_host(9, Mac([2, 0, 0, 0, 0, 9]), labels).unwrap();
+    };
+
+    set(&agent.endpoints);
+    agent.settle().await;
+    assert_eq!(world.maps.facts.lookup(&9).unwrap(), None);
+    set(&agent.endpoints.clone().with_host_firewall(true));
+    agent.settle().await;
+
+    let facts = world.maps.facts.lookup(&9).unwrap().unwrap();
+    assert_eq!(facts.identity, 1);
+    let map = world.maps.policies.open(facts.id).unwrap();
+    assert_eq!(map.entries().unwrap().len(), 2);
 }
 
 #[tokio::test]

@@ -96,6 +96,9 @@ fn of_interrupted_builds_the_last_whole_directory_counts() {
         write(folder, id);
     }
     std::fs::create_dir(state.join("8_next")).unwrap();
+    // An agent was killed while it wrote the file.
+    std::fs::create_dir(state.join("9")).unwrap();
+    std::fs::write(state.join("9/ep_config.json.tmp"), "{").unwrap();
     std::fs::create_dir(state.join("templates")).unwrap();
 
     let (found, errors) = world.files().read_all().unwrap();

@@ -4,13 +4,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use async_trait::async_trait;
 use hive::Cell;
 use serde_json::{Value, json};
 use skep_endpoint_ipam::{Family, Ipam};
 use skep_identity::{IdentityRange, Labels, NumericIdentity};
 use skep_identity_allocator::{Allocator, testing::MemoryIdentities};
 use skep_identity_cache::LocalIdentities;
-use skep_k8s_client::Client;
+use skep_k8s_client::{ApiError, Client, ListOptions, RawPage, RawWatch, WatchOptions};
 use skep_k8s_memory::testing::TestCluster;
 use skep_k8s_types::Kind;
 use tokio::time::Instant;
@@ -259,6 +260,48 @@ async fn a_restart_keeps_identities_and_addresses_of_pods_that_are_there() {
         .bench
         .until("gone", |_| endpoints.table().len(&endpoints.db().read()) == 1)
         .await;
+}
+
+/// An API server that is away.
+struct Away;
+
+#[async_trait]
+impl Client for Away {
+    fn is_enabled(&self) -> bool {
+        true
+    }
+
+    async fn kinds(&self) -> Result<Vec<Kind>, ApiError> {
+        std::future::pending().await
+    }
+
+    async fn list(&self, _: &Kind, _: &str, _: &ListOptions) -> Result<RawPage, ApiError> {
+        std::future::pending().await
+    }
+
+    async fn watch(&self, _: &Kind, _: &str, _: &WatchOptions) -> Result<RawWatch, ApiError> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test]
+async fn without_a_list_of_pods_endpoints_are_kept_and_new_ones_are_created() {
+    let cluster = Cluster::start().await;
+    cluster.pod(7, json!({"app": "cart"})).await;
+    cluster.create(7).await;
+    let kernel = cluster.bench.kernel.clone();
+    hive::testing::stop(cluster.bench.running).await;
+
+    tokio::time::pause();
+    let away = TestCluster::of(Arc::new(Away));
+    let cluster = Cluster::start_in(kernel, away, cluster.identities, &[]).await;
+    let endpoints = cluster.bench.endpoints();
+    endpoints.accepting().await;
+
+    let owned = cluster.ipam().addresses(Family::V4);
+    assert_eq!(owned.len(), 1);
+    let row = endpoints.table().all(&endpoints.db().read()).next().cloned();
+    assert!(row.is_some_and(|row| row.spec.pod == "cart-7" && row.is_live()));
 }
 
 #[tokio::test]
