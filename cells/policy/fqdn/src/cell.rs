@@ -37,7 +37,7 @@ const SOURCE: &str = "fqdn";
 /// Names in policies, and the DNS proxy.
 #[must_use]
 pub fn cell() -> Cell {
-    Cell::module("fqdn", "DNS names in policies, the DNS proxy")
+    Cell::module("fqdn", "DNS names in policies and the DNS proxy")
         .config::<Config>()
         .provide(skep_base_metrics::provided::<NameMetrics>)
         .provide(skep_base_metrics::provided::<ProxyMetrics>)
@@ -53,8 +53,7 @@ fn names(
     identities: Option<LocalIdentities>,
     repository: Repository,
 ) -> Names {
-    let is_dual_stack = families.ipv4 && families.ipv6;
-    Names::new((*config).clone(), is_dual_stack, ipcache, identities, repository)
+    Names::new((*config).clone(), &families, ipcache, identities, repository)
 }
 
 /// Why the cell does not start.
