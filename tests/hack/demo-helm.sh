@@ -38,9 +38,11 @@ ready() { # cluster, workload
 	on "$1" --namespace kube-system rollout status "$2" --timeout=1s
 }
 
+# Agents read the other cluster's etcd: with kvstoremesh they need the name of a Service, and there is no DNS in a lab.
 say "Two clusters of $nodes nodes with containerd; helm install"
 skep-lab --name $lab up --clusters 2 --nodes "$nodes" --install \
-	--set clustermesh.useAPIServer=true --set clustermesh.apiserver.service.type=NodePort
+	--set clustermesh.useAPIServer=true --set clustermesh.apiserver.service.type=NodePort \
+	--set clustermesh.apiserver.kvstoremesh.enabled=false
 for cluster in c1 c2; do
 	skep-lab --name $lab kubeconfig $cluster >"$work/$cluster"
 done
@@ -104,7 +106,7 @@ while [ -e "$work/goes-on" ]; do call --seconds 2 --pause 5; done >"$work/calls"
 calls=$!
 for cluster in c1 c2; do
 	# With cni.uninstall, agents that end afterwards take the CNI configuration away, for the last step.
-	release $cluster upgrade skep deploy/helm/skep --reuse-values \
+	release $cluster upgrade cilium deploy/helm/skep --reuse-values \
 		--set rollOutCiliumPods=true --set debug.enabled=true --set cni.uninstall=true >/dev/null
 	wait_for "all agents of $cluster have the new values" ready $cluster daemonset/cilium
 	wait_for "the operator of $cluster is ready" ready $cluster deployment/cilium-operator
@@ -119,7 +121,7 @@ say "Uninstall"
 left=""
 for cluster in c1 c2; do
 	on $cluster delete pod/client pod/shop-$cluster service/shop
-	release $cluster uninstall skep
+	release $cluster uninstall cilium
 	gone() { ! on $cluster get pods --all-namespaces --no-headers 2>/dev/null | grep -q .; }
 	wait_for "all pods of $cluster are gone" gone
 	kinds=daemonsets,deployments,jobs,cronjobs,configmaps,secrets,serviceaccounts,services,roles,rolebindings,clusterroles,clusterrolebindings

@@ -32,8 +32,8 @@ use crate::{
 
 /// Image with the programs of the lab, for pods of tests and demos.
 pub const TOOLS_IMAGE: &str = "localhost/skep-lab/tools:1";
-/// Release and namespace of the chart.
-pub const RELEASE: (&str, &str) = ("skep", "kube-system");
+/// Release and namespace of the chart: those that commands on a cluster mean by default.
+pub const RELEASE: (&str, &str) = ("cilium", "kube-system");
 /// DaemonSet of the agents.
 const AGENTS: &str = "cilium";
 /// How long the agents may take to become ready.
@@ -174,6 +174,13 @@ fn image(recipe: &Recipe, folder: &Path) -> Result<PathBuf, InstallError> {
     for (program, path) in recipe.programs {
         let found = find(program).ok_or(InstallError::Missing { program })?;
         add_program(&root, &found, path)?;
+    }
+    if recipe.name == "agent" {
+        // For scripts of Cilium's users.
+        for name in ["cilium", "cilium-dbg"] {
+            let link = root.join("usr/bin").join(name);
+            symlink("skep", &link).map_err(failed(&link))?;
+        }
     }
     let entrypoint = recipe.programs[0].1;
     let version = env!("CARGO_PKG_VERSION");
