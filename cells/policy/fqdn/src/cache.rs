@@ -183,3 +183,53 @@ impl NameCache {
         cleared
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + seconds).unwrap()
+    }
+
+    fn ip(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
+    #[test]
+    fn an_address_stays_until_its_last_answer_is_due() {
+        let mut cache = NameCache::new(0);
+        let name: DnsName = "a.example.".into();
+
+        assert!(cache.update(&name, [ip(1)], 10, at(0)));
+        assert!(cache.update(&name, [ip(2)], 10, at(5)));
+        assert!(!cache.update(&name, [ip(1)], 20, at(5)));
+        assert!(!cache.update(&name, [ip(1)], 1, at(6)), "due earlier");
+        assert_eq!(cache.expire(at(15)), []);
+
+        let expired = cache.expire(at(16));
+        assert_eq!((expired.len(), expired[0].address), (1, ip(2)));
+        assert_eq!(expired[0].expiration, at(15));
+        assert_eq!(cache.expire(at(26)).len(), 1);
+        assert!(cache.is_empty());
+    }
+
+    #[test]
+    fn of_too_many_addresses_those_that_are_due_first_leave() {
+        let mut cache = NameCache::new(2);
+        let name: DnsName = "a.example.".into();
+        for last in 1..=4 {
+            cache.update(&name, [ip(last)], 100 - u32::from(last), at(0));
+        }
+
+        let mut left: Vec<IpAddr> = cache
+            .expire(at(1))
+            .iter()
+            .map(|expired| expired.address)
+            .collect();
+        left.sort_unstable();
+
+        assert_eq!(left, [ip(3), ip(4)]);
+        assert_eq!((cache.len(), cache.addresses()), (1, 2));
+    }
+}

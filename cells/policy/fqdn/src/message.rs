@@ -215,7 +215,7 @@ pub fn compressed(bytes: Vec<u8>, max_size: usize) -> Vec<u8> {
 }
 
 /// Replaces the id of a message.
-pub fn set_id(bytes: &mut [u8], id: u16) {
+pub(crate) fn set_id(bytes: &mut [u8], id: u16) {
     if let Some(place) = bytes.get_mut(..2) {
         place.copy_from_slice(&id.to_be_bytes());
     }

@@ -19,6 +19,7 @@ use std::{
 use ipnet::IpNet;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use skep_base_settings::AddressFamilies;
 use skep_identity::{Label, LabelSource, Labels, Reserved};
 use skep_identity_cache::{LocalIdentities, LocalIdentity};
 use skep_ipcache::{Claim, IpcacheEntry, Owner, Prefix, ResourceId, Source, Writer};
@@ -130,7 +131,9 @@ pub struct Names(Arc<Inner>);
 
 struct Inner {
     config: Config,
-    is_dual_stack: bool,
+    /// Addresses of other families are passed on and not kept.
+    ipv4: bool,
+    ipv6: bool,
     ipcache: Writer,
     identities: Option<LocalIdentities>,
     repository: Repository,
@@ -169,14 +172,15 @@ fn prefix(address: IpAddr) -> Prefix {
 impl Names {
     pub fn new(
         config: Config,
-        is_dual_stack: bool,
+        families: &AddressFamilies,
         ipcache: Writer,
         identities: Option<LocalIdentities>,
         repository: Repository,
     ) -> Self {
         let locks = (0..config.lock_count.max(1)).map(|_| tokio::sync::Mutex::default());
         Self(Arc::new(Inner {
-            is_dual_stack,
+            ipv4: families.ipv4,
+            ipv6: families.ipv6,
             ipcache,
             identities,
             rules: Rules::new(repository.clone(), config.regex_cache()),
@@ -211,6 +215,14 @@ impl Names {
     /// Takes in an answer to an endpoint, and waits until its policy allows the addresses; false if that took too long.
     pub async fn learn(&self, endpoint: u16, answer: &Answer, now: Timestamp) -> bool {
         let inner = &*self.0;
+        let mut answer = answer.clone();
+        answer.addresses.retain(|address| match address {
+            IpAddr::V4(_) => inner.ipv4,
+            IpAddr::V6(_) => inner.ipv6,
+        });
+        if answer.addresses.is_empty() {
+            return true;
+        }
         let name = canonical_name(&answer.name);
         let lock = fnv32(&name) as usize % inner.locks.len();
         let before = std::time::Instant::now();
@@ -222,7 +234,7 @@ impl Names {
                 "Lock acquisition time took longer than expected. Potentially too many parallel DNS requests being processed, consider adjusting --dnsproxy-lock-count and/or --dnsproxy-lock-timeout"
             );
         }
-        let claimed = match inner.take(endpoint, &name, answer, now) {
+        let claimed = match inner.take(endpoint, &name, &answer, now) {
             Ok(claimed) => claimed,
             Err(error) => {
                 tracing::error!(name, %error, "Failed to claim addresses of a name");
@@ -724,7 +736,7 @@ impl Inner {
         else {
             return Vec::new();
         };
-        let worlds: &[Reserved] = match self.is_dual_stack {
+        let worlds: &[Reserved] = match self.ipv4 && self.ipv6 {
             true => &[Reserved::WorldIpv4, Reserved::WorldIpv6],
             false => &[Reserved::World],
         };

@@ -103,7 +103,7 @@ impl DnsProxy {
                 return message::failure(bytes);
             }
         };
-        let mut done = |error, times: &mut Times| {
+        let done = |error, times: &mut Times| {
             times.total = start.elapsed();
             self.proxy_metrics.observe(error, times);
         };

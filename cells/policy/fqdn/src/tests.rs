@@ -4,7 +4,16 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use hickory_proto::{
+    op::{Message, MessageType, OpCode, Query, ResponseCode},
+    rr::{Name, RData, Record, RecordType, rdata::A},
+};
 
 use hive::{Cell, Hive, Running, Settings};
 use jiff::Timestamp;
@@ -17,9 +26,17 @@ use skep_policy_maps::PolicyMaps;
 use skep_policy_repository::Repository;
 use skep_policy_sources::{Origin, PolicyRow};
 use statedb::{Db, RwTable, Table};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    net::UdpSocket,
+    sync::Semaphore,
+    time::{Instant, sleep},
+};
 
-use crate::{Answer, DnsState, Names, Server};
+use crate::{
+    Answer, DnsProxy, DnsState, Names, ProxyEndpoint, ProxyEndpoints, Request, Server,
+    metrics::{NameMetrics, ProxyMetrics, QueryMetrics},
+    proxy::Upstream,
+};
 
 const WEB: u32 = 1000;
 const DNS: u32 = 1001;
@@ -63,6 +80,9 @@ impl Bench {
             .root::<IpcacheWriter>()
             .root::<RwTable<PolicyRow>>()
             .root::<Table<SecurityIdentity>>()
+            .root::<Arc<NameMetrics>>()
+            .root::<Arc<ProxyMetrics>>()
+            .root::<Arc<QueryMetrics>>()
             .root::<Names>();
         let hive = hive::testing::start_with(hive, settings).await;
         let names: Names = hive.get().unwrap();
@@ -107,21 +127,20 @@ impl Bench {
 
     /// A policy with these peers by name; and DNS rules.
     async fn policy(&self, name: &str, names: Value, dns: Value) {
+        let servers = json!({
+            "toEndpoints": [{"matchLabels": {"app": "dns"}}],
+            "toPorts": [{"ports": [{"port": "53", "protocol": "ANY"}], "rules": {"dns": dns}}],
+        });
+        self.policy_of(name, json!([{"toFQDNs": names}, servers])).await;
+    }
+
+    async fn policy_of(&self, name: &str, egress: Value) {
         let db: Db = self.hive.get().unwrap();
         let table: RwTable<PolicyRow> = self.hive.get().unwrap();
         let object = json!({
             "apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy",
             "metadata": {"namespace": "shop", "name": name},
-            "spec": {
-                "endpointSelector": {"matchLabels": {"app": "web"}},
-                "egress": [
-                    {"toFQDNs": names},
-                    {
-                        "toEndpoints": [{"matchLabels": {"app": "dns"}}],
-                        "toPorts": [{"ports": [{"port": "53", "protocol": "ANY"}], "rules": {"dns": dns}}],
-                    },
-                ],
-            },
+            "spec": {"endpointSelector": {"matchLabels": {"app": "web"}}, "egress": egress},
         });
         let before = self.repository().generation();
         let mut txn = db.write(&[&table]);
@@ -405,4 +424,112 @@ async fn thousands_of_names_with_a_ttl_of_a_second_come_and_go() {
 
     bench.until(|| !bench.allows("198.18.11.183")).await;
     assert!(bench.allows("198.18.0.7"));
+}
+
+#[derive(Debug)]
+struct OneEndpoint;
+
+impl ProxyEndpoints for OneEndpoint {
+    fn by_address(&self, address: IpAddr) -> Option<ProxyEndpoint> {
+        (address == IpAddr::from([10, 0, 0, 7])).then_some(ProxyEndpoint {
+            id: ENDPOINT,
+            identity: NumericIdentity::new(WEB),
+        })
+    }
+}
+
+fn query(name: &str) -> Message {
+    let mut message = Message::new(7, MessageType::Query, OpCode::Query);
+    message.add_query(Query::query(Name::from_ascii(name).unwrap(), RecordType::A));
+    message
+}
+
+/// A server that sends what is forged before what is right.
+async fn forging_server() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        while let Ok((length, client)) = socket.recv_from(&mut buffer).await {
+            let query = Message::from_vec(&buffer[..length]).unwrap();
+            let answer = |name: &str, id: u16, last: u8| {
+                let mut answer = Message::response(id, OpCode::Query);
+                let name = Name::from_ascii(name).unwrap();
+                answer.add_query(Query::query(name.clone(), RecordType::A));
+                let data = RData::A(A([192, 0, 2, last].into()));
+                answer.add_answer(Record::from_rdata(name, 60, data));
+                answer.to_vec().unwrap()
+            };
+            let (id, name) = (query.metadata.id, query.queries[0].name().to_ascii());
+            for bytes in [
+                answer(&name, id.wrapping_add(1), 66),
+                answer("other.example.", id, 66),
+                buffer[..length].to_vec(),
+                vec![0xff; 60_000],
+                answer(&name, id, 1)[..20].to_vec(),
+                answer(&name, id, 1),
+            ] {
+                socket.send_to(&bytes, client).await.unwrap();
+            }
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forged_and_malformed_answers_are_passed_over() {
+    let bench = Bench::start(settings(), None).await;
+    let peers = json!({"toEntities": ["world"], "toPorts": [{
+        "ports": [{"port": "1024", "endPort": 65535, "protocol": "UDP"}],
+        "rules": {"dns": [{"matchPattern": "*.example"}]},
+    }]});
+    bench
+        .policy_of(
+            "world",
+            json!([{"toFQDNs": [{"matchPattern": "*.example"}]}, peers]),
+        )
+        .await;
+    let proxy = DnsProxy {
+        names: bench.names.clone(),
+        endpoints: Arc::new(OneEndpoint),
+        ipcache: bench.hive.get().unwrap(),
+        is_dual_stack: true,
+        upstream: Upstream::new(false, None),
+        log: None,
+        reject_code: ResponseCode::Refused,
+        permits: Some(Semaphore::new(1)),
+        name_metrics: bench.hive.get().unwrap(),
+        proxy_metrics: bench.hive.get().unwrap(),
+        query_metrics: bench.hive.get().unwrap(),
+    };
+    let server = forging_server().await;
+    let request = |client: &str| Request {
+        client: client.parse().unwrap(),
+        server,
+        is_tcp: false,
+    };
+    let ask = async |client: &str, bytes: &[u8]| {
+        let reply = proxy.answer(&request(client), bytes, &mut None).await?;
+        Message::from_vec(&reply).ok()
+    };
+    let pod = "10.0.0.7:4000";
+
+    let answered = ask(pod, &query("www.example.").to_vec().unwrap()).await.unwrap();
+    assert_eq!((answered.metadata.id, answered.answers.len()), (7, 1));
+    assert!(bench.allows("192.0.2.1") && !bench.allows("192.0.2.66"));
+
+    let code = |message: Option<Message>| message.map(|message| message.metadata.response_code);
+    let denied = ask(pod, &query("www.example.org.").to_vec().unwrap()).await;
+    assert_eq!(code(denied), Some(ResponseCode::Refused));
+    let unknown = ask("10.0.0.8:4000", &query("www.example.").to_vec().unwrap()).await;
+    assert_eq!(code(unknown), Some(ResponseCode::ServFail));
+    let mut two = query("www.example.");
+    two.add_query(two.queries[0].clone());
+    assert_eq!(
+        code(ask(pod, &two.to_vec().unwrap()).await),
+        Some(ResponseCode::ServFail)
+    );
+    let _taken = proxy.permits.as_ref().unwrap().acquire().await.unwrap();
+    let over = ask(pod, &query("www.example.").to_vec().unwrap()).await;
+    assert_eq!(code(over), Some(ResponseCode::ServFail), "one at a time");
 }

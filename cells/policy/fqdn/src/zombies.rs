@@ -209,3 +209,67 @@ impl Zombies {
         cleared
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_000_000 + seconds).unwrap()
+    }
+
+    fn expired(name: &str, last: u8, due: i64) -> Expired {
+        Expired {
+            name: name.into(),
+            address: [192, 0, 2, last].into(),
+            expiration: at(due),
+        }
+    }
+
+    fn limits(total: usize, per_name: usize) -> Limits {
+        Limits {
+            total,
+            per_name,
+            grace: std::time::Duration::ZERO,
+        }
+    }
+
+    fn pass(number: u64, start: i64) -> Pass {
+        Pass {
+            number,
+            start: at(start),
+        }
+    }
+
+    #[test]
+    fn the_least_used_are_evicted_over_the_limits() {
+        let mut zombies = Zombies::default();
+        for last in 1..=5 {
+            zombies.insert(&expired("a.", last, i64::from(last)), &Pass::default());
+        }
+        zombies.mark_alive([192, 0, 2, 1].into(), at(50));
+
+        let dead = zombies.collect(&pass(1, 60), &limits(10, 3));
+        let gone: Vec<IpAddr> = dead.removed.iter().map(|(_, address)| *address).collect();
+        assert_eq!(gone, [IpAddr::from([192, 0, 2, 2]), [192, 0, 2, 3].into()]);
+
+        let dead = zombies.collect(&pass(1, 60), &limits(1, 3));
+        assert_eq!((dead.evicted, zombies.iter().count()), (2, 1));
+        assert_eq!(zombies.iter().next().unwrap().0, IpAddr::from([192, 0, 2, 1]));
+    }
+
+    #[test]
+    fn a_grace_period_and_a_new_answer_keep_addresses() {
+        let mut zombies = Zombies::default();
+        zombies.insert(&expired("a.", 1, 10), &Pass::default());
+        let grace = Limits {
+            grace: std::time::Duration::from_secs(30),
+            ..limits(0, 0)
+        };
+        assert_eq!(zombies.collect(&pass(2, 40), &grace), Dead::default());
+        assert_eq!(zombies.clone().collect(&pass(2, 41), &grace).removed.len(), 1);
+
+        zombies.remove("a.", [[192, 0, 2, 1].into()]);
+        assert!(zombies.is_empty());
+    }
+}
