@@ -153,8 +153,16 @@ impl Bench {
         };
         table.insert(&mut txn, row).unwrap();
         txn.commit();
-        self.until(|| self.repository().generation() > before && !self.names.selectors().is_empty())
-            .await;
+        let maps: PolicyMaps = self.hive.get().unwrap();
+        self.until(|| {
+            let revision = self.repository().with(|policies| policies.revision());
+            let row = maps.get(&db.read(), ENDPOINT);
+            let realized = row.and_then(|row| row.current());
+            self.repository().generation() > before
+                && !self.names.selectors().is_empty()
+                && realized.is_some_and(|realized| realized.revision >= revision)
+        })
+        .await;
     }
 
     fn repository(&self) -> Repository {
@@ -479,8 +487,9 @@ async fn forging_server() -> SocketAddr {
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_and_malformed_answers_are_passed_over() {
     let bench = Bench::start(settings(), None).await;
+    let server = forging_server().await;
     let peers = json!({"toEntities": ["world"], "toPorts": [{
-        "ports": [{"port": "1024", "endPort": 65535, "protocol": "UDP"}],
+        "ports": [{"port": server.port().to_string(), "protocol": "UDP"}],
         "rules": {"dns": [{"matchPattern": "*.example"}]},
     }]});
     bench
@@ -502,7 +511,6 @@ async fn forged_and_malformed_answers_are_passed_over() {
         proxy_metrics: bench.hive.get().unwrap(),
         query_metrics: bench.hive.get().unwrap(),
     };
-    let server = forging_server().await;
     let request = |client: &str| Request {
         client: client.parse().unwrap(),
         server,
