@@ -121,6 +121,10 @@ say "Uninstall"
 left=""
 for cluster in c1 c2; do
 	on $cluster delete pod/client pod/shop-$cluster service/shop
+	# Pods of the chart that have a network of their own go while there are agents to disconnect them.
+	skep clustermesh disable --context $lab-$cluster
+	no_mesh() { ! on $cluster --namespace kube-system get pods -l k8s-app=clustermesh-apiserver --no-headers 2>/dev/null | grep -q .; }
+	wait_for "the mesh's API server of $cluster is gone" no_mesh
 	release $cluster uninstall cilium
 	gone() { ! on $cluster get pods --all-namespaces --no-headers 2>/dev/null | grep -q .; }
 	wait_for "all pods of $cluster are gone" gone

@@ -95,19 +95,17 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Keys and values of a ConfigMap or Secret.
+type Values = BTreeMap<String, Vec<u8>>;
+
 struct Objects<'a> {
     client: &'a dyn Client,
     namespace: &'a str,
-    read: BTreeMap<(String, String), Option<BTreeMap<String, Vec<u8>>>>,
+    read: BTreeMap<(String, String), Option<Values>>,
 }
 
 impl Objects<'_> {
-    async fn get(
-        &mut self,
-        kind: &Kind,
-        name: &str,
-        is_optional: bool,
-    ) -> Result<Option<BTreeMap<String, Vec<u8>>>, EnvError> {
+    async fn get(&mut self, kind: &Kind, name: &str, is_optional: bool) -> Result<Option<Values>, EnvError> {
         let key = (kind.plural.to_string(), name.to_owned());
         if let Some(known) = self.read.get(&key) {
             return Ok(known.clone());

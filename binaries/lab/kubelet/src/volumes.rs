@@ -30,7 +30,7 @@ const DATA: &str = "..data";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VolumeError {
     #[error("MountVolume.SetUp failed for volume {volume:?} : {cause}")]
-    Source { volume: String, cause: ApiError },
+    Source { volume: String, cause: Box<ApiError> },
     #[error("MountVolume.SetUp failed for volume {volume:?} : references non-existent key: {key}")]
     Key { volume: String, key: String },
     #[error("MountVolume.SetUp failed for volume {volume:?} : {cause}")]
@@ -196,9 +196,9 @@ impl Volumes {
         let options = WriteOptions::default();
         let made = client.create(&kind, namespace, request, &options).await;
         let made = made.and_then(|made| Ok(made.to_value()?));
-        let made = made.map_err(|cause| VolumeError::Source {
+        let made = made.map_err(|cause: ApiError| VolumeError::Source {
             volume: volume.to_owned(),
-            cause,
+            cause: Box::new(cause),
         })?;
         let token = text(&made, "/status/token").to_owned();
         let until = Instant::now() + Duration::from_secs(lifetime) * 4 / 5;
@@ -225,9 +225,9 @@ async fn keys(
         Err(err) if err.is_not_found() && is_optional => return Ok(()),
         other => other.and_then(|object| Ok(object.to_value()?)),
     };
-    let found = found.map_err(|cause| VolumeError::Source {
+    let found = found.map_err(|cause: ApiError| VolumeError::Source {
         volume: volume.to_owned(),
-        cause,
+        cause: Box::new(cause),
     })?;
     let mut all = data(&found);
     let items = list(source, "/items");

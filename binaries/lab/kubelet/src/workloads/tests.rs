@@ -136,6 +136,9 @@ fn pods_that_repel_each_other_are_on_different_nodes() {
     let first = repelling("a", "n1");
     let pod = repelling("b", "");
 
-    assert_eq!(node_for(&pod, &[first.clone()], &nodes).unwrap(), "n2");
+    assert_eq!(
+        node_for(&pod, std::slice::from_ref(&first), &nodes).unwrap(),
+        "n2"
+    );
     assert_eq!(node_for(&pod, &[first], &nodes[..1]), None);
 }
