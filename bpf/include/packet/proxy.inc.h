@@ -69,6 +69,9 @@ GLOBAL int AF_FN(to_proxy)(CTX *ctx, scratch_t *scratch, __u32 port)
 	bpf_sk_release(socket);
 	if (error)
 		return FAIL(trace, DROP_PROXY_ASSIGN);
+	/* The inner frame has a MAC address of the other node. */
+	if (FROM_TUNNEL)
+		bpf_skb_change_type(ctx, PACKET_HOST);
 	ctx->mark = port << 16 | MARK_TO_PROXY;
 	trace->destination = bpf_ntohs((__be16)port);
 	trace_packet(ctx, trace, TRACE_TO_PROXY, 0, NULL);
