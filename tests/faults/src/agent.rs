@@ -100,7 +100,12 @@ impl Agent {
 
     /// Starts an agent that follows `api`, and whose writes to maps are watched from the first one on.
     pub fn watched(world: &World, api: &Api, flags: &[&str]) -> Outcome<(Self, CallWatch)> {
-        let (agent, watch) = CallWatch::start(Calls::Writes, || Self::following(world, api, flags))?;
+        Self::watched_at(Calls::Writes, world, api, flags)
+    }
+
+    /// Starts an agent that follows `api`, and whose calls of a kind are watched.
+    pub fn watched_at(calls: Calls, world: &World, api: &Api, flags: &[&str]) -> Outcome<(Self, CallWatch)> {
+        let (agent, watch) = CallWatch::start(calls, || Self::following(world, api, flags))?;
         Ok((agent?, watch))
     }
 

@@ -6,7 +6,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use serde_json::{Value, json};
 use skep_k8s_apiserver::{HttpOptions, HttpServer};
-use skep_k8s_memory::{Domain, FakeClient, Gvr, guess_plural};
+use skep_k8s_memory::{ApiServer, Domain, FakeClient, Gvr, guess_plural};
 use statedb::Db;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +35,17 @@ impl Api {
         }))?;
         api.listen().await?;
         Ok(api)
+    }
+
+    /// The objects.
+    #[must_use]
+    pub fn server(&self) -> &ApiServer {
+        self.objects.server()
+    }
+
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     #[must_use]

@@ -9,6 +9,8 @@ mod interrupted;
 mod kubernetes;
 mod maps;
 mod memory;
+mod pods;
+mod pods_killed;
 mod policies;
 mod restart;
 mod start;
