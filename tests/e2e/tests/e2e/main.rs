@@ -5,7 +5,6 @@
 mod agent;
 mod clustermesh;
 mod clustermesh_random;
-mod containerd;
 mod conformance;
 mod containerd;
 mod datapath;
