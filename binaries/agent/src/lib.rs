@@ -16,6 +16,7 @@ mod interfaces;
 mod map_states;
 mod pods;
 mod prefilter;
+pub mod preflight;
 mod status;
 mod troubleshoot;
 mod unsupported;

@@ -17,6 +17,10 @@ fn main() -> ExitCode {
             args.remove(0);
             return skep_agent::build_config::program().run_with(args, env);
         }
+        if args.starts_with(&["preflight".to_owned(), "validate-cnp".to_owned()]) {
+            args.drain(..2);
+            return skep_agent::preflight::program().run_with(args, env);
+        }
         agent().run_with(args, env)
     })
 }

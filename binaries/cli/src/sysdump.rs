@@ -30,7 +30,7 @@ use crate::{
 /// Options of `skep sysdump`.
 #[derive(Debug, Args)]
 pub(crate) struct SysdumpOptions {
-    /// The archive; default: `skep-sysdump-<time>.tar.gz` in the current directory.
+    /// The archive, `-` for the standard output; default: `skep-sysdump-<time>.tar.gz` in the current directory.
     #[arg(long, value_name = "FILE")]
     output_filename: Option<PathBuf>,
     /// Log files, or directories of log files.
@@ -230,7 +230,9 @@ fn network() -> Result<Value, skep_base_net::NetError> {
 
 pub(crate) fn run(agent: &Client, own: &Own, options: &SysdumpOptions) -> Result<String, Box<dyn Error>> {
     let folder = format!("skep-sysdump-{}", Zoned::now().strftime("%Y%m%d-%H%M%S"));
+    let is_piped = options.output_filename.as_deref() == Some(Path::new("-"));
     let path = match &options.output_filename {
+        Some(_) if is_piped => PathBuf::from("/dev/stdout"),
         Some(path) => path.clone(),
         None => PathBuf::from(format!("{folder}.tar.gz")),
     };
@@ -284,6 +286,9 @@ pub(crate) fn run(agent: &Client, own: &Own, options: &SysdumpOptions) -> Result
     archive.add("errors.txt", errors.as_bytes())?;
     let count = archive.errors.len();
     archive.tar.into_inner()?.finish()?;
+    if is_piped {
+        return Ok(String::new());
+    }
     Ok(format!(
         "Wrote {} ({count} parts could not be collected: see errors.txt in it)\n",
         path.display()

@@ -39,9 +39,9 @@ pub(crate) struct ClusterOptions {
     /// Groups to impersonate.
     #[arg(long, global = true, value_name = "GROUP")]
     pub(crate) as_group: Vec<String>,
-    /// Name of the Helm release.
-    #[arg(long, global = true, default_value = "cilium")]
-    pub(crate) helm_release_name: String,
+    /// Name of the Helm release; default: that of ConfigMap cilium-config, else cilium.
+    #[arg(long, global = true)]
+    pub(crate) helm_release_name: Option<String>,
 }
 
 /// Why the API server did not answer as wanted.
@@ -106,6 +106,8 @@ pub(crate) struct Access {
     pub(crate) cluster: String,
     /// Options that led here; those of Helm, too.
     pub(crate) options: ClusterOptions,
+    /// Options as they were given.
+    given: ClusterOptions,
 }
 
 const SEGMENT: AsciiSet = NON_ALPHANUMERIC
@@ -172,6 +174,7 @@ impl Access {
             context,
             cluster,
             options: options.clone(),
+            given: options.clone(),
         })
     }
 
@@ -179,9 +182,24 @@ impl Access {
     pub(crate) async fn other(&self, context: &str) -> Result<Self, AccessError> {
         let options = ClusterOptions {
             context: Some(context.to_owned()),
-            ..self.options.clone()
+            ..self.given.clone()
         };
-        Self::connect(&options).await
+        Self::connect(&options).await?.with_release().await
+    }
+
+    /// Finds the Helm release: its name is an annotation of its objects.
+    pub(crate) async fn with_release(mut self) -> Result<Self, AccessError> {
+        if self.options.helm_release_name.is_none() {
+            let settings = self.settings().await?;
+            let name = settings.0["metadata"]["annotations"]["meta.helm.sh/release-name"].as_str();
+            self.options.helm_release_name = name.map(str::to_owned);
+        }
+        Ok(self)
+    }
+
+    /// Name of the Helm release.
+    pub(crate) fn release(&self) -> &str {
+        self.options.helm_release_name.as_deref().unwrap_or("cilium")
     }
 
     /// Namespace of the installation.
@@ -379,6 +397,20 @@ impl From<Value> for Pod {
 }
 
 impl Pod {
+    /// Whether its first container has an image of this project.
+    pub(crate) fn is_ours(&self) -> bool {
+        let image = self
+            .object
+            .pointer("/spec/containers/0/image")
+            .and_then(Value::as_str);
+        image.is_some_and(|image| image.contains("skep"))
+    }
+
+    /// The agent's command.
+    pub(crate) fn command(&self) -> &'static str {
+        if self.is_ours() { "skep" } else { "cilium" }
+    }
+
     /// Phase.
     pub(crate) fn phase(&self) -> &str {
         text(&self.object, "/status/phase")

@@ -150,7 +150,7 @@ impl<'a> Helm<'a> {
     }
 
     fn json(&self, words: &[&str]) -> Result<Value, HelmError> {
-        let release = self.access.options.helm_release_name.as_str();
+        let release = self.access.release();
         let words: Vec<String> = [words, &[release, "--output", "json"]]
             .concat()
             .iter()

@@ -148,9 +148,9 @@ impl Access {
         Ok(output)
     }
 
-    /// Runs `skep` in an agent; the output if it succeeds.
+    /// Runs `skep` in an agent, `cilium` in one of Cilium; the output if it succeeds.
     pub(crate) async fn agent(&self, agent: &Pod, arguments: &[&str]) -> Result<String, String> {
-        let command: Vec<&str> = [&["cilium"][..], arguments].concat();
+        let command: Vec<&str> = [&[agent.command()][..], arguments].concat();
         let output = self
             .exec(agent, "cilium-agent", &command, Duration::from_secs(60))
             .await

@@ -324,10 +324,10 @@ pub(crate) async fn install(access: &Access, options: &InstallOptions) -> Result
         }
         return Ok(());
     }
-    let release = &access.options.helm_release_name;
+    let release = access.release();
     if chart.dry_run {
         let words = [
-            vec!["template".to_owned(), release.clone()],
+            vec!["template".to_owned(), release.to_owned()],
             source,
             chart.words(&values),
         ]
@@ -343,7 +343,7 @@ pub(crate) async fn install(access: &Access, options: &InstallOptions) -> Result
         println!("   {path}={value}");
     }
     let words = [
-        vec!["install".to_owned(), release.clone()],
+        vec!["install".to_owned(), release.to_owned()],
         source,
         vec!["--create-namespace".to_owned()],
         chart.words(&values),
@@ -382,7 +382,7 @@ pub(crate) async fn upgrade(access: &Access, options: &UpgradeOptions) -> Result
         return Ok(());
     }
     let helm = Helm::new(access);
-    let release = &access.options.helm_release_name;
+    let release = access.release();
     let before = helm.chart()?;
     if before.is_empty() {
         return Err(failure(format!(
@@ -406,7 +406,7 @@ pub(crate) async fn upgrade(access: &Access, options: &UpgradeOptions) -> Result
         return Ok(());
     }
     let mut words = [
-        vec!["upgrade".to_owned(), release.clone()],
+        vec!["upgrade".to_owned(), release.to_owned()],
         source,
         chart.words(&[]),
     ]
@@ -453,7 +453,7 @@ pub(crate) async fn restart(access: &Access) -> Result<(), Box<dyn Error>> {
 /// `uninstall`.
 pub(crate) async fn uninstall(access: &Access, options: &UninstallOptions) -> Result<(), Box<dyn Error>> {
     let helm = Helm::new(access);
-    let release = &access.options.helm_release_name;
+    let release = access.release();
     let before = helm.chart()?;
     if before.is_empty() {
         println!(
@@ -469,7 +469,7 @@ pub(crate) async fn uninstall(access: &Access, options: &UninstallOptions) -> Re
         .delete(&format!("/api/v1/namespaces/{}", options.test_namespace))
         .await?;
     if !before.is_empty() {
-        let mut words = vec!["uninstall".to_owned(), release.clone()];
+        let mut words = vec!["uninstall".to_owned(), release.to_owned()];
         if options.wait {
             words.extend([
                 "--wait".to_owned(),

@@ -100,6 +100,11 @@ async fn run(line: &Line) -> Result<(), Box<dyn Error>> {
         return Ok(());
     }
     let access = Access::connect(&line.cluster).await?;
+    // Prints what the kubeconfig says: no server is needed.
+    let access = match line.command {
+        Command::Context => access,
+        _ => access.with_release().await?,
+    };
     let access = &access;
     match &line.command {
         Command::Install(options) => install::install(access, options).await,

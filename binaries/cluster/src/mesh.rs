@@ -116,7 +116,7 @@ pub(crate) async fn run(access: &Access, command: &MeshCommand) -> Result<(), Bo
         MeshCommand::Disable => {
             println!(
                 "✨ Upgrading release {}: the mesh's API server and all connections are removed",
-                access.options.helm_release_name
+                access.release()
             );
             upgrade(
                 access,
@@ -147,7 +147,7 @@ fn upgrade(access: &Access, values: &[(&str, Value)]) -> Result<(), Box<dyn Erro
     let chart = Chart::open(None)?;
     let mut words = vec![
         "upgrade".to_owned(),
-        access.options.helm_release_name.clone(),
+        access.release().to_owned(),
         chart.path.display().to_string(),
         "--reset-then-reuse-values".to_owned(),
     ];
@@ -184,7 +184,7 @@ async fn enable(access: &Access, options: &EnableOptions) -> Result<(), Box<dyn 
     }
     println!(
         "✨ Upgrading release {}: Deployment clustermesh-apiserver with a Service of type {kind}, certificates by a CronJob",
-        access.options.helm_release_name
+        access.release()
     );
     let mut values = vec![
         ("clustermesh.useAPIServer", json!(true)),

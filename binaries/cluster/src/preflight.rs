@@ -358,21 +358,12 @@ async fn definitions(access: &Access, checks: &mut Checks) -> Result<(), Box<dyn
     Ok(())
 }
 
-/// Whether a pod runs a program of this project.
-fn is_ours(pod: &Pod) -> bool {
-    let image = pod
-        .object
-        .pointer("/spec/containers/0/image")
-        .and_then(Value::as_str);
-    image.is_some_and(|image| image.contains("skep"))
-}
-
 async fn nodes(
     access: &Access,
     options: &PreflightOptions,
     checks: &mut Checks,
 ) -> Result<(), Box<dyn Error>> {
-    let agents: Vec<Pod> = access.agents().await?.into_iter().filter(is_ours).collect();
+    let agents: Vec<Pod> = access.agents().await?.into_iter().filter(Pod::is_ours).collect();
     if !agents.is_empty() {
         for agent in &agents {
             node(access, agent, "cilium-agent", checks).await;
@@ -458,7 +449,7 @@ async fn checked_pods(
 
 /// Runs the checks of one node in a pod there.
 async fn node(access: &Access, pod: &Pod, container: &str, checks: &mut Checks) {
-    let command = ["/usr/bin/skep", "preflight", "node", "-o", "json"];
+    let command = ["skep", "preflight", "node", "-o", "json"];
     let output = access
         .exec(pod, container, &command, Duration::from_secs(60))
         .await;

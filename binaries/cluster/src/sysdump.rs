@@ -353,7 +353,13 @@ async fn agents(access: &Access, options: &SysdumpOptions, archive: &mut Archive
         .into_iter()
         .filter(|agent| options.node_list.is_empty() || options.node_list.contains(&agent.node));
     let asked = wanted.map(|agent| async move {
-        let command = ["cilium", "sysdump", "--no-kubernetes", "--output-filename", "-"];
+        let command = [
+            agent.command(),
+            "sysdump",
+            "--no-kubernetes",
+            "--output-filename",
+            "-",
+        ];
         let output = access
             .exec(&agent, "cilium-agent", &command, Duration::from_secs(300))
             .await;

@@ -176,14 +176,14 @@ impl Server {
         self.cluster
             .patch_status(&DEPLOYMENTS, "kube-system", "cilium-operator", status)
             .await;
-        self.answer("cilium status", 0, r#"{"cilium":{"state":"Ok"}}"#);
-        self.answer("cilium endpoint list", 0, "[]");
-        self.answer("cilium policy get", 0, r#"{"revision":1}"#);
-        self.answer("cilium metrics list", 0, "[]");
+        self.answer("skep status", 0, r#"{"cilium":{"state":"Ok"}}"#);
+        self.answer("skep endpoint list", 0, "[]");
+        self.answer("skep policy get", 0, r#"{"revision":1}"#);
+        self.answer("skep metrics list", 0, "[]");
         let address = r#"{"icmp":{},"http":{}}"#;
         let node = format!(r#"{{"name":"n","host":{{"primary-address":{address}}}}}"#);
         self.answer(
-            "cilium health status",
+            "skep health status",
             0,
             &format!(r#"{{"nodes":[{node},{node}]}}"#),
         );
@@ -218,7 +218,7 @@ async fn status_is_about_controllers_and_agents() {
     assert_eq!(value["image_count"]["cilium"]["localhost/skep/agent:1"], 2);
 
     server.answer(
-        "cilium status",
+        "skep status",
         0,
         r#"{"cilium":{"state":"Failure","msg":"no API server"}}"#,
     );
@@ -255,7 +255,7 @@ async fn preflight_checks_cluster_and_nodes() {
     let server = Server::start().await;
     server.install().await;
     let found = r#"[{"name":"kernel","outcome":"ok","text":"6.12"},{"name":"cgroup2","outcome":"error","text":"missing"}]"#;
-    server.answer("/usr/bin/skep preflight node", 0, found);
+    server.answer("skep preflight node", 0, found);
 
     let output = server.skep("preflight -o json").await;
 
@@ -335,7 +335,7 @@ async fn nodes_are_migrated_one_by_one() {
 async fn sysdumps_have_objects_and_logs() {
     let server = Server::start().await;
     server.install().await;
-    server.answer("cilium sysdump", 0, "archive");
+    server.answer("skep sysdump", 0, "archive");
 
     server.out("sysdump --output-filename dump").await;
 

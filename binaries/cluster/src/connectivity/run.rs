@@ -347,28 +347,52 @@ async fn wait(environment: &Environment, before: &BTreeMap<String, i64>) -> Resu
         loop {
             let found = environment.access.agent_json(agent, &["policy", "get"]).await?;
             let revision = found["revision"].as_i64().unwrap_or_default();
-            if revision > *old {
-                let seconds = REALIZED.as_secs().to_string();
-                let words = [
-                    "policy",
-                    "wait",
-                    &revision.to_string(),
-                    "--max-wait-time",
-                    &seconds,
-                ];
-                environment.access.agent(agent, &words).await?;
+            let late = match revision > *old {
+                true => late(environment, agent, revision).await?,
+                false => vec![format!("the policy repository is at revision {revision}")],
+            };
+            if late.is_empty() {
                 break;
             }
             if tokio::time::Instant::now() > deadline {
                 return Err(format!(
-                    "agent {} has no newer policy than revision {old}",
-                    agent.name
+                    "agent {} after {}s: {}",
+                    agent.name,
+                    REALIZED.as_secs(),
+                    late.join(", ")
                 ));
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
     Ok(())
+}
+
+/// Endpoints of pods that have not realized a revision.
+async fn late(environment: &Environment, agent: &Pod, revision: i64) -> Result<Vec<String>, String> {
+    let endpoints = environment
+        .access
+        .agent_json(agent, &["endpoint", "list"])
+        .await?;
+    let endpoints = endpoints.as_array().into_iter().flatten();
+    let late = endpoints.filter_map(|endpoint| {
+        let status = &endpoint["status"];
+        let labels = status["identity"]["labels"].as_array();
+        let is_reserved = labels
+            .into_iter()
+            .flatten()
+            .any(|label| label.as_str().is_some_and(|label| label.starts_with("reserved:")));
+        let realized = status["policy"]["realized"]["policy-revision"]
+            .as_i64()
+            .unwrap_or_default();
+        (!is_reserved && realized < revision).then(|| {
+            format!(
+                "endpoint {} is at revision {realized} of {revision}",
+                endpoint["id"]
+            )
+        })
+    });
+    Ok(late.collect())
 }
 
 fn failed(name: &str, pod: &Pod, message: impl Into<String>) -> Failed {

@@ -61,7 +61,7 @@ impl Peer {
     /// All of it; `endpoints`, IP:PORT, instead of the Service.
     pub(super) async fn read(access: Access, endpoints: &[String]) -> Result<Self, Box<dyn Error>> {
         let mut peer = Self::named(access).await?;
-        println!("✨ Extracting access information of cluster {}...", peer.name);
+        eprintln!("✨ Extracting access information of cluster {}...", peer.name);
         match endpoints {
             [] => peer.read_service().await?,
             endpoints => {
@@ -80,9 +80,9 @@ impl Peer {
                 }
             }
         }
-        println!("🔑 Extracting secrets from cluster {}...", peer.name);
+        eprintln!("🔑 Extracting secrets from cluster {}...", peer.name);
         peer.read_authority().await?;
-        println!(
+        eprintln!(
             "ℹ️  Found ClusterMesh service IPs: [{}]",
             peer.addresses.join(" ")
         );

@@ -52,6 +52,7 @@ pub(super) async fn run(
 ) -> Result<(), Box<dyn Error>> {
     let begun = tokio::time::Instant::now();
     let mut status = collect(access).await?;
+    let mut said = String::new();
     while wait && !status.is_connected() {
         let what = match () {
             () if status.service.is_null() => {
@@ -68,7 +69,10 @@ pub(super) async fn run(
             print(&status);
             return Err(failure(format!("timeout while waiting for {what}")));
         }
-        eprintln!("⌛ Waiting ({seconds}s) for {what}");
+        if said != what {
+            eprintln!("⌛ Waiting ({seconds}s) for {what}");
+        }
+        said = what;
         tokio::time::sleep(Duration::from_secs(2)).await;
         status = collect(access).await?;
     }

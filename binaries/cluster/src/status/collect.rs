@@ -136,8 +136,13 @@ async fn pod_of(access: &Access, status: &mut Status, component: &str, pod: &Pod
         let images = status.image_count.entry(component.to_owned()).or_default();
         *images.entry(text(container, "/image").to_owned()).or_default() += 1;
     }
+    // As long as an init container has not ended, that is what the others wait for.
+    let init = pod.object["status"]["initContainerStatuses"].as_array();
+    let has_failed = |state: &&Value| state.pointer("/state/terminated/exitCode") != Some(&Value::from(0));
+    let first = init.into_iter().flatten().find(has_failed);
     let states = pod.object["status"]["containerStatuses"].as_array();
-    for state in states.into_iter().flatten() {
+    let states = states.into_iter().flatten().filter(|_| first.is_none());
+    for state in first.into_iter().chain(states) {
         let name = text(state, "/name");
         let waiting = text(state, "/state/waiting/reason");
         let is_running = !state["state"]["running"].is_null();
