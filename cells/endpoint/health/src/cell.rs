@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use hive::{Cell, Cfg, Job, JobCtx, Jobs, Params, SpawnError};
-use skep_base_settings::{AddressFamilies, HealthCheckConfig, StateConfig};
+use skep_base_settings::{AddressFamilies, HealthCheckConfig, KernelConfig, StateConfig};
 use skep_endpoint::Endpoints;
 use skep_endpoint_ipam::InfrastructureAddress;
 use statedb::{Db, Table};
@@ -27,6 +27,7 @@ struct StartParams {
     config: Cfg<HealthCheckConfig>,
     families: Cfg<AddressFamilies>,
     state: Cfg<StateConfig>,
+    kernel: Cfg<KernelConfig>,
     endpoints: Endpoints,
     addresses: Table<InfrastructureAddress>,
     db: Db,
@@ -38,13 +39,14 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
         config,
         families,
         state,
+        kernel,
         endpoints,
         addresses,
         db,
         jobs,
     } = params;
     let is_wanted = config.has_endpoint();
-    let network = Network::new(&state.state_dir, families.ipv6);
+    let network = Network::new(&state.state_dir, families.ipv6, kernel.sysctl());
     let endpoint = HealthEndpoint::new(config, families, network, endpoints, addresses, db, jobs.clone());
     if !is_wanted {
         return jobs.keep("remove", endpoint, HealthEndpoint::remove);

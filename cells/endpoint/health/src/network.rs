@@ -4,7 +4,7 @@
 
 use std::{
     collections::BTreeSet,
-    io,
+    fs, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
     os::fd::AsFd as _,
     path::{Path, PathBuf},
@@ -14,7 +14,6 @@ use skep_base_net::{
     Link, LinkSpec, NetError, Netlink, Route,
     netns::{Namespace, NetnsError},
     packet::route::RouteScope,
-    sysctl,
 };
 
 /// Interface on the node.
@@ -55,13 +54,16 @@ pub(crate) struct Pair {
 pub(crate) struct Network {
     pin: PathBuf,
     ipv6: bool,
+    /// Settings of the kernel: `/proc/sys` is read-only in containers.
+    settings: PathBuf,
 }
 
 impl Network {
-    pub(crate) fn new(state_dir: &Path, ipv6: bool) -> Self {
+    pub(crate) fn new(state_dir: &Path, ipv6: bool, settings: PathBuf) -> Self {
         Self {
             pin: state_dir.join("netns").join("cilium-health"),
             ipv6,
+            settings,
         }
     }
 
@@ -80,7 +82,8 @@ impl Network {
             .mac(random_mac())
             .netns(namespace.as_fd());
         net.add_link(LinkSpec::veth(HOST, peer).mac(random_mac()))?;
-        sysctl::set(&format!("net/ipv4/conf/{HOST}/rp_filter"), "0")?;
+        let path = self.settings.join(format!("net/ipv4/conf/{HOST}/rp_filter"));
+        fs::write(&path, "0").map_err(|source| NetError::Sysctl { path, source })?;
         let host = net.link(HOST)?;
         net.set_link(&host, LinkSpec::new().up())?;
         let inside = namespace.inside(|| configure(families))??;
@@ -180,7 +183,7 @@ mod tests {
     #[test]
     fn a_namespace_is_found_again_until_it_is_broken() {
         let folder = tempfile::tempdir().unwrap();
-        let network = Network::new(folder.path(), true);
+        let network = Network::new(folder.path(), true, "/proc/sys".into());
         let family = |address: &str, gateway: &str| Family {
             address: address.parse().unwrap(),
             gateway: gateway.parse().unwrap(),
