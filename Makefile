@@ -2,13 +2,14 @@
 #
 # make demo    build, bring labs of network namespaces up: load balancing, then meshed clusters; take them down
 # make demo-helm
-#              build, install the chart with helm in a lab of containers, change its values during traffic, uninstall it
+#              build, install two clusters with helm in a lab of containers, mesh them, change values during traffic, uninstall
 # make test    every test (installs what is missing first)
 # make check   formatting, lints, documentation, generated files, licences, dependencies between domains
 # make affected [BASE=commit]
 #              clippy, tests and doc tests of the crates that the changes since a commit affect
 # make nightly what a landing does not wait for: each feature of each crate by itself, messages of the compiler, benches
-# make bench   measurements, as tables and as JSON under target/bench
+# make bench [BENCH=prefix]
+#              measurements, as tables and as JSON under target/bench; with a prefix those of such names
 # make dist    programs to ship, in target/dist; `skep`, `skep-cni` and `skep-init` linked statically
 # make images  OCI images of the programs, in target/images
 # make kernel-test KERNEL=image [MODULES=folder] [TESTS="host bpf …"]
@@ -61,6 +62,7 @@ nightly:
 	@$(STEP) messages $(CARGO) nextest run -p skep-hive --ignore-default-filter -E 'binary(ui)'
 	@$(STEP) every-step env EVERY_STEP=1 $(CARGO) nextest run -p skep-datapath-loader -E 'test(/^interrupted::/)'
 	@$(STEP) clippy $(CARGO) clippy --workspace --all-targets -- -D warnings
+	@$(STEP) benches-build $(CARGO) build -p skep-agent -p skep-cni --bins
 	@$(STEP) benches $(CARGO) nextest run -p lb-benchmark
 	@$(STEP) benches-run $(CARGO) bench -p skep-statedb -p skep-loadbalancer-maglev -- --test
 
@@ -104,7 +106,7 @@ crates:
 
 dist: deps
 	# By package: features that only tests want, such as script suites, are not in what ships.
-	$(CARGO) build --profile dist -p skep-agent -p skep-operator -p skep-clustermesh-apiserver -p skep-lab --bin skep-agent --bin skep-operator --bin skep-clustermesh-apiserver --bin skep-lab
+	$(CARGO) build --profile dist -p skep-agent -p skep-operator -p skep-clustermesh-apiserver -p skep-certgen -p skep-cluster -p skep-lab --bin skep-agent --bin skep-operator --bin skep-clustermesh-apiserver --bin skep-certgen --bin skep-cluster --bin skep-probe --bin skep-lab
 	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile dist --target $(HOST_TARGET) -p skep -p skep-cni -p skep-init --bin skep --bin skep-cni --bin skep-init
 	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep $${CARGO_TARGET_DIR:-target}/dist/skep
 	cp $${CARGO_TARGET_DIR:-target}/$(HOST_TARGET)/dist/skep-cni $${CARGO_TARGET_DIR:-target}/dist/skep-cni

@@ -115,7 +115,7 @@ const RECIPES: &[Recipe] = &[
     Recipe {
         name: "certgen",
         is_optional: true,
-        programs: &[("skep-certgen", "/usr/bin/skep-certgen")],
+        programs: &[("skep-certgen", "/usr/bin/cilium-certgen")],
         user: "65532:65532",
     },
     Recipe {

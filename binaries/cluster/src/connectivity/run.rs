@@ -27,6 +27,8 @@ use crate::{
 
 /// How long agents may take to have a policy.
 const REALIZED: Duration = Duration::from_secs(30);
+/// Time for a round of probes between nodes.
+const PROBED: Duration = Duration::from_secs(150);
 
 pub(super) async fn run(access: &Access, options: &TestOptions) -> Result<(), Box<dyn Error>> {
     if options.list {
@@ -402,8 +404,19 @@ fn failed(name: &str, pod: &Pod, message: impl Into<String>) -> Failed {
     }
 }
 
-/// Each agent reaches all nodes.
+/// Each agent reaches all nodes: it probes them in rounds, the first of which may be too early.
 async fn health(environment: &Environment) -> Vec<Failed> {
+    let deadline = tokio::time::Instant::now() + PROBED;
+    loop {
+        let failed = unreachable(environment).await;
+        if failed.is_empty() || tokio::time::Instant::now() > deadline {
+            return failed;
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+}
+
+async fn unreachable(environment: &Environment) -> Vec<Failed> {
     let mut all = Vec::new();
     for agent in &environment.agents {
         let words = ["health", "status", "--probe"];
