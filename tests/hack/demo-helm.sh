@@ -105,9 +105,7 @@ touch "$work/goes-on"
 while [ -e "$work/goes-on" ]; do call --seconds 2 --pause 5; done >"$work/calls" 2>&1 &
 calls=$!
 for cluster in c1 c2; do
-	# With cni.uninstall, agents that end afterwards take the CNI configuration away, for the last step.
-	release $cluster upgrade cilium deploy/helm/skep --reuse-values \
-		--set rollOutCiliumPods=true --set debug.enabled=true --set cni.uninstall=true >/dev/null
+	release $cluster upgrade cilium deploy/helm/skep --reuse-values --set rollOutCiliumPods=true --set debug.enabled=true >/dev/null 2>&1
 	wait_for "all agents of $cluster have the new values" ready $cluster daemonset/cilium
 	wait_for "the operator of $cluster is ready" ready $cluster deployment/cilium-operator
 done
@@ -131,10 +129,14 @@ for cluster in c1 c2; do
 	kinds=daemonsets,deployments,jobs,cronjobs,configmaps,secrets,serviceaccounts,services,roles,rolebindings,clusterroles,clusterrolebindings
 	left+=$(on $cluster get $kinds --all-namespaces -l app.kubernetes.io/part-of=cilium -o name
 		on $cluster --namespace kube-system get daemonsets,deployments,secrets -o name)
-	left+=$(find /run/skep-lab/$lab/containerd/$cluster-n*/root/etc/cni/net.d -type f)
 done
 if [ -n "$left" ]; then
 	printf 'demo-helm: left:\n%s\n' "$left" >&2
 	exit 1
 fi
-echo "nothing is left"
+echo "nothing is left in the API servers"
+# As after Cilium: pods of a node keep their network until there is another agent.
+echo "on node c1-n1:"
+find /run/skep-lab/$lab/containerd/c1-n1/root/etc/cni /run/skep-lab/$lab/containerd/c1-n1/root/opt/cni -type f
+skep-lab --name $lab exec c1-n1 -- skep cleanup --force --bpf-state | tail -n 1
+skep-lab --name $lab exec c1-n1 -- find /sys/fs/bpf -type f

@@ -244,6 +244,7 @@ fn identity(object: &Value) -> Result<(Kind, String, String), SessionError> {
         "Service" => Kind::SERVICE,
         "Node" => Kind::NODE,
         "Namespace" => Kind::NAMESPACE,
+        "ConfigMap" => Kind::CONFIG_MAP,
         "CiliumLocalRedirectPolicy" => CiliumLocalRedirectPolicy::kind(),
         "NetworkPolicy" => Kind::new(
             "networking.k8s.io",

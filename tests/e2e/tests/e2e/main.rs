@@ -3,8 +3,10 @@
 //! End-to-end tests. One program: linking each costs seconds.
 
 mod agent;
+mod chart;
 mod clustermesh;
 mod clustermesh_random;
+mod containerd;
 mod conformance;
 mod containerd;
 mod datapath;
