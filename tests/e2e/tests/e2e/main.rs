@@ -6,7 +6,6 @@ mod agent;
 mod chart;
 mod clustermesh;
 mod clustermesh_random;
-mod containerd;
 mod conformance;
 mod containerd;
 mod datapath;
