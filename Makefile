@@ -3,8 +3,6 @@
 # make demo    build, bring labs of network namespaces up: load balancing, then meshed clusters; take them down
 # make demo-helm
 #              build, install two clusters with helm in a lab of containers, mesh them, change values during traffic, uninstall
-# make demo-helm
-#              build, install the chart with helm in a lab of containers, change its values during traffic, uninstall it
 # make test    every test (installs what is missing first)
 # make check   formatting, lints, documentation, generated files, licences, dependencies between domains
 # make affected [BASE=commit]
