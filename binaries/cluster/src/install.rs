@@ -117,7 +117,7 @@ pub(crate) struct UninstallOptions {
     #[arg(long, default_value = "5m", value_parser = skep_duration::parse_duration)]
     timeout: Duration,
     /// Namespace of the connectivity test, deleted before.
-    #[arg(long, default_value = "cilium-test")]
+    #[arg(long, default_value = "cilium-test-1")]
     test_namespace: String,
 }
 
