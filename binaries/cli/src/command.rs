@@ -12,39 +12,42 @@ use jiff::Timestamp;
 use serde_json::Value;
 use skep_base_api_client::{Client, ClientError};
 use skep_base_api_types::{LrpSpec, StatusResponse};
-use skep_bpf_maps::{event::RATELIMIT, lb::MAGLEV4};
 use skep_shell::Remote;
 
 use crate::{
     address::{self, IpCommand},
-    agent,
+    agent, bpf,
     cleanup::{self, CleanupOptions},
+    cluster,
     config::{self, ConfigOptions},
-    datapath::{self, CounterCommand, IpcacheCommand, LxcCommand, PolicyCommand},
     debuginfo::{self, DebugInfoOptions},
     duration::duration,
+    encrypt,
     endpoint::{self, EndpointCommand},
-    failure::{Failure, fatal, usage},
-    features::{self, Feature, FeatureCommand, FsCommand},
-    flows::{self, ConnectionCommand, FlowsError, TranslationCommand},
+    failure::{Failure, fatal},
     fqdn::{self, FqdnCommand},
     health::{self, HealthCommand},
     identity::{self, IdentityCommand},
     inventory, lrp,
-    maps::{Entry, MapsError, Pinned},
+    maps::Pinned,
     mesh,
     monitor::{self, MonitorCommand, MonitorError},
     own::Own,
     policy,
+    preflight::{self, PreflightCommand},
     print::{self, Format},
     service,
     status::{self, Details, Sources},
     sysdump::{self, SysdumpOptions},
+    version,
 };
+
+/// The agent's API socket, unless it is given.
+pub(crate) const SOCKET: &str = "unix:///var/run/cilium/cilium.sock";
 
 /// Inspects a node's agent and its BPF maps.
 #[derive(Debug, Parser)]
-#[command(name = "skep", version, arg_required_else_help = true)]
+#[command(name = "skep", version, arg_required_else_help = true, after_help = cluster::HELP)]
 pub(crate) struct Line {
     /// The agent's API socket.
     #[arg(
@@ -52,7 +55,7 @@ pub(crate) struct Line {
         long,
         global = true,
         env = "CILIUM_SOCK",
-        default_value = "unix:///var/run/cilium/cilium.sock"
+        default_value = SOCKET
     )]
     host: String,
     /// The agent's shell socket.
@@ -109,7 +112,7 @@ enum Command {
     Health(HealthCommand),
     /// List services or show one.
     #[command(subcommand)]
-    Service(ServiceCommand),
+    Service(service::ServiceCommand),
     /// List the local redirect policies of the agent.
     #[command(subcommand)]
     Lrp(ListCommand),
@@ -136,7 +139,7 @@ enum Command {
     Nodeid(ListCommand),
     /// List and change entries of pinned BPF maps, without the agent.
     #[command(subcommand)]
-    Bpf(BpfCommand),
+    Bpf(bpf::BpfCommand),
     /// Read and write keys of the key-value store: the agent's, or that of --kvstore-opt.
     #[cfg(feature = "kvstore")]
     Kvstore(crate::kvstore::KvstoreCommand),
@@ -153,7 +156,7 @@ enum Command {
     Fqdn(FqdnCommand),
     /// Show the encryption of traffic between nodes.
     #[command(subcommand)]
-    Encrypt(EncryptCommand),
+    Encrypt(encrypt::EncryptCommand),
     /// List the networks that XDP drops.
     #[command(subcommand)]
     Prefilter(ListCommand),
@@ -189,6 +192,9 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Check whether an agent can run on this node; validate policies and settings.
+    #[command(subcommand)]
+    Preflight(PreflightCommand),
     /// Print the completion script of a shell.
     Completion {
         /// Shell.
@@ -196,22 +202,6 @@ enum Command {
     },
     /// Print the version.
     Version,
-}
-
-#[derive(Debug, Subcommand)]
-enum ServiceCommand {
-    /// List all services.
-    #[command(alias = "ls")]
-    List {
-        /// Mark preferred backends.
-        #[arg(long)]
-        clustermesh_affinity: bool,
-    },
-    /// Show one service.
-    Get {
-        /// Id.
-        id: Option<String>,
-    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -238,73 +228,7 @@ enum ClusterMeshCommand {
 }
 
 #[derive(Debug, Subcommand)]
-enum BpfCommand {
-    /// Load-balancing maps.
-    #[command(subcommand)]
-    Lb(LbCommand),
-    /// The ipcache map.
-    #[command(subcommand)]
-    Ipcache(IpcacheCommand),
-    /// The endpoint map.
-    #[command(subcommand)]
-    Endpoint(LxcCommand),
-    /// Policy maps of endpoints.
-    #[command(subcommand)]
-    Policy(PolicyCommand),
-    /// Conntrack maps.
-    #[command(subcommand)]
-    Ct(ConnectionCommand),
-    /// NAT maps.
-    #[command(subcommand)]
-    Nat(TranslationCommand),
-    /// Fragment tracking maps.
-    #[command(subcommand)]
-    Frag(ListCommand),
-    /// Networks of the ip-masq-agent.
-    #[command(subcommand)]
-    Ipmasq(ListCommand),
-    /// The node id map.
-    #[command(subcommand, alias = "node-id")]
-    Nodeid(ListCommand),
-    /// Reverse NAT maps of sockets.
-    #[command(subcommand)]
-    Socknat(ListCommand),
-    /// Metrics of the BPF programs.
-    #[command(subcommand)]
-    Metrics(CounterCommand),
-    /// Rate limits of events.
-    #[command(subcommand)]
-    Ratelimit(ListCommand),
-    /// Authentication map.
-    #[command(subcommand)]
-    Auth(FeatureCommand),
-    /// Bandwidth manager.
-    #[command(subcommand)]
-    Bandwidth(FeatureCommand),
-    /// Egress gateway.
-    #[command(subcommand)]
-    Egress(FeatureCommand),
-    /// Hashes of the datapath.
-    #[command(subcommand)]
-    Sha(FeatureCommand),
-    /// VXLAN tunnel endpoints.
-    #[command(subcommand)]
-    Vtep(FeatureCommand),
-    /// The BPF file system.
-    #[command(subcommand)]
-    Fs(FsCommand),
-}
-
-#[derive(Debug, Subcommand)]
-enum EncryptCommand {
-    /// Show the state of the encryption.
-    Status,
-    /// List the states of IPsec.
-    DumpXfrm,
-}
-
-#[derive(Debug, Subcommand)]
-enum ListCommand {
+pub(crate) enum ListCommand {
     /// List all entries.
     #[command(alias = "ls")]
     List,
@@ -318,47 +242,6 @@ enum MetricsCommand {
         /// Filter by a regular expression on name and labels.
         #[arg(short = 'p', long)]
         match_pattern: Option<String>,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-enum LbCommand {
-    /// List service entries with their backends.
-    #[command(alias = "ls")]
-    List {
-        /// Raw service entries.
-        #[arg(long, group = "what")]
-        frontends: bool,
-        /// Backends.
-        #[arg(long, group = "what")]
-        backends: bool,
-        /// Frontend addresses by service id.
-        #[arg(long, group = "what")]
-        revnat: bool,
-        /// Source ranges.
-        #[arg(long, group = "what")]
-        source_ranges: bool,
-    },
-    /// Maglev tables.
-    #[command(subcommand)]
-    Maglev(MaglevCommand),
-    /// Session affinity.
-    #[command(subcommand)]
-    Affinity(ListCommand),
-    /// Skip-redirect entries of redirect policies.
-    #[command(subcommand)]
-    Skip(ListCommand),
-}
-
-#[derive(Debug, Subcommand)]
-enum MaglevCommand {
-    /// List all tables.
-    #[command(alias = "ls")]
-    List,
-    /// Show the tables of a service.
-    Get {
-        /// Id.
-        id: u16,
     },
 }
 
@@ -468,7 +351,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             }
         }
         Command::Health(command) => health::run(&line.host, &command, format)?,
-        Command::Service(command) => services(&agent, &command, format)?,
+        Command::Service(command) => service::run(&agent, &command, format)?,
         Command::Lrp(ListCommand::List) => {
             let policies: Vec<LrpSpec> = agent.get("lrp", &[])?;
             match format {
@@ -500,28 +383,9 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         Command::Node(ListCommand::List) => address::nodes(&agent, format)?,
         Command::Nodeid(ListCommand::List) => address::node_ids(&agent, format)?,
         Command::Cgroups(ListCommand::List) => address::cgroups(&agent, format)?,
-        Command::Bpf(BpfCommand::Fs(FsCommand::Show)) => features::file_system(&line.bpf_root)?,
-        Command::Bpf(_) if !rustix::process::geteuid().is_root() => {
-            let text = "Please run \"skep bpf\" command(s) with root privileges.";
-            return Err(Failure::Bare(text.to_owned()).into());
-        }
-        Command::Bpf(BpfCommand::Ipcache(command)) => datapath::ipcache(&pinned, &command, format)?,
-        Command::Bpf(BpfCommand::Policy(command)) => datapath::policy(&pinned, &command, format)?,
         Command::Bpf(command) => {
-            let feature = match command {
-                BpfCommand::Auth(FeatureCommand::List) => Some(Feature::Authentication),
-                BpfCommand::Bandwidth(FeatureCommand::List) => Some(Feature::Bandwidth),
-                BpfCommand::Egress(FeatureCommand::List) => Some(Feature::EgressGateway),
-                BpfCommand::Sha(FeatureCommand::List) => Some(Feature::Hashes),
-                BpfCommand::Vtep(FeatureCommand::List) => Some(Feature::Vtep),
-                _ => None,
-            };
-            if let Some(feature) = feature {
-                print!("{}", features::list(&pinned, feature)?);
-                return Ok(code);
-            }
-            let printed = streamed(|out| bpf(&pinned, &command, format, out));
-            return printed.map(|()| code);
+            bpf::run(&pinned, &agent, &line.bpf_root, &command, format)?;
+            return Ok(code);
         }
         #[cfg(feature = "kvstore")]
         Command::Kvstore(command) => {
@@ -545,9 +409,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
             return written(written_all, code);
         }
         Command::Policy(command) => policy::run(&agent, &command, format)?,
-        Command::Encrypt(EncryptCommand::Status) => encryption(&agent, format)?,
-        // This agent has no IPsec.
-        Command::Encrypt(EncryptCommand::DumpXfrm) => "null\n".to_owned(),
+        Command::Encrypt(command) => encrypt::run(&agent, command, format)?,
         Command::Prefilter(ListCommand::List) => {
             let found: Value = agent::get(&agent, &agent::GET_PREFILTER, "")
                 .map_err(|error| fatal(format!("Cannot get CIDR list: {error}")))?;
@@ -555,6 +417,9 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Fqdn(command) => fqdn::run(&agent, &command, format)?,
         Command::Config(options) => config::run(&agent, &options, format)?,
+        Command::Troubleshoot(TroubleshootCommand::Clustermesh { .. }) if !mesh::is_configured(&agent) => {
+            mesh::DISABLED.to_owned()
+        }
         Command::Troubleshoot(TroubleshootCommand::Clustermesh { names, timeout }) => {
             let words = [
                 "clustermesh/troubleshoot".to_owned(),
@@ -565,11 +430,16 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         }
         #[cfg(feature = "kvstore")]
         Command::Troubleshoot(TroubleshootCommand::Kvstore(options)) => {
-            let findings = crate::kvstore::check(options, &agent)?;
-            if !findings.is_healthy {
-                code = ExitCode::FAILURE;
+            match crate::kvstore::check(options, &agent) {
+                Err(crate::kvstore::KvstoreError::NoStore { .. }) => crate::kvstore::DISABLED.to_owned(),
+                findings => {
+                    let findings = findings?;
+                    if !findings.is_healthy {
+                        code = ExitCode::FAILURE;
+                    }
+                    findings.text
+                }
             }
-            findings.text
         }
         Command::Shell { words } => return in_agent(&shell, &words),
         Command::Monitor(_) if matches!(format, Format::Yaml | Format::JsonPath(_)) => {
@@ -609,12 +479,13 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         Command::Sysdump(options) => sysdump::run(&agent, &own, &options)?,
         Command::Cleanup(options) => cleanup::run(&options, &line.bpf_root)?,
         Command::BuildConfig { arguments } => return Err(build_config(&arguments)),
+        Command::Preflight(command) => preflight::run(&command, format)?,
         Command::Completion { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Line::command(), "skep", &mut script);
             String::from_utf8_lossy(&script).into_owned()
         }
-        Command::Version => version(&agent, format),
+        Command::Version => version::text(&agent, format),
     };
     let mut out = std::io::stdout().lock();
     let written_all = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -631,18 +502,6 @@ fn written(result: Result<(), ClientError>, code: ExitCode) -> Result<ExitCode, 
     }
 }
 
-/// Writes what is too large to be one text.
-fn streamed(write: impl FnOnce(&mut dyn Write) -> Result<(), FlowsError>) -> Result<(), Box<dyn Error>> {
-    // Pieces of the size of a pipe.
-    let mut out = std::io::BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
-    let result = write(&mut out).and_then(|()| Ok(out.flush()?));
-    match result {
-        // A closed pipe (`skep … | head`) is no error.
-        Err(FlowsError::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-        result => Ok(result?),
-    }
-}
-
 /// Converts JSON of the agent to the output format.
 fn document(text: &str, format: Format) -> Result<String, Box<dyn Error>> {
     Ok(print::value(&serde_json::from_str(text)?, format))
@@ -653,137 +512,6 @@ fn in_agent(shell: &Remote, words: &[String]) -> Result<ExitCode, Box<dyn Error>
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
-}
-
-fn services(agent: &Client, command: &ServiceCommand, format: Format) -> Result<String, Box<dyn Error>> {
-    let id = match command {
-        ServiceCommand::List { .. } => None,
-        ServiceCommand::Get { id: None } => return Err(usage("service get", "Missing service id").into()),
-        ServiceCommand::Get { id: Some(id) } => {
-            let number = id.parse::<u64>();
-            let number = number.map_err(|_| fatal(format!("unable to parse service id {id:?}")))?;
-            Some(number)
-        }
-    };
-    let mut found: Vec<Value> = agent::get(agent, &agent::LIST_SERVICES, "")
-        .map_err(|error| Failure::Bare(format!("Cannot get services list: {error}")))?;
-    if let Some(id) = id {
-        found.retain(|service| service["spec"]["id"] == id);
-        if found.is_empty() {
-            return Err(fatal(format!("no service has the id {id}")).into());
-        }
-    }
-    let found = Value::Array(found);
-    Ok(match format {
-        Format::Text => {
-            let affinity = matches!(
-                command,
-                ServiceCommand::List {
-                    clustermesh_affinity: true
-                }
-            );
-            service::list(serde_json::from_value(found)?, affinity)
-        }
-        _ => print::api(&found, "[Service]", format),
-    })
-}
-
-fn bpf(pinned: &Pinned, command: &BpfCommand, format: Format, out: &mut dyn Write) -> Result<(), FlowsError> {
-    const BACKEND: &str = "BACKEND ADDRESS (REVNAT_ID) (SLOT)";
-    let (entries, titles): (Vec<Entry>, [&str; 2]) = match command {
-        BpfCommand::Lb(LbCommand::List { frontends: true, .. }) => {
-            (pinned.frontends()?, ["SERVICE ADDRESS", "BACKEND ID"])
-        }
-        BpfCommand::Lb(LbCommand::List { backends: true, .. }) => (pinned.backends()?, ["ID", BACKEND]),
-        BpfCommand::Lb(LbCommand::List { revnat: true, .. }) => (pinned.reverse_nat()?, ["ID", BACKEND]),
-        BpfCommand::Lb(LbCommand::List {
-            source_ranges: true, ..
-        }) => (pinned.source_ranges()?, ["SOURCE RANGE (REVNAT_ID)", ""]),
-        BpfCommand::Lb(LbCommand::List { .. }) => (pinned.services()?, ["SERVICE ADDRESS", BACKEND]),
-        BpfCommand::Lb(LbCommand::Maglev(command)) => {
-            let mut tables = pinned.maglev()?;
-            if let MaglevCommand::Get { id } = command {
-                let of = [format!("[{id}]/v4"), format!("[{id}]/v6")];
-                tables.retain(|(service, _)| of.contains(service));
-                if tables.is_empty() {
-                    return Err(MapsError::NoEntry {
-                        map: MAGLEV4.name,
-                        key: id.to_string(),
-                    }
-                    .into());
-                }
-            }
-            (tables, ["SVC ID", "LOOKUP TABLE"])
-        }
-        BpfCommand::Lb(LbCommand::Affinity(ListCommand::List)) => (
-            pinned.affinities()?,
-            ["CLIENT (REVNAT_ID)", "BACKEND_ID LAST_USED"],
-        ),
-        BpfCommand::Lb(LbCommand::Skip(ListCommand::List)) => {
-            (pinned.skipped()?, ["NAMESPACE AND FRONTEND", ""])
-        }
-        BpfCommand::Ratelimit(ListCommand::List) => (
-            pinned.entries(RATELIMIT.name)?,
-            ["USAGE IFINDEX", "TOKENS LAST_TOPUP"],
-        ),
-        BpfCommand::Endpoint(command) => {
-            return Ok(out.write_all(datapath::endpoints(pinned, command, format)?.as_bytes())?);
-        }
-        BpfCommand::Ipmasq(ListCommand::List) => {
-            return Ok(out.write_all(datapath::unmasqueraded(pinned, format)?.as_bytes())?);
-        }
-        BpfCommand::Frag(ListCommand::List) => {
-            return Ok(out.write_all(datapath::fragments(pinned, format)?.as_bytes())?);
-        }
-        BpfCommand::Metrics(command) => {
-            return Ok(out.write_all(datapath::metrics(pinned, command, format)?.as_bytes())?);
-        }
-        BpfCommand::Nodeid(ListCommand::List) => {
-            return Ok(out.write_all(datapath::node_ids(pinned, format)?.as_bytes())?);
-        }
-        BpfCommand::Socknat(ListCommand::List) => (pinned.sockets()?, ["BACKEND -> COOKIE", "FRONTEND"]),
-        // Elsewhere: they write little.
-        BpfCommand::Ipcache(_)
-        | BpfCommand::Policy(_)
-        | BpfCommand::Auth(_)
-        | BpfCommand::Bandwidth(_)
-        | BpfCommand::Egress(_)
-        | BpfCommand::Sha(_)
-        | BpfCommand::Vtep(_)
-        | BpfCommand::Fs(_) => return Ok(()),
-        BpfCommand::Ct(command) => return flows::connections(pinned, command, format, out),
-        BpfCommand::Nat(command) => return flows::translations(pinned, command, format, out),
-    };
-    // An empty table of Maglev has its titles.
-    if entries.is_empty()
-        && format == Format::Text
-        && !matches!(command, BpfCommand::Lb(LbCommand::Maglev(_)))
-    {
-        datapath::no_entries();
-        return Ok(());
-    }
-    Ok(out.write_all(print::entries(&entries, titles, format).as_bytes())?)
-}
-
-fn encryption(agent: &Client, format: Format) -> Result<String, Box<dyn Error>> {
-    let answer: Value = agent::get(agent, &agent::GET_HEALTH, "")
-        .map_err(|error| fatal(format!("Cannot get daemon encryption status: {error}")))?;
-    let found = &answer["encryption"];
-    if format != Format::Text {
-        return Ok(print::api(found, "?", format));
-    }
-    let mode = found["mode"].as_str().unwrap_or("Disabled");
-    let mut out = format!("Encryption: {mode:<26}\n");
-    for interface in found["wireguard"]["interfaces"].as_array().into_iter().flatten() {
-        let text = |name: &str| interface[name].as_str().unwrap_or_default();
-        out.push_str(&format!(
-            "Interface: {}\n\tPublic key: {}\n\tNumber of peers: {}\n",
-            text("name"),
-            text("public-key"),
-            interface["peer-count"].as_u64().unwrap_or_default()
-        ));
-    }
-    Ok(out)
 }
 
 /// Becomes `skep-agent build-config`, which has a client of Kubernetes. Returns only if it cannot be run.
@@ -799,50 +527,13 @@ fn build_config(arguments: &[String]) -> Box<dyn Error> {
     fatal(format!("cannot run {}: {error}", program.display())).into()
 }
 
-fn version(agent: &Client, format: Format) -> String {
-    let client = env!("CARGO_PKG_VERSION");
-    let answer = agent.get::<StatusResponse>("healthz", &[("brief", "true")]);
-    let daemon = answer.map(|answer| answer.cilium.msg).ok();
-    match format {
-        Format::Text => {
-            let daemon = daemon.map_or_else(|| "Not responding".to_owned(), |daemon| format!(" {daemon}"));
-            format!("Client:  {client}\nDaemon: {}\n", daemon.trim_end())
-        }
-        _ => {
-            let arch = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
-            let version = |version: &str, arch: &str| {
-                serde_json::json!({
-                    "Version": version, "Revision": "", "GoRuntimeVersion": "", "Arch": arch, "AuthorDate": "",
-                })
-            };
-            let daemon = daemon.map(|daemon| version(&daemon, ""));
-            let both = serde_json::json!({ "Client": version(client, &arch), "Daemon": daemon });
-            print::value(&both, format)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         Line::command().debug_assert();
-    }
-
-    #[test]
-    fn version_of_an_agent_that_is_away_is_null_for_programs() {
-        let agent = Client::at(Path::new("/nonexistent/agent.sock"));
-
-        let text = version(&agent, Format::Json);
-
-        let value: Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(value["Client"]["Version"], env!("CARGO_PKG_VERSION"));
-        assert_eq!(value["Daemon"], Value::Null);
-        assert!(version(&agent, Format::Text).ends_with("\nDaemon: Not responding\n"));
     }
 
     #[test]

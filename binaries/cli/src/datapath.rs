@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! What pinned maps say of packets: counters, endpoints, identities, policies, fragments, networks
-//! without masquerading.
+//! What pinned maps say of packets: counters, endpoints, identities, fragments, networks without
+//! masquerading.
 
 use std::{error::Error, net::IpAddr};
 
@@ -13,17 +13,12 @@ use skep_bpf_maps::{
     fragment::{FRAGMENTS4, FRAGMENTS6},
     ip_masq::{IP_MASQ4, IP_MASQ6},
     node::{IPCACHE, IpcacheKey, IpcacheValue, NODE_IDS, NodeIdKey, NodeIdValue},
-    policy::{
-        POLICY_STATS, PolicyEntry, PolicyKey, PolicyStats, PolicyStatsKey, endpoint_of_pin, policy_pin,
-    },
     text::Text,
 };
 use skep_bpf_sys::map::PerCpuMap;
-use skep_datapath_monitor_events::names;
-use skep_identity::{NumericIdentity, Reserved};
 
 use crate::{
-    edit::{self, IpcacheDelete, IpcacheUpdate, PolicyEdit},
+    edit::{self, IpcacheDelete, IpcacheUpdate},
     failure::{Failure, fatal, usage},
     maps::{Entry, MapsError, Pinned},
     print::{self, Format},
@@ -69,42 +64,6 @@ pub(crate) enum CounterCommand {
     List,
     /// Reset the counters.
     Flush,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum PolicyCommand {
-    /// List the policies of all endpoints.
-    #[command(alias = "ls")]
-    List {
-        /// Print numeric identities.
-        #[arg(short, long)]
-        numeric: bool,
-    },
-    /// Show the policy of an endpoint.
-    Get {
-        /// Id of the endpoint, or name or path of its map.
-        #[arg(value_parser = endpoint, required_unless_present = "all", conflicts_with = "all")]
-        endpoint: Option<u16>,
-        /// Show the policies of all endpoints.
-        #[arg(long)]
-        all: bool,
-        /// Print numeric identities.
-        #[arg(short, long)]
-        numeric: bool,
-    },
-    /// Add an entry to the policy of an endpoint. The agent removes it at its next reconciliation.
-    Add {
-        #[command(flatten)]
-        entry: PolicyEdit,
-        /// Deny the traffic.
-        #[arg(long)]
-        deny: bool,
-        /// Cookie of the entry.
-        #[arg(long, default_value_t = 0)]
-        cookie: u32,
-    },
-    /// Delete an entry from the policy of an endpoint. The agent adds it again at its next reconciliation.
-    Delete(PolicyEdit),
 }
 
 const IPCACHE_TITLES: [&str; 2] = ["IP PREFIX/ADDRESS", "IDENTITY"];
@@ -359,197 +318,4 @@ pub(crate) fn metrics(
     });
     let titles = ["REASON", "DIRECTION", "PACKETS", "BYTES", "LINE", "FILE"];
     Ok(print::table(&titles, rows))
-}
-
-/// Reads the id of an endpoint, or the name or path of its map.
-pub(crate) fn endpoint(text: &str) -> Result<u16, String> {
-    let name = text.rsplit('/').next().unwrap_or(text);
-    name.parse()
-        .ok()
-        .or_else(|| endpoint_of_pin(name))
-        .ok_or_else(|| "neither the id of an endpoint nor a map of a policy".to_owned())
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Rule {
-    policy: &'static str,
-    direction: &'static str,
-    identity: u32,
-    port: String,
-    /// 0: it is not redirected.
-    proxy_port: u16,
-    auth_type: String,
-    #[serde(flatten)]
-    counted: Option<Counted>,
-    prefix: u32,
-    cookie: u32,
-    precedence: u32,
-}
-
-/// What an entry of a policy has counted.
-#[derive(Debug, Serialize)]
-struct Counted {
-    bytes: u64,
-    packets: u64,
-}
-
-/// The policy of an endpoint, among others.
-#[derive(Debug, Serialize)]
-struct Policy {
-    endpoint: u16,
-    path: String,
-    rules: Vec<Rule>,
-}
-
-/// `skep bpf policy`.
-pub(crate) fn policy(
-    pinned: &Pinned,
-    command: &PolicyCommand,
-    format: Format,
-) -> Result<String, Box<dyn Error>> {
-    match command {
-        PolicyCommand::Get {
-            endpoint: Some(endpoint),
-            numeric,
-            ..
-        } => {
-            let rules = rules(pinned, *endpoint)?;
-            if format != Format::Text {
-                return Ok(print::document(&rules, format)?);
-            }
-            Ok(rules_text(&rules, *numeric))
-        }
-        PolicyCommand::Add { entry, deny, cookie } => {
-            edit::add_policy(pinned, entry, *deny, *cookie).map(|()| String::new())
-        }
-        PolicyCommand::Delete(entry) => edit::delete_policy(pinned, entry).map(|()| String::new()),
-        PolicyCommand::List { numeric } | PolicyCommand::Get { numeric, .. } => {
-            Ok(policies(pinned, *numeric, format)?)
-        }
-    }
-}
-
-fn policies(pinned: &Pinned, is_numeric: bool, format: Format) -> Result<String, MapsError> {
-    let names = pinned.names()?;
-    let policies = names
-        .iter()
-        .filter_map(|name| endpoint_of_pin(name))
-        .map(|endpoint| {
-            Ok(Policy {
-                endpoint,
-                path: pinned.path(&policy_pin(endpoint)),
-                rules: rules(pinned, endpoint)?,
-            })
-        });
-    let policies = policies.collect::<Result<Vec<_>, MapsError>>()?;
-    if format != Format::Text {
-        return Ok(print::document(&policies, format)?);
-    }
-    if policies.is_empty() {
-        return Ok("no maps found\n".to_owned());
-    }
-    let texts = policies.iter().map(|policy| {
-        let rules = rules_text(&policy.rules, is_numeric);
-        format!(
-            "Endpoint ID: {}\nPath: {}\n\n{rules}",
-            policy.endpoint, policy.path
-        )
-    });
-    Ok(texts.collect::<Vec<_>>().join("\n\n"))
-}
-
-/// Entries of the policy of an endpoint: those that deny first, ingress before egress, then by identity.
-fn rules(pinned: &Pinned, endpoint: u16) -> Result<Vec<Rule>, MapsError> {
-    let mut entries = pinned
-        .open::<PolicyKey, PolicyEntry>(&policy_pin(endpoint))?
-        .entries()?;
-    entries.sort_by_key(|(key, entry)| {
-        let number = (key.identity, key.proto, key.port, key.prefix_len);
-        (!entry.is_deny(), key.direction, number)
-    });
-    // Without the map (policy-accounting is off) nothing was counted.
-    let stats = pinned.open_per_cpu::<PolicyStatsKey, PolicyStats>(POLICY_STATS.name);
-    let stats = stats.ok();
-    let counted = |key: &PolicyKey| {
-        let values = stats.as_ref()?.lookup(&key.stats_key(endpoint)).ok()?;
-        if values.is_empty() {
-            return None;
-        }
-        let PolicyStats { packets, bytes } = PolicyStats::total(values);
-        Some(Counted { bytes, packets })
-    };
-    Ok(entries
-        .into_iter()
-        .map(|(key, entry)| Rule {
-            policy: if entry.is_deny() { "Deny" } else { "Allow" },
-            direction: key.direction_text(),
-            identity: key.identity,
-            port: key.port_text(),
-            proxy_port: entry.proxy_port.get(),
-            auth_type: names::auth_type(entry.auth_type()),
-            counted: counted(&key),
-            prefix: key.bits(),
-            cookie: entry.cookie,
-            precedence: entry.precedence,
-        })
-        .collect())
-}
-
-fn rules_text(rules: &[Rule], is_numeric: bool) -> String {
-    if rules.is_empty() {
-        return "Policy stats empty. Perhaps the policy enforcement is disabled?\n".to_owned();
-    }
-    let counter = |rule: &Rule, counter: fn(&Counted) -> u64| {
-        let counted = rule.counted.as_ref().map(counter);
-        counted.map_or_else(|| "-".to_owned(), |counter| counter.to_string())
-    };
-    let identities = if is_numeric {
-        "IDENTITY"
-    } else {
-        "LABELS (source:key[=value])"
-    };
-    let titles = [
-        "POLICY",
-        "DIRECTION",
-        identities,
-        "PORT/PROTO",
-        "PROXY PORT",
-        "AUTH TYPE",
-        "BYTES",
-        "PACKETS",
-        "PREFIX",
-        "COOKIE",
-    ];
-    let rows = rules.iter().map(|rule| {
-        vec![
-            rule.policy.to_owned(),
-            rule.direction.to_owned(),
-            identity(rule.identity, is_numeric),
-            rule.port.clone(),
-            match rule.proxy_port {
-                0 => "NONE".to_owned(),
-                port => port.to_string(),
-            },
-            rule.auth_type.clone(),
-            counter(rule, |counted| counted.bytes),
-            counter(rule, |counted| counted.packets),
-            rule.prefix.to_string(),
-            rule.cookie.to_string(),
-        ]
-    });
-    print::table(&titles, rows)
-}
-
-/// Labels of a reserved identity. Those of others are not in maps: they stay numbers.
-fn identity(number: u32, is_numeric: bool) -> String {
-    let reserved = Reserved::ALL
-        .into_iter()
-        .find(|reserved| reserved.identity() == NumericIdentity::new(number));
-    match reserved {
-        _ if is_numeric => number.to_string(),
-        None if number == 0 => "ANY".to_owned(),
-        None => number.to_string(),
-        Some(reserved) => format!("reserved:{}", reserved.name()),
-    }
 }

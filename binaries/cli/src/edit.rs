@@ -15,7 +15,7 @@ use skep_bpf_sys::{MapError, RawMap as _};
 use skep_policy_model::Protocol;
 
 use crate::{
-    datapath::endpoint,
+    bpf_policy::endpoint,
     failure::{Failure, fatal, usage},
     maps::{MapsError, Pinned},
 };

@@ -78,11 +78,13 @@ pub(crate) fn refuse(error: &clap::Error, arguments: &[String]) -> ExitCode {
             println!("{}", help(words.iter().map(String::as_str)));
             ExitCode::SUCCESS
         }
-        ParseErrorKind::InvalidSubcommand if words.is_empty() => {
+        // `skep health` is a program of its own in Cilium.
+        ParseErrorKind::InvalidSubcommand if words.is_empty() || words == ["health"] => {
             let word = context(ContextKind::InvalidSubcommand);
-            let text = format!("unknown command \"{word}\" for \"skep\"");
+            let program = [&["skep".to_owned()], &words[..]].concat().join(" ");
+            let text = format!("unknown command \"{word}\" for \"{program}\"");
             println!("{text}");
-            eprintln!("Error: {text}\nRun 'skep --help' for usage.");
+            eprintln!("Error: {text}\nRun '{program} --help' for usage.");
             ExitCode::FAILURE
         }
         ParseErrorKind::InvalidSubcommand => {

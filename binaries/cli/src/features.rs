@@ -8,7 +8,7 @@ use clap::Subcommand;
 
 use crate::{
     datapath,
-    failure::{Failure, fatal},
+    failure::{Failure, fatal, usage},
     maps::Pinned,
 };
 
@@ -18,6 +18,61 @@ pub(crate) enum FeatureCommand {
     /// List all entries.
     #[command(alias = "ls")]
     List,
+}
+
+/// Commands on hashes of templates of programs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum HashCommand {
+    /// List all hashes, with the endpoints of each.
+    #[command(alias = "ls")]
+    List,
+    /// Show the header of a template.
+    Get {
+        /// Hash.
+        sha: Option<String>,
+    },
+}
+
+/// Commands on multicast groups.
+#[derive(Debug, Subcommand)]
+pub(crate) enum GroupCommand {
+    /// Groups of this node.
+    #[command(subcommand)]
+    Group(MemberCommand),
+    /// Subscribers of a group.
+    #[command(subcommand)]
+    Subscriber(MemberCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum MemberCommand {
+    /// List groups or subscribers.
+    #[command(alias = "ls")]
+    List {
+        /// Group, or `all`.
+        group: Option<String>,
+    },
+    /// Add a group or a subscriber.
+    Add {
+        /// Group, and subscriber.
+        addresses: Vec<String>,
+    },
+    /// Delete a group or a subscriber.
+    Delete {
+        /// Group, and subscriber.
+        addresses: Vec<String>,
+    },
+}
+
+/// Commands on maps of segment routing.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(crate) enum SegmentCommand {
+    /// Egress policies.
+    Policy,
+    /// Segment ids.
+    Sid,
+    /// Mapping of VRFs.
+    Vrf,
 }
 
 /// Commands on the BPF file system.
@@ -32,8 +87,11 @@ pub(crate) enum FsCommand {
 pub(crate) enum Feature {
     Authentication,
     Bandwidth,
+    Config,
     EgressGateway,
     Hashes,
+    Multicast,
+    Srv6(SegmentCommand),
     Vtep,
 }
 
@@ -47,10 +105,28 @@ pub(crate) fn list(pinned: &Pinned, feature: Feature) -> Result<String, Failure>
             Ok(String::new())
         }
         Feature::Hashes => Ok("Datapath SHA   Endpoint(s)\n".to_owned()),
-        Feature::Vtep => Err(Failure::Bare(format!(
-            "error dumping contents of map: loading pinned map {}: no such file or directory",
-            pinned.path("cilium_vtep_map")
-        ))),
+        Feature::Config => Err(no_map(pinned, "cilium_runtime_config")),
+        Feature::Multicast => Err(no_map(pinned, "cilium_mcast_group_outer_v4_map")),
+        Feature::Srv6(SegmentCommand::Policy) => Err(no_map(pinned, "cilium_srv6_policy_v4")),
+        Feature::Srv6(SegmentCommand::Sid) => Err(no_map(pinned, "cilium_srv6_sid")),
+        Feature::Srv6(SegmentCommand::Vrf) => Err(no_map(pinned, "cilium_srv6_vrf_v4")),
+        Feature::Vtep => Err(no_map(pinned, "cilium_vtep_map")),
+    }
+}
+
+/// The map of a feature that is off.
+fn no_map(pinned: &Pinned, name: &str) -> Failure {
+    Failure::Bare(format!(
+        "error dumping contents of map: loading pinned map {}: no such file or directory",
+        pinned.path(name)
+    ))
+}
+
+/// Programs are not made from templates: no hash has one.
+pub(crate) fn template(sha: Option<&str>) -> Failure {
+    match sha {
+        Some(sha) => fatal(format!("no template with the hash {sha}")),
+        None => usage("bpf sha get", "Missing datapath SHA"),
     }
 }
 

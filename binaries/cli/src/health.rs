@@ -44,12 +44,13 @@ pub(crate) enum HealthCommand {
     Ping,
 }
 
-/// The health API: where `CILIUM_HEALTH_SOCK` says, or beside the socket of the agent. A socket of another name without one
-/// beside it is that of the health API itself.
+/// The health API: where `CILIUM_HEALTH_SOCK` says, or beside the socket of the agent. A socket of another name that is
+/// not there, or has none beside it, is that of the health API itself.
 pub(crate) fn client(host: &str) -> Result<Client, ClientError> {
     let path = Path::new(host.strip_prefix("unix://").unwrap_or(host));
     let beside = path.with_file_name("health.sock");
-    if path.file_name().is_none_or(|name| name != "cilium.sock") && !beside.exists() {
+    let is_agent = path.file_name().is_some_and(|name| name == "cilium.sock");
+    if !is_agent && !(beside.exists() && path.exists()) {
         return Client::new(host);
     }
     match env::var("CILIUM_HEALTH_SOCK") {

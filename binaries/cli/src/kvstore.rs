@@ -87,6 +87,10 @@ enum Verb {
     },
 }
 
+/// What the check says of an agent without a store.
+pub(crate) const DISABLED: &str = "Unable to read etcd configuration: /var/lib/etcd-config/etcd.config\n\
+                                   This is expected when Cilium is running in CRD mode\n";
+
 /// Why a command on the key-value store failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KvstoreError {

@@ -4,13 +4,17 @@
 
 mod address;
 mod agent;
+mod bpf;
+mod bpf_policy;
 mod cleanup;
+mod cluster;
 mod command;
 mod config;
 mod datapath;
 mod debuginfo;
 mod duration;
 mod edit;
+mod encrypt;
 mod endpoint;
 mod failure;
 mod features;
@@ -29,16 +33,21 @@ mod monitor;
 mod options;
 mod own;
 mod policy;
+mod preflight;
 mod print;
 mod service;
 mod status;
 mod sysdump;
+mod version;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 fn main() -> ExitCode {
+    if let Some(error) = cluster::start(command::SOCKET) {
+        return failure::report(&failure::fatal(error));
+    }
     let line = match command::Line::try_parse() {
         Ok(line) => line,
         Err(error) => {

@@ -7,7 +7,18 @@ mod remote_config;
 mod secret;
 
 use jiff::Timestamp;
-use skep_base_api_types::{ClusterMeshStatus, clusters_summary};
+use skep_base_api_client::Client;
+use skep_base_api_types::{ClusterMeshStatus, StatusResponse, clusters_summary};
+
+/// What checks of remote clusters say without any.
+pub(crate) const DISABLED: &str = "Unable to retrieve cluster configurations: open /var/lib/cilium/clustermesh/: \
+                                   no such file or directory\nThis is expected when Cluster Mesh is disabled\n";
+
+/// Whether the agent may have remote clusters; one that does not answer may.
+pub(crate) fn is_configured(agent: &Client) -> bool {
+    let answer = agent.get::<StatusResponse>("healthz", &[]);
+    !answer.is_ok_and(|answer| answer.cluster_mesh.is_none())
+}
 
 /// The line about all clusters and, below it, those that are not ready or all of them.
 pub(crate) fn clusters(mesh: &ClusterMeshStatus, all: bool, now: Timestamp) -> String {

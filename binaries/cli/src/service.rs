@@ -2,18 +2,78 @@
 
 //! `skep service`: services from the agent's API.
 
-use std::fmt::Write;
+use std::{error::Error, fmt::Write};
 
+use clap::Subcommand;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use skep_base_api_client::Client;
 use skep_base_api_types::{BackendAddress, FrontendAddress, ServiceSpec};
 
-use crate::print;
+use crate::{
+    agent,
+    failure::{Failure, fatal, usage},
+    print::{self, Format},
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServiceCommand {
+    /// List all services.
+    #[command(alias = "ls")]
+    List {
+        /// Mark preferred backends.
+        #[arg(long)]
+        clustermesh_affinity: bool,
+    },
+    /// Show one service.
+    Get {
+        /// Id.
+        id: Option<String>,
+    },
+}
 
 /// What is read of a [`Service`](skep_base_api_types::Service) for a table: the status repeats the specification.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Specified {
     pub(crate) spec: ServiceSpec,
+}
+
+pub(crate) fn run(
+    agent: &Client,
+    command: &ServiceCommand,
+    format: Format,
+) -> Result<String, Box<dyn Error>> {
+    let id = match command {
+        ServiceCommand::List { .. } => None,
+        ServiceCommand::Get { id: None } => return Err(usage("service get", "Missing service id").into()),
+        ServiceCommand::Get { id: Some(id) } => {
+            let number = id.parse::<u64>();
+            let number = number.map_err(|_| fatal(format!("unable to parse service id {id:?}")))?;
+            Some(number)
+        }
+    };
+    let mut found: Vec<Value> = agent::get(agent, &agent::LIST_SERVICES, "")
+        .map_err(|error| Failure::Bare(format!("Cannot get services list: {error}")))?;
+    if let Some(id) = id {
+        found.retain(|service| service["spec"]["id"] == id);
+        if found.is_empty() {
+            return Err(fatal(format!("no service has the id {id}")).into());
+        }
+    }
+    let found = Value::Array(found);
+    Ok(match format {
+        Format::Text => {
+            let affinity = matches!(
+                command,
+                ServiceCommand::List {
+                    clustermesh_affinity: true
+                }
+            );
+            list(serde_json::from_value(found)?, affinity)
+        }
+        _ => print::api(&found, "[Service]", format),
+    })
 }
 
 /// Services in columns, sorted by id; one line a backend. `affinity` marks backends that the service prefers.
