@@ -2,7 +2,10 @@
 
 //! Values of `${NAME}`, and comparison with what has them.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use serde_json::{Map, Value};
 
@@ -141,13 +144,18 @@ impl Bindings {
                 let text = found
                     .as_str()
                     .map_or_else(|| found.to_string(), ToOwned::to_owned);
-                if !self.matches_text(pattern, &text) {
-                    to.push(differs());
+                let mut trial = self.clone();
+                if trial.matches_text(pattern, &text) {
+                    *self = trial;
+                    return;
+                }
+                // Texts of JSON, such as policies.
+                match (document(pattern), document(&text)) {
+                    (Some(expected), Some(found)) => self.compare(place, &expected, &found, to),
+                    _ => to.push(differs()),
                 }
             }
-            (Value::Array(expected), Value::Array(found)) if expected.len() == found.len() => {
-                self.compare_list(place, expected, found, to);
-            }
+            (Value::Array(expected), Value::Array(found)) => self.compare_list(place, expected, found, to),
             (Value::Object(expected), Value::Object(found)) => {
                 self.compare_object(place, expected, found, to)
             }
@@ -168,25 +176,95 @@ impl Bindings {
 
     fn compare_list(&mut self, place: &str, expected: &[Value], found: &[Value], to: &mut Vec<Mismatch>) {
         let (mut trial, mut ordered) = (self.clone(), Vec::new());
-        for (index, (expected, found)) in expected.iter().zip(found).enumerate() {
-            trial.compare(&format!("{place}/{index}"), expected, found, &mut ordered);
-        }
-        if ordered.is_empty() {
-            *self = trial;
-            return;
-        }
-        let mut unordered = self.clone();
-        let mut left: Vec<&Value> = found.iter().collect();
-        let all = expected.iter().all(|expected| {
-            let at = left.iter().position(|found| unordered.matches(expected, found));
-            at.map(|at| left.remove(at)).is_some()
-        });
-        match all {
-            true => *self = unordered,
-            false => {
-                *self = trial;
-                to.extend(ordered);
+        if expected.len() == found.len() {
+            for (index, (expected, found)) in expected.iter().zip(found).enumerate() {
+                trial.compare(&format!("{place}/{index}"), expected, found, &mut ordered);
             }
+            if ordered.is_empty() {
+                *self = trial;
+                return;
+            }
+        }
+        let mut left: Vec<&Value> = found.iter().collect();
+        let mut missing = Vec::new();
+        for (index, expected) in expected.iter().enumerate() {
+            match left.iter().position(|found| self.matches(expected, found)) {
+                Some(at) => _ = left.remove(at),
+                None => missing.push((index, expected)),
+            }
+        }
+        self.compare_pairs(place, missing, left, to);
+    }
+
+    /// Compares the elements of a list that equal none: each with the one that differs least.
+    fn compare_pairs(
+        &mut self,
+        place: &str,
+        mut missing: Vec<(usize, &Value)>,
+        mut left: Vec<&Value>,
+        to: &mut Vec<Mismatch>,
+    ) {
+        let is_one = (missing.len(), left.len()) == (1, 1);
+        while let Some((_, at, with)) = self.closest(&missing, &left, is_one) {
+            let ((index, expected), found) = (missing.remove(at), left.remove(with));
+            self.compare(&format!("{place}/{index}"), expected, found, to);
+        }
+        to.extend(missing.into_iter().map(|(index, expected)| Mismatch {
+            place: format!("{place}/{index}"),
+            expected: expected.clone(),
+            found: Value::Null,
+        }));
+        to.extend(left.into_iter().map(|found| Mismatch {
+            place: format!("{place}/+"),
+            expected: Value::Null,
+            found: found.clone(),
+        }));
+    }
+
+    /// The two elements with the most values in common: a number that is least for them, and the places of both.
+    fn closest(
+        &self,
+        missing: &[(usize, &Value)],
+        left: &[&Value],
+        is_one: bool,
+    ) -> Option<(usize, usize, usize)> {
+        let sets: Vec<BTreeSet<String>> = left.iter().map(|found| leaves(found)).collect();
+        let pairs = missing.iter().enumerate().flat_map(|(at, (_, expected))| {
+            let own = leaves(expected);
+            let others = left.iter().zip(&sets).enumerate();
+            let pairs = others.filter_map(move |(with, (found, set))| {
+                let is_pair = is_one || self.clone().is_of_one(expected, found);
+                is_pair.then(|| (usize::MAX - own.intersection(set).count(), at, with))
+            });
+            pairs.collect::<Vec<_>>()
+        });
+        pairs.min()
+    }
+
+    /// Whether two elements may be of one object: texts and numbers are not, nor objects with other names.
+    fn is_of_one(&mut self, expected: &Value, found: &Value) -> bool {
+        match (expected, found) {
+            (Value::Object(expected), Value::Object(found)) => {
+                let text =
+                    |object: &Map<String, Value>, key| object.get(key)?.as_str().map(ToOwned::to_owned);
+                let mut names = ["name", "selector"].into_iter();
+                names.all(|key| match (text(expected, key), text(found, key)) {
+                    (Some(expected), Some(found)) => self.matches_text(&expected, &found),
+                    _ => true,
+                })
+            }
+            // Rows of a command, with further lines.
+            (Value::Array(expected), Value::Array(found)) => match (expected.first(), found.first()) {
+                (Some(Value::String(expected)), Some(Value::String(found))) => {
+                    let first = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
+                    self.matches_text(&first(expected), &first(found))
+                }
+                (Some(Value::Array(expected)), Some(Value::Array(found))) => {
+                    expected.first() == found.first()
+                }
+                _ => true,
+            },
+            _ => false,
         }
     }
 
@@ -241,14 +319,44 @@ impl Bindings {
                 .is_some_and(|rest| self.matches_text(behind, rest));
         }
         let end = behind.find("${").map_or(behind, |next| &behind[..next]);
-        let end = match end.is_empty() {
-            true => rest.len(),
-            false => rest.find(end).unwrap_or(rest.len()),
+        // The value may have what follows it, too.
+        let mut ends: Vec<usize> = match end.is_empty() {
+            true => vec![rest.len()],
+            false => rest.match_indices(end).map(|(at, _)| at).collect(),
         };
-        if !is_any(&name) {
-            self.bound.insert(name, rest[..end].to_owned());
+        if is_any(&name) {
+            ends.truncate(1);
         }
-        self.matches_text(behind, &rest[end..])
+        ends.into_iter().any(|at| {
+            let mut trial = self.clone();
+            if !is_any(&name) {
+                trial.bound.insert(name.clone(), rest[..at].to_owned());
+            }
+            let is_match = trial.matches_text(behind, &rest[at..]);
+            if is_match {
+                *self = trial;
+            }
+            is_match
+        })
+    }
+}
+
+/// The value of a text that is a JSON document with members.
+fn document(text: &str) -> Option<Value> {
+    let is_document = text.starts_with(['{', '[']) && !text.starts_with("${");
+    is_document.then(|| serde_json::from_str(text).ok()).flatten()
+}
+
+/// All texts and numbers below a value.
+fn leaves(value: &Value) -> BTreeSet<String> {
+    match value {
+        Value::Array(list) => list.iter().flat_map(leaves).collect(),
+        Value::Object(object) => object
+            .iter()
+            .flat_map(|(key, value)| leaves(value).into_iter().map(move |leaf| format!("{key}/{leaf}")))
+            .collect(),
+        Value::String(text) => BTreeSet::from([text.clone()]),
+        other => BTreeSet::from([other.to_string()]),
     }
 }
 
@@ -281,5 +389,20 @@ mod tests {
         assert_eq!(bindings.fill(&json!("${EP_2}")), 7);
         bindings.compare("x", &json!({"${EP_1}": 1}), &json!({"4": 1}), &mut found);
         assert_eq!(found.len(), 2, "{found:?}");
+    }
+
+    #[test]
+    fn elements_of_lists_are_compared_with_the_closest_one() {
+        let (mut bindings, mut found) = (Bindings::of(&json!({})), Vec::new());
+
+        bindings.compare(
+            "",
+            &json!([{"name": "a", "x": 1, "y": 1}, {"name": "b"}, "text"]),
+            &json!([{"name": "c"}, "text", {"name": "a", "x": 1, "y": 2}]),
+            &mut found,
+        );
+
+        let places: Vec<&str> = found.iter().map(|mismatch| mismatch.place.as_str()).collect();
+        assert_eq!(places, ["/0/y", "/1", "/+"]);
     }
 }

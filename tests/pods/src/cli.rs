@@ -10,8 +10,8 @@ use skep_bpf_sys::testing::Node;
 use crate::{
     Boxed, Error, Options, Report,
     bindings::{Bindings, Mismatch},
-    cluster::Cluster,
-    program,
+    cluster::{Cluster, without_default_account},
+    differences, metrics, program, rest, text,
 };
 
 /// Seconds that a command may take.
@@ -19,17 +19,19 @@ const PATIENCE: &str = "20";
 
 pub(crate) fn run(recording: &Value, options: &Options) -> Result<Vec<Report>, Error> {
     let file = recording["name"].as_str().unwrap_or_default().to_owned();
-    let profile = recording["agent_profile"].as_str().unwrap_or_default();
     let commands = ["commands", "commands_"].map(|key| recording[key].as_array().into_iter().flatten());
     let commands: Vec<&Value> = commands.into_iter().flatten().collect();
     let run = |node: &Node| -> Result<Vec<Report>, Boxed> {
-        let mut cluster = Cluster::new(node, profile)?;
+        let mut cluster = Cluster::new(node, recording)?;
         cluster.start()?;
-        if profile.starts_with('S') || profile.starts_with("CP") {
+        if cluster.has_scene() {
             cluster.scene()?;
         }
         let mut bindings = Bindings::of(recording);
         cluster.bind(&mut bindings)?;
+        if recording["prometheus_series"].is_array() {
+            cluster.wait_probed();
+        }
         let names = Names::of(recording);
         let mut reports = Vec::new();
         for (index, command) in commands.iter().enumerate() {
@@ -38,6 +40,8 @@ pub(crate) fn run(recording: &Value, options: &Options) -> Result<Vec<Report>, E
             compare(command, &names, &mut bindings, &mut differing)?;
             reports.push(Report::new(format!("{file}/{index} {text}"), differing));
         }
+        reports.extend(rest::exchanges(recording, &mut bindings)?);
+        reports.extend(metrics::report(recording)?);
         Ok(reports)
     };
     let mut reports = Node::run("cli", run).map_err(Error::Run)?;
@@ -52,6 +56,17 @@ fn compare(
     to: &mut Vec<Mismatch>,
 ) -> Result<(), Boxed> {
     let text = names.named(command["command"].as_str().unwrap_or_default());
+    let (given, text) = (text.clone(), unnamed(&text, bindings));
+    // Texts repeat the arguments.
+    let replaced: Vec<(String, String)> = given
+        .split(' ')
+        .zip(text.split(' '))
+        .filter(|(given, used)| given != used)
+        .filter_map(|(given, used)| {
+            let number = given.strip_prefix("${LOCAL_")?.strip_suffix('}')?;
+            Some((number.to_owned(), used.to_owned()))
+        })
+        .collect();
     let text = bindings.fill_text(&text);
     let mut words: Vec<&str> = text.split_whitespace().collect();
     if words.is_empty() {
@@ -66,33 +81,142 @@ fn compare(
         .arg(program("skep")?)
         .args(&words)
         .output()?;
+    let place = words.join(" ");
     bindings.compare(
-        "exit_code",
+        &format!("{place} exit_code"),
         &command["exit_code"],
         &json!(output.status.code()),
         to,
     );
     for (stream, found) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
-        let expected = names.named(command[stream].as_str().unwrap_or_default());
-        let expected = expected.replace("(v-)", env!("CARGO_PKG_VERSION"));
+        let expected = command[stream].as_str().unwrap_or_default();
+        let version = env!("CARGO_PKG_VERSION");
+        let expected = expected.replace("\" (v-)\"", &format!("\"{version}\""));
+        let expected = expected.replace("(v-)", version);
+        let expected = replaced
+            .iter()
+            .fold(expected, |text, (number, used)| text.replace(number, used));
+        let expected = expected
+            .replace("cilium-health", "skep health")
+            .replace("cilium-dbg", "skep");
         let found = String::from_utf8_lossy(found);
-        let parsed = |text: &str| {
-            serde_json::from_str::<Value>(text)
-                .ok()
-                .filter(|value| !value.is_number())
+        let place = format!("{place} {stream}");
+        let (expected, found) = match forms(&place, &expected, &found, names) {
+            Some(forms) => forms,
+            None => continue,
         };
-        match (parsed(&expected), parsed(&found)) {
-            (Some(expected), Some(found)) => bindings.compare(stream, &expected, &found, to),
-            _ => bindings.compare(stream, &cells(&expected), &cells(&found), to),
+        let (expected, found) = (
+            without_default_account(&expected),
+            without_default_account(&found),
+        );
+        let (mut trial, mut differing) = (bindings.clone(), Vec::new());
+        trial.compare(&place, &expected, &found, &mut differing);
+        if !differing.is_empty()
+            && ["lb ", "cilium_lb", "service "]
+                .iter()
+                .any(|part| place.contains(part))
+        {
+            // Slots are numbered in the order of addresses.
+            let (mut other, mut left) = (bindings.clone(), Vec::new());
+            other.compare(
+                &place,
+                &text::slotless(&expected),
+                &text::slotless(&found),
+                &mut left,
+            );
+            if left.is_empty() {
+                trial = other;
+                mark(&mut differing, differences::ADDRESS_ORDER);
+            }
         }
+        if place.starts_with("map list ") {
+            let maps = [text::maps(&expected), text::maps(&found)];
+            let both: Vec<&String> = maps[0].iter().filter(|name| maps[1].contains(name)).collect();
+            for mismatch in &mut differing {
+                let whole = [&mismatch.expected, &mismatch.found].map(text::maps);
+                let mut named = whole.iter().flatten().peekable();
+                if named.peek().is_some() && named.all(|name| !both.contains(&name)) {
+                    mismatch.place.insert_str(0, differences::OTHER_MAPS);
+                }
+                let texts =
+                    [&mismatch.expected, &mismatch.found].map(|value| value.as_str().unwrap_or_default());
+                if texts[0].ends_with(" 0 false") || is_cached_here(&expected, texts[1]) {
+                    mismatch.place.insert_str(0, differences::CACHES);
+                }
+            }
+        }
+        *bindings = trial;
+        to.extend(differing);
     }
     Ok(())
 }
 
-/// Lines as lists of cells: columns may be wider or narrower than recorded.
-fn cells(text: &str) -> Value {
-    let words = |line: &str| line.split_whitespace().map(Value::from).collect::<Value>();
-    text.lines().map(words).collect()
+/// Whether a row is of a map that has no cache in the recording.
+fn is_cached_here(expected: &Value, row: &str) -> bool {
+    let name = row.split(' ').next().unwrap_or_default();
+    let rows = expected
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
+    let mut rows = rows.filter(|expected| expected.split(' ').next() == Some(name));
+    row.ends_with(" 0 true") && rows.any(|expected| expected.ends_with(" 0 false"))
+}
+
+fn mark(differing: &mut [Mismatch], name: &str) {
+    for mismatch in differing {
+        mismatch.place.insert_str(0, name);
+    }
+}
+
+/// A command with numbers of local identities: of those that no output had, one that there is not.
+fn unnamed(command: &str, bindings: &Bindings) -> String {
+    let words = command
+        .split(' ')
+        .map(|word| match word.strip_prefix("${LOCAL_") {
+            Some(_) => bindings.known(word).unwrap_or_else(|| "16842000".to_owned()),
+            None => word.to_owned(),
+        });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Both texts in the form in which they are compared; `None` if the recording has only a remark in place of a text.
+fn forms(command: &str, expected: &str, found: &str, names: &Names) -> Option<(Value, Value)> {
+    if expected.contains("not recorded") || expected.starts_with("(JSON of ") {
+        return found.trim().is_empty().then(|| (expected.into(), Value::Null));
+    }
+    if command.contains("bpf ct list") || command.contains("bpf nat list") {
+        // Of the entries of another machine, the kinds.
+        let (expected, mut found) = (text::shapes(expected), text::shapes(found));
+        found.retain(|shape| !expected.contains(shape));
+        return (!found.is_empty()).then(|| (Value::Null, json!(found)));
+    }
+    let document = |text: &str| {
+        let json = serde_json::from_str::<Value>(text).ok();
+        let value = match command.contains("yaml") {
+            true => json.or_else(|| serde_norway::from_str(text).ok()),
+            false => json,
+        };
+        value.filter(|value| value.is_array() || value.is_object())
+    };
+    if let (Some(expected), Some(found)) = (document(expected), document(found)) {
+        let key = if command.contains("nodeid") { "nodeid" } else { "" };
+        return Some((names.json(key, &text::stable(&expected)), text::stable(&found)));
+    }
+    if command.contains("jsonpath=") {
+        // Elements in the order of random ids.
+        let words = |text: &str| text.split_whitespace().map(Value::from).collect::<Value>();
+        return Some((words(&names.named(expected)), words(found)));
+    }
+    // The address beside an id is any of its node.
+    let split = |text: &str| match command.starts_with("nodeid list") {
+        true => text::split_ids(text),
+        false => text.to_owned(),
+    };
+    let (expected, found) = (&*split(expected), &*split(found));
+    let has_durations = text::has_durations(expected);
+    let [expected, found] = [expected, found].map(|text| text::prepare(text, has_durations));
+    Some((text::rows(&names.named(&expected)), text::rows(&found)))
 }
 
 /// Names of recorded values, which the texts of commands have in their place.
@@ -101,14 +225,53 @@ struct Names(BTreeMap<String, String>);
 impl Names {
     fn of(recording: &Value) -> Self {
         let bound = recording["bindings"].as_object().into_iter().flatten();
-        let named = bound.filter_map(|(name, value)| {
+        let named = bound.map(|(name, value)| {
             let value = value
                 .as_str()
                 .map_or_else(|| value.to_string(), ToOwned::to_owned);
-            // Small numbers are of other things, too.
-            (value.len() > 2).then(|| (value, format!("${{{name}}}")))
+            (value, format!("${{{name}}}"))
         });
         Self(named.collect())
+    }
+
+    /// The name of a whole word.
+    fn name(&self, word: &str) -> Option<String> {
+        // Identities of networks and nodes are numbered in the order of their use.
+        let is_local = |word: &str| {
+            let number = word.parse::<u64>();
+            number.is_ok_and(|number| matches!(number >> 16, 0x100 | 0x200))
+        };
+        let named = self.0.get(word).cloned();
+        named.or_else(|| is_local(word).then(|| format!("${{LOCAL_{word}}}")))
+    }
+
+    /// JSON with names in place of recorded values; `key` is that of the value.
+    fn json(&self, key: &str, value: &Value) -> Value {
+        match value {
+            Value::String(text) => self.named(text).into(),
+            Value::Number(number) => {
+                let number = number.to_string();
+                match key {
+                    "nodeid" => format!("${{NODE_{number}}}").into(),
+                    _ if number.len() < 3 && !key.to_lowercase().ends_with("id") => value.clone(),
+                    _ => self.name(&number).map_or_else(|| value.clone(), Value::from),
+                }
+            }
+            Value::Array(list) => list.iter().map(|value| self.json(key, value)).collect(),
+            Value::Object(object) => {
+                let of = |name: &str| match key {
+                    "nodeid" if name == "id" => "nodeid".to_owned(),
+                    "nodeid" => String::new(),
+                    _ => name.to_owned(),
+                };
+                let all = object.iter();
+                Value::Object(
+                    all.map(|(name, value)| (self.named(name), self.json(&of(name), value)))
+                        .collect(),
+                )
+            }
+            other => other.clone(),
+        }
     }
 
     /// A text with names in place of whole recorded values.
@@ -120,24 +283,44 @@ impl Names {
                 word.push(letter);
                 continue;
             }
-            // Addresses may be followed by a port.
-            let (value, rest) = match self.0.contains_key(&word) {
-                true => (word.as_str(), ""),
-                false => word
-                    .rfind(':')
-                    .map_or((word.as_str(), ""), |at| word.split_at(at)),
-            };
-            match self.0.get(value) {
-                Some(name) => named.push_str(name),
-                None => named.push_str(value),
-            }
-            named.push_str(rest);
+            named.push_str(&self.word(
+                &word,
+                named.ends_with("id=") || named.ends_with("ID: ") || is_first(&named),
+            ));
             word.clear();
             named.push(letter);
         }
         named.pop();
         named
     }
+
+    /// A word with names in place of its parts. Small numbers are of other things, too, except where an id stands.
+    fn word(&self, word: &str, is_id: bool) -> String {
+        if let Some(name) = self.name(word).filter(|_| word.len() > 2 || is_id) {
+            return name;
+        }
+        if let Some(id) = word.strip_prefix("0x").filter(|_| is_id) {
+            return format!("${{NODE_{id}}}");
+        }
+        // Addresses may be followed by a port.
+        if let Some((value, rest)) = word.rfind(':').map(|at| word.split_at(at))
+            && let Some(name) = self.0.get(value).filter(|_| value.len() > 2)
+        {
+            return format!("{name}{rest}");
+        }
+        // Names of jobs have ids of endpoints.
+        let parts = word.split('-').map(|part| match self.0.get(part) {
+            Some(name) if name.starts_with("${EP_") && part.len() > 2 => name,
+            _ => part,
+        });
+        parts.collect::<Vec<_>>().join("-")
+    }
+}
+
+/// Whether what follows is the first word of a line.
+fn is_first(text: &str) -> bool {
+    let line = text.rsplit('\n').next().unwrap_or_default();
+    line.trim().is_empty()
 }
 
 #[cfg(test)]

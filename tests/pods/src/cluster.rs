@@ -3,7 +3,10 @@
 //! A node with an agent, as in the recordings: interfaces, Kubernetes, pods that the plugin added.
 
 mod http;
+mod names;
 mod objects;
+mod policies;
+mod site;
 
 use std::{
     collections::BTreeMap,
@@ -29,8 +32,9 @@ use skep_listen::BoundTcp;
 use statedb::Db;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::http::{Response, request};
-use crate::{Boxed, bindings::Bindings, program};
+pub(crate) use self::http::{Response, request, request_url};
+use self::site::Site;
+use crate::{Boxed, bindings::Bindings, metrics, program, scene::Scene};
 
 /// Where the API server listens: on the machine behind the node's interface.
 const API: &str = "172.30.40.10:6443";
@@ -43,7 +47,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Cluster<'a> {
     node: &'a Node,
     outside: Pod,
-    profile: String,
+    site: Site,
+    scene: Scene,
     api: ApiServer,
     stop: CancellationToken,
     server: Option<JoinHandle<()>>,
@@ -53,8 +58,9 @@ pub(crate) struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    /// Makes the node of a profile and its API server, without an agent.
-    pub(crate) fn new(node: &'a Node, profile: &str) -> Result<Self, Boxed> {
+    /// Makes the node of a recording and its API server, without an agent.
+    pub(crate) fn new(node: &'a Node, recording: &Value) -> Result<Self, Boxed> {
+        let site = Site::of(recording);
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
         mount("tmpfs", "/run", "tmpfs", MountFlags::empty(), None)?;
         for folder in ["/run/netns", "/run/cilium/state"] {
@@ -71,19 +77,64 @@ impl<'a> Cluster<'a> {
         fs::create_dir_all("/run/cilium/cgroupv2")?;
         mount_bind(node.cgroup_root(), "/run/cilium/cgroupv2")?;
         let outside = node.pod("outside")?;
-        network(&outside)?;
-        let (api, stop) = (api(profile)?, CancellationToken::new());
-        let server = serve(&outside, api.clone(), stop.clone())?;
-        Ok(Self {
+        network(&outside, &site)?;
+        let (api, stop) = (api(&site)?, CancellationToken::new());
+        let server = serve(&outside, &site, api.clone(), stop.clone())?;
+        let mut cluster = Self {
             node,
             outside,
-            profile: profile.to_owned(),
+            site,
+            scene: Scene::default(),
             api,
             stop,
             server: Some(server),
             agent: None,
             pods: BTreeMap::new(),
-        })
+        };
+        cluster.adjust(recording)?;
+        Ok(cluster)
+    }
+
+    /// Changes nodes and namespaces to those that the recording shows.
+    fn adjust(&mut self, recording: &Value) -> Result<(), Boxed> {
+        let scene = Scene::of(recording);
+        let patch = |version: &str, kind: &str, name: &str, part: Subresource, patch: Value| {
+            let kind = kind_of(&json!({"apiVersion": version, "kind": kind}));
+            let (patch, options) = (Patch::Merge(patch), WriteOptions::default());
+            self.api.patch(&kind, "", name, part, &patch, &options)
+        };
+        for (name, labels) in &scene.namespaces {
+            let labels = json!({"metadata": {"labels": labels}});
+            // Some namespaces were of other scenarios.
+            let _ = patch("v1", "Namespace", name, Subresource::None, labels);
+        }
+        for node in &scene.nodes {
+            let name = node["metadata"]["name"].as_str().unwrap_or_default();
+            let meta = json!({"metadata": node["metadata"]});
+            // Nodes of which nothing depends are not made.
+            if patch("v1", "Node", name, Subresource::None, meta).is_ok() {
+                let status = json!({"status": node["status"]});
+                patch("v1", "Node", name, Subresource::Status, status)?;
+            }
+        }
+        for remote in &scene.remotes {
+            let name = remote["metadata"]["name"].as_str().unwrap_or_default();
+            let known = patch(
+                "cilium.io/v2",
+                "CiliumNode",
+                name,
+                Subresource::None,
+                remote.clone(),
+            );
+            if known.is_err() {
+                create(&self.api, remote)?;
+            }
+        }
+        for identity in scene.identities_before() {
+            create(&self.api, &identity)?;
+        }
+        self.scene = scene;
+        Ok(())
     }
 
     /// Starts the agent; returns when it is ready.
@@ -93,20 +144,25 @@ impl<'a> Cluster<'a> {
         let settings = self.node.directory().join("settings");
         fs::create_dir_all(&settings)?;
         let cgroup = self.node.cgroup_root().display().to_string();
-        let bpf = self.node.bpf_root().display().to_string();
         let own = [
             ("k8s-api-server-urls", API_URL),
             ("cgroup-root", &cgroup),
-            ("bpf-root", &bpf),
+            // Mounted there.
+            ("bpf-root", "/sys/fs/bpf"),
         ];
+        let metrics = self
+            .site
+            .has_metrics
+            .then_some(("prometheus-serve-addr", metrics::ADDRESS));
+        let own = own.into_iter().chain(metrics);
         let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
         // A key that the agent does not know is ignored in a mounted ConfigMap.
-        for (key, value) in objects::settings(&self.profile).into_iter().chain(own) {
+        for (key, value) in objects::settings(&self.site.profile).into_iter().chain(own) {
             fs::write(settings.join(key), value)?;
         }
         command
             .arg(format!("--config-dir={}", settings.display()))
-            .env("K8S_NODE_NAME", "n1")
+            .env("K8S_NODE_NAME", self.site.name())
             .env("CILIUM_K8S_NAMESPACE", "kube-system")
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -117,27 +173,34 @@ impl<'a> Cluster<'a> {
             cluster.operate();
             let health = cluster.ask("GET", "/v1/healthz").ok()?;
             // A part that is degraded for good, such as a device that the recorder had, must not keep the rest from running.
-            let is_well = health.body["cilium"]["state"] == "Ok" || started.elapsed() > lenient;
+            let is_well = health.body["cilium"]["state"] == "Ok";
+            let configuration = cluster.ask("GET", "/v1/config").ok()?.body;
+            let addressing = configuration["status"]["addressing"].as_object()?;
+            let mut enabled = addressing.values().filter(|family| family["enabled"] == true);
+            let is_well =
+                is_well && enabled.all(|family| !family["ip"].is_null()) || started.elapsed() > lenient;
             (health.status == 200 && is_well).then_some(())
         })
     }
 
     /// Allocates the networks of the node as the operator does.
     fn operate(&self) {
-        let Some(patch) = objects::networks(&self.profile) else {
+        let Some(patch) = objects::networks(&self.site.profile) else {
             return;
         };
         let kind = Gvr::new("cilium.io", "v2", "ciliumnodes");
-        let Ok(node) = self.api.get(&kind, "", "n1") else {
+        let Ok(node) = self.api.get(&kind, "", &self.site.name()) else {
             return;
         };
         let is_empty = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
         let ipam = &node["spec"]["ipam"];
         if is_empty(&ipam["podCIDRs"]) && is_empty(&ipam["pools"]["allocated"]) {
             let (patch, options) = (Patch::Merge(patch), WriteOptions::default());
-            let _ = self
-                .api
-                .patch(&kind, "", "n1", Subresource::None, &patch, &options);
+            for part in [Subresource::None, Subresource::Status] {
+                let _ = self
+                    .api
+                    .patch(&kind, "", &self.site.name(), part, &patch, &options);
+            }
         }
     }
 
@@ -179,17 +242,48 @@ impl<'a> Cluster<'a> {
         request(Path::new(SOCKET), method, path, &[], None)
     }
 
+    /// Waits until as many probes of nodes succeed as in the recording.
+    pub(crate) fn wait_probed(&mut self) {
+        let health = Path::new("/run/cilium/health.sock");
+        let successes = self.site.successes;
+        // What has not come is a difference of the answers.
+        let _ = self.until("nodes are probed", |_| {
+            let status = request(health, "GET", "/v1beta/status", &[], None).ok()?.body;
+            (site::successes(&status) >= successes).then_some(())
+        });
+    }
+
+    /// Whether the recorded node had the pods and objects of the scene.
+    pub(crate) fn has_scene(&self) -> bool {
+        let profile = self.site.profile.split(' ').next().unwrap_or_default();
+        profile == "S" || profile.starts_with("CP")
+    }
+
     /// Creates the objects of the recorded scene, and its pods.
     pub(crate) fn scene(&mut self) -> Result<(), Boxed> {
-        for pod in objects::pods() {
-            create(&self.api, &pod)?;
+        let asked = self.site.asked.clone();
+        let mut reserved = Vec::new();
+        for address in asked {
+            let path = format!("/v1/ipam/{address}?pool=default");
+            if self.ask("POST", &path)?.status == 200 {
+                reserved.push(path);
+            }
+        }
+        let pods = objects::pods().into_iter();
+        let pods: Vec<Value> = pods.filter_map(|pod| self.scene.pod(pod)).collect();
+        for pod in &pods {
+            create(&self.api, pod)?;
         }
         for object in objects::services() {
             create(&self.api, &object)?;
+            if let Some(written) = object.get("status") {
+                write_status(&self.api, &object, json!({"status": written}))?;
+            }
         }
-        for pod in objects::pods() {
+        let (mut server, mut slices): (Option<std::net::IpAddr>, Vec<Value>) = (None, Vec::new());
+        for pod in pods {
             if pod["spec"]["hostNetwork"] == true {
-                status(&self.api, &pod, &["172.30.40.1".to_owned()])?;
+                status(&self.api, &pod, &[self.site.ipv4()])?;
                 continue;
             }
             let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -200,10 +294,50 @@ impl<'a> Cluster<'a> {
                 .filter_map(|ip| Some(ip["address"].as_str()?.split('/').next()?.to_owned()))
                 .collect();
             ips.sort_by_key(|ip| ip.contains(':'));
-            status(&self.api, &pod, &ips)?;
-            for slice in objects::slices(&name, &ips) {
-                create(&self.api, &slice)?;
+            if name == "cart-0" {
+                server = ips.first().and_then(|ip| ip.parse().ok());
             }
+            status(&self.api, &pod, &ips)?;
+            slices.extend(objects::slices(&name, &ips));
+        }
+        // Ids of backends are in the order of the services.
+        let label = "/metadata/labels/kubernetes.io~1service-name";
+        for service in objects::services() {
+            let of_service = |slice: &&Value| slice.pointer(label) == Some(&service["metadata"]["name"]);
+            for slice in slices.iter().filter(of_service) {
+                create(&self.api, slice)?;
+            }
+        }
+        for path in reserved {
+            self.ask("DELETE", &path)?;
+        }
+        let policies = policies::policies(&self.site.profile);
+        for policy in &policies {
+            create(&self.api, policy)?;
+        }
+        let revision = 1 + policies.len() as u64;
+        let is_done = |cluster: &Self| -> Option<()> {
+            let endpoints = cluster.ask("GET", "/v1/endpoint").ok()?.body;
+            let mut all = endpoints.as_array()?.iter().filter(|endpoint| {
+                let labels = endpoint["status"]["identity"]["labels"].to_string();
+                !labels.contains("reserved:host")
+            });
+            let is_done = |endpoint: &Value| {
+                let realized = &endpoint["status"]["policy"]["realized"]["policy-revision"];
+                endpoint["status"]["state"] == "ready" && realized.as_u64() >= Some(revision)
+            };
+            all.all(is_done).then_some(())
+        };
+        // What is not realized shows in what is compared.
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while is_done(self).is_none() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let pods = ["gc-shop/cart-0", "gc-shop/web-7d9f"].map(|name| self.pods.get(name));
+        if let (true, Some(address), [Some((at, _)), Some((from, _))]) =
+            (self.site.profile.starts_with('S'), server, pods)
+        {
+            names::look_up(at, from, (address, 53).into())?;
         }
         Ok(())
     }
@@ -263,18 +397,20 @@ impl<'a> Cluster<'a> {
         let filled = bindings.fill(config);
         let text = |key: &str| filled[key].as_str().unwrap_or_default().to_owned();
         let (interface, netns) = (text("IfName"), text("ContainerNetnsPath"));
-        let name = netns.rsplit('/').next().unwrap_or_default();
-        if name.is_empty() {
-            return Ok(());
-        }
-        let path = Path::new("/run/netns").join(name);
+        // Endpoints of chained plugins have no path of a namespace, nor have the host and the health endpoint.
+        let name = match (netns.rsplit('/').next(), text("K8sPodName")) {
+            (None | Some(""), pod) if pod.is_empty() => return Ok(()),
+            (None | Some(""), pod) => format!("gc-{pod}"),
+            (Some(name), _) => name.to_owned(),
+        };
+        let path = Path::new("/run/netns").join(&name);
         if !path.exists() {
             fs::write(&path, "")?;
-            let place = self.node.pod(name)?;
+            let place = self.node.pod(&name)?;
             mount_bind(place.path(), &path)?;
             fs::create_dir_all("/run/cilium/netns")?;
-            fs::write(Path::new("/run/cilium/netns").join(name), "")?;
-            mount_bind(place.path(), Path::new("/run/cilium/netns").join(name))?;
+            fs::write(Path::new("/run/cilium/netns").join(&name), "")?;
+            mount_bind(place.path(), Path::new("/run/cilium/netns").join(&name))?;
         }
         let mac = |key: &str| {
             let octets: Option<Vec<u8>> = text(key)
@@ -339,7 +475,7 @@ impl<'a> Cluster<'a> {
                 &json!({
                     "apiVersion": "v1", "kind": "Pod",
                     "metadata": {"name": pod, "namespace": namespace, "labels": labels},
-                    "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "c"}]},
+                    "spec": {"nodeName": self.site.name(), "containers": [{"name": "c", "image": "c"}]},
                 }),
             )?;
         }
@@ -398,18 +534,26 @@ impl Drop for Cluster<'_> {
     }
 }
 
-/// The interface of the node, and the machine behind it.
-fn network(outside: &Pod) -> Result<(), Boxed> {
+/// The interface of the node, and the machine behind it, which is all other nodes, too.
+fn network(outside: &Pod, site: &Site) -> Result<(), Boxed> {
     let file = fs::File::open(outside.path())?;
     let peer = LinkSpec::new()
         .name("eth0")
+        .mac([0x02, 0x40, 0, 0, 0, 0x0a])
         .netns(std::os::fd::AsFd::as_fd(&file));
     let net = Netlink::open()?;
     for scope in ["all", "default"] {
         skep_base_net::sysctl::set(&format!("net/ipv6/conf/{scope}/accept_dad"), "0")?;
+        // As on nodes of Kubernetes.
+        for family in ["ipv4", "ipv6"] {
+            skep_base_net::sysctl::set(&format!("net/{family}/conf/{scope}/forwarding"), "1")?;
+        }
     }
-    net.add_link(LinkSpec::veth("eth0", peer).mac([0x02, 0x40, 0, 0, 0, 1]))?;
-    let up = |net: &Netlink, addresses: &[&str]| -> Result<(), Boxed> {
+    for forwarding in ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"] {
+        skep_base_net::sysctl::set(forwarding, "1")?;
+    }
+    net.add_link(LinkSpec::veth("eth0", peer).mac([0x02, 0x40, 0, 0, 0, site.own]))?;
+    let up = |net: &Netlink, addresses: Vec<String>| -> Result<(), Boxed> {
         let link = net.link("eth0")?;
         net.set_link(&link, LinkSpec::new().up())?;
         for address in addresses {
@@ -417,15 +561,26 @@ fn network(outside: &Pod) -> Result<(), Boxed> {
         }
         Ok(())
     };
-    up(&net, &["172.30.40.1/24", "fd00:30:40::1/64"])?;
-    outside.run(|| {
-        up(
-            &Netlink::open()?,
-            &["172.30.40.10/24", "172.30.40.3/24", "fd00:30:40::10/64"],
-        )
-    })?;
+    let own = |ipv4: String, ipv6: String| [format!("{ipv4}/24"), format!("{ipv6}/64")];
+    up(&net, own(site.ipv4(), site.ipv6()).into())?;
+    let mut outer: Vec<String> = [
+        "172.30.40.10/24",
+        "172.30.40.3/24",
+        "fd00:30:40::10/64",
+        "fd00:30:40::3/64",
+    ]
+    .map(ToOwned::to_owned)
+    .into();
+    if let Some(other) = site.peer() {
+        outer.extend(own(other.ipv4(), other.ipv6()));
+        if other.has_health {
+            let [ipv4, ipv6] = &other.health;
+            outer.extend([format!("{ipv4}/32"), format!("{ipv6}/128")]);
+        }
+    }
+    outside.run(|| up(&Netlink::open()?, outer))?;
     let device = net.link("eth0")?.index;
-    for (network, gateway) in [("0.0.0.0/0", "172.30.40.3"), ("::/0", "fd00:30:40::10")] {
+    for (network, gateway) in [("0.0.0.0/0", "172.30.40.3"), ("::/0", "fd00:30:40::3")] {
         net.add_route(&Route {
             device: Some(device),
             gateway: Some(gateway.parse()?),
@@ -435,8 +590,8 @@ fn network(outside: &Pod) -> Result<(), Boxed> {
     Ok(())
 }
 
-/// An API server with the nodes of a profile.
-fn api(profile: &str) -> Result<ApiServer, Boxed> {
+/// An API server with the nodes of a recording.
+fn api(site: &Site) -> Result<ApiServer, Boxed> {
     let settings = Settings {
         service_networks: vec!["10.96.0.0/16".parse()?, "fd00:96::/112".parse()?],
         schemas: Some(Arc::new(OpenApiSchemas)),
@@ -447,7 +602,7 @@ fn api(profile: &str) -> Result<ApiServer, Boxed> {
     for definition in skep_k8s_crds::definitions::cilium() {
         create(&api, &definition.to_object())?;
     }
-    for object in objects::base(profile) {
+    for object in objects::base(site) {
         create(&api, &object)?;
         if object["kind"] == "Node" {
             let patch = json!({"status": object["status"]});
@@ -457,14 +612,30 @@ fn api(profile: &str) -> Result<ApiServer, Boxed> {
     Ok(api)
 }
 
-fn serve(outside: &Pod, api: ApiServer, stop: CancellationToken) -> Result<JoinHandle<()>, Boxed> {
+/// The API server, and what other nodes answer to probes of their health.
+fn serve(
+    outside: &Pod,
+    site: &Site,
+    api: ApiServer,
+    stop: CancellationToken,
+) -> Result<JoinHandle<()>, Boxed> {
     // A socket belongs to the namespace in which it was made.
     let listener = outside.run(|| StdListener::bind(API))?;
     listener.set_nonblocking(true)?;
+    let health = match site.peer() {
+        Some(peer) if peer.is_up => Some(outside.run(|| StdListener::bind("[::]:4240"))?),
+        _ => None,
+    };
+    if let Some(health) = &health {
+        health.set_nonblocking(true)?;
+    }
     Ok(std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let Ok(runtime) = runtime else { return };
         runtime.block_on(async {
+            if let Some(Ok(health)) = health.map(tokio::net::TcpListener::from_std) {
+                tokio::spawn(answer_probes(health));
+            }
             let listener = tokio::net::TcpListener::from_std(listener).and_then(BoundTcp::new);
             if let Ok(listener) = listener {
                 HttpServer::with_listener(listener, api, HttpOptions::default())
@@ -473,6 +644,16 @@ fn serve(outside: &Pod, api: ApiServer, stop: CancellationToken) -> Result<JoinH
             }
         });
     }))
+}
+
+async fn answer_probes(listener: tokio::net::TcpListener) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let mut request = [0; 1024];
+        let _ = stream.read(&mut request).await;
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        let _ = stream.write_all(answer).await;
+    }
 }
 
 /// Kind of an object, for requests.

@@ -12,10 +12,13 @@ mod cluster;
 mod cniconf;
 mod crd;
 mod differences;
+mod metrics;
 mod plugin;
 mod report;
 mod rest;
 mod restore;
+mod scene;
+mod text;
 
 use std::{
     fs, io,
@@ -127,39 +130,14 @@ pub fn run_file(path: &Path, options: &Options) -> Result<Vec<Report>, Error> {
     }
 }
 
-/// The recordings of the repository: of this crate, and those beside the crates that they test.
+/// The recordings of the repository.
 #[must_use]
 pub fn recordings() -> Vec<PathBuf> {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders = vec![own.join("testdata")];
-    let domains = fs::read_dir(own.join("../../cells"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    for domain in domains {
-        let crates = fs::read_dir(domain.path()).into_iter().flatten().flatten();
-        folders.extend(crates.map(|entry| entry.path().join("testdata")));
-    }
-    let files = folders
-        .iter()
-        .filter_map(|folder| fs::read_dir(folder).ok())
-        .flatten()
-        .flatten();
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let files = fs::read_dir(own).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = files
         .map(|entry| entry.path())
-        .filter(|path| {
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            let kind = name.split(['-', '.']).next().unwrap_or_default();
-            name.ends_with(".json")
-                && [
-                    "cni", "cniconf", "rest", "config", "state", "replay", "crd", "cli", "health",
-                ]
-                .contains(&kind)
-        })
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
         .collect();
     found.sort();
     found

@@ -24,10 +24,9 @@ const KEPT: [&str; 4] = ["id", "external-identifiers", "networking", "identity"]
 
 pub(crate) fn run(recording: &Value, options: &Options) -> Result<Vec<Report>, Error> {
     let name = recording["name"].as_str().unwrap_or_default().to_owned();
-    let profile = recording["agent_profile"].as_str().unwrap_or_default();
     let run = |node: &Node| -> Result<Vec<Report>, Boxed> {
         let mut bindings = Bindings::of(recording);
-        let mut cluster = Cluster::new(node, profile)?;
+        let mut cluster = Cluster::new(node, recording)?;
         for (number, mut config) in configurations(recording) {
             cluster.restorable(&mut config, &mut bindings)?;
             let directory = Path::new(STATE).join(bindings.fill_text(&number));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Requests over a unix socket, as they were recorded: with any header and body.
+//! Requests over unix sockets and TCP, as they were recorded: with any header and body.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{Read, Write},
+    net::TcpStream,
     os::unix::net::UnixStream,
     path::Path,
     time::Duration,
@@ -29,8 +30,33 @@ pub(crate) fn request(
     headers: &[(&str, &str)],
     body: Option<&str>,
 ) -> Result<Response, Boxed> {
-    let mut stream = UnixStream::connect(socket)?;
+    let stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    exchange(stream, method, path, headers, body)
+}
+
+/// A request to `http://<address>/<path>`; none if nothing listens there.
+pub(crate) fn request_url(
+    method: &str,
+    url: &str,
+    headers: &[(&str, &str)],
+) -> Result<Option<Response>, Boxed> {
+    let rest = url.strip_prefix("http://").ok_or("not an HTTP URL")?;
+    let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let Ok(stream) = TcpStream::connect(address) else {
+        return Ok(None);
+    };
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    exchange(stream, method, &format!("/{path}"), headers, None).map(Some)
+}
+
+fn exchange(
+    mut stream: impl Read + Write,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Option<&str>,
+) -> Result<Response, Boxed> {
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n");
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));

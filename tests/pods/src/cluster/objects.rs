@@ -4,6 +4,8 @@
 
 use serde_json::{Value, json};
 
+use super::Site;
+
 /// Settings of the agent in a profile: its first letters, and what follows as `with KEY=VALUE`.
 pub(super) fn settings(profile: &str) -> Vec<(String, String)> {
     let (name, more) = profile.split_once(' ').unwrap_or((profile, ""));
@@ -20,21 +22,29 @@ pub(super) fn settings(profile: &str) -> Vec<(String, String)> {
         "routing-mode=native",
         "ipv4-native-routing-cidr=10.0.0.0/8",
         "ipv6-native-routing-cidr=fd00:10::/32",
-        "k8s-require-ipv4-pod-cidr=true",
-        "k8s-require-ipv6-pod-cidr=true",
         "preallocate-bpf-maps=true",
         "bpf-map-dynamic-size-ratio=0",
         "bpf-ct-global-tcp-max=16384",
         "bpf-ct-global-any-max=8192",
         "bpf-nat-global-max=24576",
         "bpf-neigh-global-max=24576",
+        "bpf-sock-rev-map-max=16384",
         "enable-health-checking=true",
         "enable-endpoint-health-checking=true",
         "enable-source-ip-verification=false",
         "write-cni-conf-when-ready=/etc/cni/net.d/05-cilium.conflist",
     ];
     all.extend(match name {
-        "S" => &["enable-hubble=true", "enable-l7-proxy=true"][..],
+        "S" => &[
+            "enable-hubble=true",
+            "enable-l7-proxy=true",
+            "tofqdns-pre-cache=/etc/precache.json",
+        ][..],
+        "CONF" => &[
+            "enable-ipv6=false",
+            "enable-health-checking=false",
+            "enable-endpoint-health-checking=false",
+        ],
         "V4" => &["enable-ipv6=false"],
         "V6" => &["enable-ipv4=false"],
         "T" => &[
@@ -66,6 +76,7 @@ pub(super) fn settings(profile: &str) -> Vec<(String, String)> {
         "MP" => &[
             "ipam=multi-pool",
             "ipam-multi-pool-pre-allocation=default=8,red=4,green=4",
+            "ipv6-native-routing-cidr=fd00::/8",
         ],
         "CH" => &[
             "cni-chaining-mode=generic-veth",
@@ -84,13 +95,18 @@ pub(super) fn settings(profile: &str) -> Vec<(String, String)> {
         flags.retain(|(other, _)| other != key);
         flags.push((key.to_owned(), value.to_owned()));
     }
-    let is_tunnel = flags
-        .iter()
-        .any(|(key, value)| key == "routing-mode" && value == "tunnel");
-    let only_native = ["ipv4-native-routing-cidr", "ipv6-native-routing-cidr"];
-    flags.retain(|(key, _)| !is_tunnel || !only_native.contains(&key.as_str()));
-    if name == "V6" {
-        flags.retain(|(key, _)| key != "ipv4-native-routing-cidr");
+    let is = |key: &str, value: &str| flags.iter().any(|(other, found)| other == key && found == value);
+    let is_tunnel = is("routing-mode", "tunnel");
+    let has_pod_cidrs = is("ipam", "kubernetes") || is("ipam", "cluster-pool");
+    for family in ["ipv4", "ipv6"] {
+        let is_enabled = !flags.contains(&(format!("enable-{family}"), "false".to_owned()));
+        if is_tunnel || !is_enabled {
+            flags.retain(|(key, _)| *key != format!("{family}-native-routing-cidr"));
+        }
+        let key = format!("k8s-require-{family}-pod-cidr");
+        if has_pod_cidrs && is_enabled && !flags.iter().any(|(other, _)| *other == key) {
+            flags.push((key, "true".to_owned()));
+        }
     }
     flags
 }
@@ -112,10 +128,48 @@ fn node(name: &str, number: u8, networks: [&str; 2]) -> Value {
 }
 
 /// Nodes and namespaces.
-pub(super) fn base(profile: &str) -> Vec<Value> {
-    let mut all = vec![node("n1", 1, ["10.1.0.0/24", "fd00:10:1::/64"])];
-    if profile.starts_with("A2") {
-        all.push(node("n2", 2, ["10.2.0.0/29", "fd00:10:2::/125"]));
+pub(super) fn base(site: &Site) -> Vec<Value> {
+    let profile = site.profile.as_str();
+    let peer = site.peer();
+    let numbers = [Some(site.own), peer.as_ref().map(|peer| peer.number)];
+    let mut all: Vec<Value> = numbers
+        .into_iter()
+        .flatten()
+        .map(|number| match number {
+            1 => node("n1", 1, ["10.1.0.0/24", "fd00:10:1::/64"]),
+            _ => node("n2", 2, ["10.2.0.0/29", "fd00:10:2::/125"]),
+        })
+        .collect();
+    let mut first = all
+        .iter_mut()
+        .filter(|node| site.has_external && node["metadata"]["name"] == "n1");
+    if let Some(addresses) = first
+        .next()
+        .and_then(|node| node["status"]["addresses"].as_array_mut())
+    {
+        addresses.insert(2, json!({"type": "ExternalIP", "address": "198.51.100.7"}));
+    }
+    if let Some(peer) = peer {
+        let mut object = all.last().cloned().unwrap_or_default();
+        let addresses = object["status"]["addresses"].as_array().into_iter().flatten();
+        let mut addresses: Vec<Value> = addresses
+            .filter(|address| address["type"] != "Hostname")
+            .map(|address| json!({"type": address["type"], "ip": address["address"]}))
+            .collect();
+        let router = [
+            format!("10.{}.0.4", peer.number),
+            format!("fd00:10:{}::4", peer.number),
+        ];
+        addresses.extend(router.map(|ip| json!({"type": "CiliumInternalIP", "ip": ip})));
+        object["apiVersion"] = "cilium.io/v2".into();
+        object["kind"] = "CiliumNode".into();
+        object["spec"] = json!({
+            "addresses": addresses,
+            "health": {"ipv4": peer.health[0], "ipv6": peer.health[1]},
+            "ipam": {"podCIDRs": object["spec"]["podCIDRs"]},
+        });
+        object["status"] = json!({});
+        all.push(object);
     }
     let namespaces = [
         ("default", None),
@@ -182,7 +236,8 @@ pub(super) fn networks(profile: &str) -> Option<Value> {
         }
         _ => return None,
     };
-    Some(json!({"spec": {"ipam": ipam}}))
+    let status = json!({"alibaba-cloud": {}, "azure": {}, "eni": {}, "ipam": {"operator-status": {}}});
+    Some(json!({"spec": {"ipam": ipam}, "status": status}))
 }
 
 /// The pods of the scene.
@@ -208,12 +263,13 @@ pub(super) fn pods() -> Vec<Value> {
             .collect();
         json!([{"name": "c", "image": "c", "ports": ports}])
     };
-    let cart_ports = ports(&[
-        ("dns", 53, "UDP"),
-        ("http", 8080, "TCP"),
-        ("metrics", 9090, "TCP"),
-        ("sctp", 132, "SCTP"),
-    ]);
+    let mut cart_ports = ports(&[("http", 8080, "TCP"), ("dns", 53, "UDP")]);
+    cart_ports[0]["name"] = "a".into();
+    let mut second = ports(&[("metrics", 9090, "TCP"), ("sctp", 132, "SCTP")]);
+    second[0]["name"] = "b".into();
+    if let (Some(all), Some(more)) = (cart_ports.as_array_mut(), second.as_array_mut()) {
+        all.append(more);
+    }
     let web_ports = ports(&[("web", 80, "TCP")]);
     let mut db = pod("gc-shop", "db-0", json!({"app": "db", "tier": "data"}), json!({}));
     db["metadata"]["annotations"] = json!({"kubernetes.io/egress-bandwidth": "10M"});
