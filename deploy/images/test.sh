@@ -37,7 +37,7 @@ for image in agent operator clustermesh-apiserver certgen connectivity; do
 		bill = json.load(open(os.path.join(sys.argv[1], "usr/share/sbom", os.path.basename(sys.argv[1]) + ".cdx.json")))
 		assert any(c["name"] == "skep-hive" for c in bill["components"]), "no crates"
 	EOF
-	for path in usr/bin/skep-agent usr/bin/skep usr/bin/skep-init opt/cni/bin/cilium-cni usr/bin/skep-operator usr/bin/skep-clustermesh-apiserver usr/bin/etcd; do
+	for path in usr/bin/skep-agent usr/bin/skep usr/bin/skep-init opt/cni/bin/cilium-cni usr/bin/skep-operator usr/bin/skep-clustermesh-apiserver usr/bin/etcd usr/bin/skep-certgen; do
 		[ ! -x "$work/first/$image/$path" ] || chroot "$work/first/$image" "/$path" --version >/dev/null 2>&1 </dev/null || fail "$image: /$path does not start"
 	done
 done

@@ -49,7 +49,14 @@ pub(super) struct Environment {
 }
 
 /// Name, kind, further labels, on which node.
-const DEPLOYMENTS: [(&str, &str, &[(&str, &str)], Place); 5] = [
+type Deployment = (
+    &'static str,
+    &'static str,
+    &'static [(&'static str, &'static str)],
+    Place,
+);
+
+const DEPLOYMENTS: [Deployment; 5] = [
     ("client", "client", &[], Place::First),
     ("client2", "client", &[("other", "client")], Place::First),
     ("client3", "client", &[], Place::Other),
@@ -63,7 +70,7 @@ enum Place {
     Other,
 }
 
-fn pod_spec(options: &EnvironmentOptions, name: &str, kind: &str, place: Place) -> Value {
+fn pod_spec(options: &EnvironmentOptions, name: &str, place: Place) -> Value {
     let mut container = json!({
         "name": name,
         "image": options.image,
@@ -88,7 +95,6 @@ fn pod_spec(options: &EnvironmentOptions, name: &str, kind: &str, place: Place) 
     } else if name != "client" && place == Place::First {
         spec["affinity"]["podAffinity"] = rule(here);
     }
-    let _ = kind;
     place_on(options, &mut spec);
     spec
 }
@@ -129,7 +135,7 @@ fn objects(options: &EnvironmentOptions, namespace: &str) -> Vec<(String, Value)
                 "spec": {
                     "replicas": 1,
                     "selector": { "matchLabels": { "name": name } },
-                    "template": { "metadata": { "labels": labels }, "spec": pod_spec(options, name, kind, place) },
+                    "template": { "metadata": { "labels": labels }, "spec": pod_spec(options, name, place) },
                 },
             }),
         ));

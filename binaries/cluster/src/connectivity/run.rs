@@ -185,10 +185,9 @@ async fn one(
             println!();
         }
     }
-    if !(options.pause_on_fail && !result.failed.is_empty()) {
-        if let Err(error) = remove(environment, test.policies).await {
-            println!("⚠️  {error}");
-        }
+    let is_left = options.pause_on_fail && !result.failed.is_empty();
+    if !is_left && let Err(error) = remove(environment, test.policies).await {
+        println!("⚠️  {error}");
     }
     result.took = begun.elapsed();
     result
