@@ -141,15 +141,14 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, scratch_t *scratch)
 			return FAIL(trace, error);
 		proxy_port = scratch->lookup.proxy_port;
 	}
-	if (result == CT_RESULT_NEW ||
-	    (entry && result == CT_RESULT_ESTABLISHED &&
-	     (!AF_FN(is_same_flow)(scratch, entry) ||
-	      !(entry->flags & CT_PROXY_REDIRECT) != !proxy_port))) {
+	if (result == CT_RESULT_NEW || (entry && result == CT_RESULT_ESTABLISHED &&
+					(!AF_FN(is_same_flow)(scratch, entry) ||
+					 !(entry->flags & CT_PROXY_REDIRECT) != !proxy_port))) {
 		__builtin_memset(&scratch->fresh, 0, sizeof(scratch->fresh));
 		scratch->fresh.source_identity = sender->identity;
 		scratch->fresh.rev_nat_index = translation->rev_nat_index;
-		scratch->fresh.flags = (loopback ? CT_LOOPBACK : 0) |
-				       (proxy_port ? CT_PROXY_REDIRECT : 0);
+		scratch->fresh.flags =
+			(loopback ? CT_LOOPBACK : 0) | (proxy_port ? CT_PROXY_REDIRECT : 0);
 		__builtin_memcpy(scratch->fresh.nat_address, translation->address,
 				 sizeof(scratch->fresh.nat_address));
 		scratch->fresh.nat_port = translation->port;

@@ -55,6 +55,7 @@ impl StatusProbe for Proxy {
         };
         let redirects: Vec<ProxyRedirect> = self.0.dns_redirects().into_iter().map(redirect).collect();
         response.proxy = Some(ProxyStatus {
+            ip: "127.0.0.1".to_owned(),
             port_range: port.to_string(),
             total_ports: 1,
             total_redirects: redirects.len() as u64,
