@@ -4,6 +4,7 @@
 
 mod mesh;
 mod pods;
+mod policies;
 
 use std::{
     ffi::OsString,
@@ -86,6 +87,13 @@ pub async fn run(name: &str, options: &Options) -> Result<ExitCode, AnyError> {
         let name = format!("{name}-{kind}");
         checks.extend(in_lab(&name, &lab_options, options.keep, pods::show).await?);
     }
+    let guarded = LabOptions {
+        nodes: 2,
+        agent_config: vec!["enable-host-firewall=true".to_owned()],
+        ..lab_options.clone()
+    };
+    let named = format!("{name}-policies");
+    checks.extend(in_lab(&named, &guarded, options.keep, policies::show).await?);
     let meshed = LabOptions {
         clusters: 3,
         nodes: 1,
