@@ -63,10 +63,6 @@ struct Server {
 }
 
 impl Server {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "what runs beside the test is no job of a hive"
-    )]
     async fn start() -> Self {
         let (api, answers) = (api_server(), Answers::default());
         let options = HttpOptions {
