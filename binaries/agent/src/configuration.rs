@@ -33,14 +33,13 @@ use skep_node_local::{Device, LocalNode};
 use statedb::{Db, ReadTxn, Table};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+use crate::interfaces::packet_sizes;
 use options::RuntimeOptions;
 
 hive::catalogue!(cell);
 
 /// How long an answer waits for the devices of the node, which the MTU depends on.
 const DEVICES: Duration = Duration::from_secs(5);
-/// Largest GSO and GRO packets without BIG TCP: the kernel's default.
-const GSO_MAX_SIZE: u32 = 65_536;
 /// The only datapath mode.
 const DATAPATH_MODE: &str = "veth";
 
@@ -157,6 +156,7 @@ async fn config(State(params): State<ConfigurationParams>) -> Json<DaemonConfigu
         ""
     };
     let ports = &params.pods.container_ip_local_reserved_ports;
+    let [ipv6, ipv4] = packet_sizes(&params.device_names());
     let status = DaemonConfigurationStatus {
         device_mtu,
         route_mtu,
@@ -171,10 +171,10 @@ async fn config(State(params): State<ConfigurationParams>) -> Json<DaemonConfigu
         kvstore_configuration: params.kvstore(),
         masquerade: protocols.ipv4 || protocols.ipv6,
         masquerade_protocols: protocols,
-        gso_max_size: GSO_MAX_SIZE,
-        gro_max_size: GSO_MAX_SIZE,
-        gso_ipv4_max_size: GSO_MAX_SIZE,
-        gro_ipv4_max_size: GSO_MAX_SIZE,
+        gso_max_size: ipv6.max_gso,
+        gro_max_size: ipv6.max_gro,
+        gso_ipv4_max_size: ipv4.max_gso,
+        gro_ipv4_max_size: ipv4.max_gro,
         ip_local_reserved_ports: if ports == "auto" {
             String::new()
         } else {

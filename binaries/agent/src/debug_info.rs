@@ -47,12 +47,13 @@ async fn debug_info(State(hive): State<Controller>, Extension(api): Extension<Lo
         })
         .collect();
     let file = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let release = file("/proc/sys/kernel/osrelease");
     let mut answer = json!({
         "cilium-memory-map": file("/proc/self/maps"),
         "cilium-version": env!("CARGO_PKG_VERSION"),
         "encryption": {},
         "environment-variables": settings,
-        "kernel-version": file("/proc/sys/kernel/osrelease").trim(),
+        "kernel-version": release.split(|letter: char| !letter.is_ascii_digit() && letter != '.').next(),
         "subsystem": { "hive": hive.tree() },
     });
     for (part, path) in PARTS {

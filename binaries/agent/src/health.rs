@@ -77,6 +77,10 @@ fn controller(job: &JobInfo, id: &str, health: Option<&Status>) -> ControllerSta
     ControllerStatus {
         configuration: Some(ControllerConfiguration {
             error_retry: true,
+            interval: job
+                .interval
+                .map(skep_duration::format_duration)
+                .unwrap_or_default(),
             ..ControllerConfiguration::default()
         }),
         name: job.name.to_string(),
@@ -106,7 +110,7 @@ impl StatusProbe for Controllers {
     }
 
     async fn probe(&self, response: &mut StatusResponse) -> Option<Part> {
-        response.controllers = self.list();
+        response.controllers.extend(self.list());
         let jobs = response.controllers.iter();
         let failing = jobs.filter(|job| job.status.consecutive_failure_count > 0);
         self.metrics.failing.set(failing.count() as f64);

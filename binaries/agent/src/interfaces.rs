@@ -7,9 +7,13 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use hive::{Cfg, Member};
 use skep_base_api::StatusProbe;
-use skep_base_api_types::{Masquerading, MasqueradingProtocols, Routing, Status, StatusResponse};
+use skep_base_api_types::{BigTcp, Masquerading, MasqueradingProtocols, Routing, Status, StatusResponse};
+use skep_base_net::{Link, Netlink, packet::link::LinkAttribute};
 use skep_base_settings::{Acceleration, AttachConfig, MasqueradeConfig, TunnelConfig};
 use skep_datapath_loader::{Attachment, PacketDatapath};
+
+/// The kernel's largest packet without BIG TCP.
+const PACKET: u32 = 65_536;
 
 /// The device that leads to other nodes; empty if there is none.
 pub(crate) fn direct_routing_device(packets: &PacketDatapath) -> String {
@@ -26,6 +30,46 @@ pub(crate) fn acceleration(packets: &PacketDatapath) -> String {
         Acceleration::TestingOnly => "Testing-Only",
     }
     .to_owned()
+}
+
+/// Sizes of the largest GSO and GRO packets that all devices take: of IPv6, and of IPv4.
+pub(crate) fn packet_sizes(devices: &[String]) -> [BigTcp; 2] {
+    let links: Vec<Link> = match Netlink::open() {
+        Ok(net) => devices.iter().filter_map(|name| net.link(name).ok()).collect(),
+        Err(_) => Vec::new(),
+    };
+    let least = |size: fn(&LinkAttribute) -> Option<u32>| {
+        let sizes = links
+            .iter()
+            .filter_map(|link| link.attributes.iter().find_map(size));
+        sizes.min().unwrap_or(PACKET)
+    };
+    let sizes = |max_gso, max_gro| BigTcp {
+        enabled: false,
+        max_gro,
+        max_gso,
+    };
+    let ipv6 = sizes(
+        least(|attribute| match attribute {
+            LinkAttribute::GsoMaxSize(size) => Some(*size),
+            _ => None,
+        }),
+        least(|attribute| match attribute {
+            LinkAttribute::GroMaxSize(size) => Some(*size),
+            _ => None,
+        }),
+    );
+    let ipv4 = sizes(
+        least(|attribute| match attribute {
+            LinkAttribute::GsoIpv4MaxSize(size) => Some(*size),
+            _ => None,
+        }),
+        least(|attribute| match attribute {
+            LinkAttribute::GroIpv4MaxSize(size) => Some(*size),
+            _ => None,
+        }),
+    );
+    [ipv6, ipv4]
 }
 
 struct Interfaces {

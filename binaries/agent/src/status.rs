@@ -32,7 +32,7 @@ use skep_datapath_loader::PacketDatapath;
 use skep_datapath_maps::Maps;
 use skep_datapath_socketlb::SocketDatapath;
 use skep_loadbalancer_healthserver::NodeHealth;
-use skep_node_local::{LocalNodeStore, NodeAddress};
+use skep_node_local::{Device, LocalNodeStore, NodeAddress};
 use statedb::{Db, Table};
 
 use crate::{features, health, interfaces};
@@ -71,6 +71,7 @@ struct ReplacementParams {
     datapath: Arc<SocketDatapath>,
     packets: Arc<PacketDatapath>,
     addresses: Table<NodeAddress>,
+    devices: Table<Device>,
     db: Db,
 }
 
@@ -95,11 +96,18 @@ impl StatusProbe for Replacement {
             datapath,
             packets,
             addresses,
+            devices: interfaces,
             db,
         } = &self.0;
+        let snapshot = db.read();
         let mut devices: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
-        for row in addresses.all(&db.read()).filter(|row| row.node_port) {
-            devices.entry(row.device_name.clone()).or_default().push(row.addr);
+        for row in addresses.all(&snapshot).filter(|row| row.node_port) {
+            devices.entry(row.device_name.clone()).or_default();
+        }
+        for device in interfaces.all(&snapshot) {
+            if let Some(ips) = devices.get_mut(&*device.name) {
+                ips.extend(device.addrs.iter().map(|address| address.addr));
+            }
         }
         let device_list = devices.iter().map(|(name, ips)| DeviceAddresses {
             name: name.clone(),

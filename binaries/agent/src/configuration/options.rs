@@ -8,15 +8,16 @@ use axum::{
     Json,
     body::Bytes,
     extract::State,
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
 use hive::Cfg;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use skep_base_api::{BodyError, BodyModel};
 use skep_base_api_types::DaemonConfigurationSpec;
 use skep_base_settings::{MonitorConfig, PacketConfig};
 use skep_datapath_hooks::{EventOptions, EventSwitch};
+use skep_policy_repository::Repository;
 
 use super::Configuration;
 
@@ -39,10 +40,6 @@ const ENABLED: &str = "Enabled";
 const DISABLED: &str = "Disabled";
 const ENFORCEMENT: [&str; 3] = ["default", "always", "never"];
 
-/// Codes of validation errors of Cilium's API framework.
-const REQUIRED: u32 = 602;
-const NOT_LISTED: u32 = 606;
-
 /// Name of a level of aggregation.
 pub(super) fn level(number: u8) -> &'static str {
     LEVELS.get(usize::from(number)).copied().unwrap_or(LEVELS[0])
@@ -52,6 +49,7 @@ pub(super) fn level(number: u8) -> &'static str {
 pub(crate) struct RuntimeOptions {
     spec: Mutex<DaemonConfigurationSpec>,
     events: Arc<EventSwitch>,
+    policies: Repository,
 }
 
 pub(super) fn runtime_options(
@@ -59,6 +57,7 @@ pub(super) fn runtime_options(
     monitor: Cfg<MonitorConfig>,
     packets: Cfg<PacketConfig>,
     events: Arc<EventSwitch>,
+    policies: Repository,
 ) -> Arc<RuntimeOptions> {
     let is_on = |setting: &str| all.get(setting) == "true";
     let switch = |is_on: bool| if is_on { ENABLED } else { DISABLED };
@@ -86,6 +85,7 @@ pub(super) fn runtime_options(
     Arc::new(RuntimeOptions {
         spec: Mutex::new(spec),
         events,
+        policies,
     })
 }
 
@@ -103,7 +103,7 @@ enum OptionError {
 /// The value of an option in its normal form.
 fn normal(name: &str, value: &str) -> Result<&'static str, OptionError> {
     let lower = value.to_lowercase();
-    if name == AGGREGATION {
+    if name.eq_ignore_ascii_case(AGGREGATION) {
         let lower = if lower == "max" { "maximum" } else { &lower };
         let mut levels = LEVELS.iter().enumerate();
         let found =
@@ -111,7 +111,7 @@ fn normal(name: &str, value: &str) -> Result<&'static str, OptionError> {
         let found = found.map(|(_, level)| *level);
         return found.ok_or_else(|| OptionError::Level(value.to_owned()));
     }
-    if !SWITCHES.contains(&name) {
+    if !SWITCHES.iter().any(|known| known.eq_ignore_ascii_case(name)) {
         return Err(OptionError::Unknown(name.to_owned()));
     }
     match lower.as_str() {
@@ -126,7 +126,7 @@ impl RuntimeOptions {
         self.spec.lock().clone()
     }
 
-    /// Changes all of the options, or none.
+    /// Changes all of the options, or none. Policies of all endpoints follow the enforcement mode.
     fn change(&self, wanted: &DaemonConfigurationSpec) -> Result<(), OptionError> {
         let options = wanted.options.iter();
         let normal = options.map(|(name, value)| Ok((name.clone(), normal(name, value)?.to_owned())));
@@ -136,6 +136,12 @@ impl RuntimeOptions {
         spec.options.extend(normal);
         if !wanted.policy_enforcement.is_empty() {
             spec.policy_enforcement.clone_from(&wanted.policy_enforcement);
+            // Checked when the body was read.
+            if let Ok(mode) = wanted.policy_enforcement.parse()
+                && let Err(error) = self.policies.set_enforcement(mode)
+            {
+                tracing::warn!(error = %hive::error_chain(&error), "Cannot write policy computations");
+            }
         }
         if *spec != before {
             tracing::info!(options = ?spec.options, enforcement = spec.policy_enforcement, "Changed options");
@@ -162,81 +168,25 @@ fn events(options: &BTreeMap<String, String>) -> EventOptions {
     }
 }
 
-fn framework(status: StatusCode, code: u32, message: &str) -> Response {
-    (status, Json(json!({ "code": code, "message": message }))).into_response()
-}
+const BODY: BodyModel = BodyModel {
+    parameter: "configuration",
+    name: "DaemonConfigurationSpec",
+    fields: &[
+        ("options", "models.ConfigurationMap"),
+        ("policy-enforcement", "string"),
+    ],
+};
 
-/// Reads the body; errors are those of Cilium's API framework.
-fn read(headers: &HeaderMap, body: &[u8]) -> Result<DaemonConfigurationSpec, Box<Response>> {
-    if body.is_empty() {
-        let message = "configuration in body is required";
-        return Err(framework(StatusCode::UNPROCESSABLE_ENTITY, REQUIRED, message).into());
+fn read(headers: &HeaderMap, body: &[u8]) -> Result<DaemonConfigurationSpec, BodyError> {
+    let spec: DaemonConfigurationSpec = BODY.required(headers, body)?;
+    match spec.policy_enforcement.as_str() {
+        "" => Ok(spec),
+        mode if ENFORCEMENT.contains(&mode) => Ok(spec),
+        _ => Err(BodyError::not_listed(
+            "policy-enforcement",
+            &ENFORCEMENT.join(" "),
+        )),
     }
-    let kind = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok());
-    let kind = kind.unwrap_or("application/octet-stream");
-    if kind.split(';').next().map(str::trim) != Some("application/json") {
-        let message = format!("unsupported media type {kind:?}, only [application/json] are allowed");
-        return Err(framework(StatusCode::UNSUPPORTED_MEDIA_TYPE, 415, &message).into());
-    }
-    let failed = |cause: String| {
-        let message = format!("parsing configuration body from \"\" failed, because {cause}");
-        Box::new(framework(StatusCode::BAD_REQUEST, 400, &message))
-    };
-    let value: Value = serde_json::from_slice(body).map_err(|error| {
-        let place = (error.line(), error.column());
-        failed(match error.is_eof() {
-            true => "unexpected EOF".to_owned(),
-            false => {
-                let line = body.split(|byte| *byte == b'\n').nth(place.0.saturating_sub(1));
-                let found = line.and_then(|line| line.get(place.1.saturating_sub(1)));
-                let found = char::from(found.copied().unwrap_or_default());
-                format!("invalid character {found:?} looking for beginning of value")
-            }
-        })
-    })?;
-    if let Some(cause) = mismatch(&value) {
-        return Err(failed(format!("json: cannot unmarshal {cause}")));
-    }
-    let spec: DaemonConfigurationSpec =
-        serde_json::from_value(value).map_err(|error| failed(error.to_string()))?;
-    let mode = &spec.policy_enforcement;
-    if !mode.is_empty() && !ENFORCEMENT.contains(&mode.as_str()) {
-        let message = "policy-enforcement in body should be one of [default always never]";
-        return Err(framework(StatusCode::UNPROCESSABLE_ENTITY, NOT_LISTED, message).into());
-    }
-    Ok(spec)
-}
-
-/// The first value of another type, in the words of Go's decoder.
-fn mismatch(value: &Value) -> Option<String> {
-    const NAME: &str = "DaemonConfigurationSpec";
-    let kind = |value: &Value| match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    };
-    let Value::Object(members) = value else {
-        return Some(format!("{} into Go value of type models.{NAME}", kind(value)));
-    };
-    let field = |value: &Value, field, of| {
-        format!("{} into Go struct field {NAME}.{field} of type {of}", kind(value))
-    };
-    let is_text = |value: &Value| value.is_string() || value.is_null();
-    if let Some(options) = members.get("options").filter(|options| !options.is_null()) {
-        let Value::Object(all) = options else {
-            return Some(field(options, "options", "models.ConfigurationMap"));
-        };
-        if let Some(value) = all.values().find(|value| !is_text(value)) {
-            return Some(field(value, "options", "string"));
-        }
-    }
-    let mode = members.get("policy-enforcement")?;
-    (!is_text(mode)).then(|| field(mode, "policy-enforcement", "string"))
 }
 
 /// Changes options, until the agent ends.
@@ -251,7 +201,7 @@ pub(super) async fn change(
 ) -> Response {
     let wanted = match read(&headers, &body) {
         Ok(wanted) => wanted,
-        Err(refusal) => return *refusal,
+        Err(error) => return error.into_response(),
     };
     match options.change(&wanted) {
         Ok(()) => StatusCode::OK.into_response(),

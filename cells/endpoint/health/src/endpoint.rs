@@ -22,8 +22,10 @@ use statedb::{Db, Obj, ReadTxn, Table};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::network::{Family, HOST, INSIDE, Network, NetworkError, Pair};
+use crate::network::{Family, HOST, Network, NetworkError, Pair};
 
+/// Pool of its addresses.
+const POOL: &str = "default";
 /// Time for the first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(30);
 /// Pause between two requests for it.
@@ -227,7 +229,6 @@ impl HealthEndpoint {
         let pair = tokio::task::spawn_blocking(move || network.create(&of_pair)).await??;
         let pin = self.network.pin();
         let mut spec = EndpointSpec {
-            container_interface: INSIDE.to_owned(),
             netns: pin.display().to_string(),
             netns_cookie: netns::inside(pin, netns::cookie)
                 .and_then(|cookie| cookie)
@@ -242,8 +243,14 @@ impl HealthEndpoint {
         };
         for family in families {
             match family.address {
-                IpAddr::V4(address) => spec.ipv4 = Some(address),
-                IpAddr::V6(address) => spec.ipv6 = Some(address),
+                IpAddr::V4(address) => {
+                    spec.ipv4 = Some(address);
+                    spec.ipv4_pool = POOL.to_owned();
+                }
+                IpAddr::V6(address) => {
+                    spec.ipv6 = Some(address);
+                    spec.ipv6_pool = POOL.to_owned();
+                }
             }
         }
         let row = self.endpoints.create(spec, None, Some(NumericIdentity::HEALTH))?;

@@ -13,7 +13,7 @@ pub struct NodeMetrics {
     #[metric(name = "num")]
     nodes: Gauge,
     /// Node events received.
-    #[metric(name = "events_received_total", labels = ["event", "source"])]
+    #[metric(name = "events_received_total", labels = ["event_type", "source"])]
     events: CounterVec,
     /// Periodic comparisons of a node with the datapath.
     #[metric(name = "datapath_validations_total")]

@@ -139,9 +139,9 @@ async fn events_and_nodes_are_counted() {
         .await;
     let text = exposition(&registry);
     for line in [
-        "cilium_nodes_all_events_received_total{event=\"add\",source=\"clustermesh\"} 2",
-        "cilium_nodes_all_events_received_total{event=\"update\",source=\"clustermesh\"} 1",
-        "cilium_nodes_all_events_received_total{event=\"delete\",source=\"clustermesh\"} 1",
+        "cilium_nodes_all_events_received_total{event_type=\"add\",source=\"clustermesh\"} 2",
+        "cilium_nodes_all_events_received_total{event_type=\"update\",source=\"clustermesh\"} 1",
+        "cilium_nodes_all_events_received_total{event_type=\"delete\",source=\"clustermesh\"} 1",
     ] {
         assert!(text.contains(line), "{line} in {text}");
     }
