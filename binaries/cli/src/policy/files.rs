@@ -9,7 +9,8 @@ use serde::de::Deserialize as _;
 use serde_json::Value;
 use skep_base_api_client::Client;
 use skep_policy_model::{
-    Content, ObjectError, PolicyObject, PolicySettings, document, validate as validate_objects,
+    Content, Context, ObjectError, PolicyObject, PolicySettings, document, object::Service,
+    validate as validate_objects,
 };
 
 use super::{ObjectName, object_name, rules};
@@ -104,7 +105,8 @@ fn chain(error: &ObjectError) -> String {
 }
 
 pub(super) fn validate(options: &FileOptions, format: Format) -> Result<String, Box<dyn Error>> {
-    let objects = options.objects()?;
+    let mut objects = options.objects()?;
+    objects.retain(|(_, object)| !is_about_service(object));
     let parsed = validate_objects(objects.iter().map(|(_, object)| object), &options.settings());
     let is_valid = parsed.iter().all(Result::is_ok);
     let mut lines = Vec::new();
@@ -144,6 +146,57 @@ pub(super) fn validate(options: &FileOptions, format: Format) -> Result<String, 
     }
 }
 
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn namespace_of(object: &Value) -> String {
+    match text(&object["metadata"]["namespace"]) {
+        namespace if namespace.is_empty() => "default".to_owned(),
+        namespace => namespace,
+    }
+}
+
+/// An object that policies of the files may refer to.
+fn is_about_service(object: &Value) -> bool {
+    ["Service", "EndpointSlice"]
+        .iter()
+        .any(|kind| object["kind"] == *kind)
+}
+
+/// Services among the objects, which `toServices` is about, with the endpoints of their EndpointSlices.
+fn services(objects: &[(String, Value)]) -> Vec<Service> {
+    let map = |value: &Value| -> BTreeMap<String, String> {
+        let fields = value.as_object().into_iter().flatten();
+        fields.map(|(key, value)| (key.clone(), text(value))).collect()
+    };
+    let of_kind = |kind: &'static str| {
+        let objects = objects.iter().map(|(_, object)| object);
+        objects.filter(move |object| object["kind"] == kind)
+    };
+    let services = of_kind("Service").map(|service| {
+        let (namespace, name) = (namespace_of(service), text(&service["metadata"]["name"]));
+        let slices = of_kind("EndpointSlice").filter(|slice| {
+            let of = &slice["metadata"]["labels"]["kubernetes.io/service-name"];
+            *of == *name && namespace_of(slice) == namespace
+        });
+        let endpoints = slices.filter_map(|slice| slice["endpoints"].as_array()).flatten();
+        let addresses = endpoints
+            .filter_map(|endpoint| endpoint["addresses"].as_array())
+            .flatten();
+        Service {
+            labels: map(&service["metadata"]["labels"]),
+            selector: map(&service["spec"]["selector"]),
+            backends: addresses
+                .filter_map(|address| address.as_str()?.parse().ok())
+                .collect(),
+            namespace,
+            name,
+        }
+    });
+    services.collect()
+}
+
 /// Rules of an object without what only the API server knows.
 type Rules = BTreeMap<ObjectName, Vec<String>>;
 
@@ -157,8 +210,13 @@ fn add(rules: &mut Rules, name: ObjectName, mut rule: Value) {
 pub(super) fn diff(agent: &Client, options: &FileOptions) -> Result<String, Box<dyn Error>> {
     let mut wanted = Rules::new();
     let objects = options.objects()?;
-    let parsed = validate_objects(objects.iter().map(|(_, object)| object), &options.settings());
-    for ((file, object), parsed) in objects.iter().zip(parsed) {
+    let (settings, services) = (options.settings(), services(&objects));
+    let context = Context {
+        settings: &settings,
+        services: &services,
+    };
+    for (file, object) in objects.iter().filter(|(_, object)| !is_about_service(object)) {
+        let parsed = PolicyObject::parse(object, &context);
         let parsed = parsed.map_err(|error| fatal(format!("{file}: {}", chain(&error))))?;
         let Content::Rules(set) = &parsed.content else {
             continue;
@@ -230,5 +288,25 @@ mod tests {
         let error = validate(&options, Format::Text).unwrap_err().to_string();
         assert!(error.contains(": valid, 1 rules\n"), "{error}");
         assert!(error.contains("spec.ingress[0].fromCIDR[0]"), "{error}");
+    }
+    #[test]
+    fn services_of_files_have_their_selectors_or_endpoints() {
+        let text = "kind: Service\nmetadata: {name: db, labels: {a: b}}\nspec: {selector: {app: db}}\n---\n\
+                    kind: Service\nmetadata: {name: legacy, namespace: shop}\n---\n\
+                    kind: EndpointSlice\nmetadata: {namespace: shop, labels: {kubernetes.io/service-name: legacy}}\n\
+                    endpoints: [{addresses: [192.0.2.1]}]\n";
+        let (_file, options) = options(text);
+
+        let found = services(&options.objects().unwrap());
+
+        assert_eq!(
+            (&*found[0].namespace, &*found[0].selector["app"]),
+            ("default", "db")
+        );
+        assert_eq!(
+            found[1].backends,
+            ["192.0.2.1".parse::<std::net::IpAddr>().unwrap()]
+        );
+        assert_eq!(validate(&options, Format::Text).unwrap().trim(), "");
     }
 }
