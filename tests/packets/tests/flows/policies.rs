@@ -182,3 +182,27 @@ fn the_program_the_maps_and_the_reference_agree() {
     });
     done.unwrap();
 }
+
+#[test]
+fn entries_are_counted_if_accounting_is_on() {
+    for is_on in [true, false] {
+        let change = |options: &mut skep_bpf_programs::NodeOptions| options.packets.policy_accounting = is_on;
+        let facts = {
+            let [facts, _] = facts();
+            [facts.clone(), facts.with_file_name("facts-pol.json")]
+        };
+        let done = with_options(&facts, change, |node| {
+            let frame = Frame::new(TCP, (P1, 40_000).into(), (P2, 81).into()).bytes();
+            assert_eq!(
+                node.run("cil_from_container", &frame, &at(P1_IFINDEX))?.verdict,
+                SHOT
+            );
+            let counted = node.entries("cilium_policystats")?;
+            let of_receiver = counted.keys().filter(|key| key[..2] == ENDPOINT.to_ne_bytes());
+            // Of what no entry matches nothing is counted: the sender's entry alone.
+            assert_eq!((counted.is_empty(), of_receiver.count()), (!is_on, 0));
+            Ok(())
+        });
+        done.unwrap();
+    }
+}
