@@ -303,7 +303,10 @@ const NAMED: &[Named] = &[
         "other-modules",
         "Modules of this agent have their own names, and there are more or fewer of them.",
         |mismatch| {
-            is_row(mismatch, &["Modules Health:", "Degraded modules:", "── "]) || is_name_of_module(mismatch)
+            is_row(
+                mismatch,
+                &["Modules Health:", "Degraded modules:", "── ", " [OK] "],
+            ) || is_name_of_module(mismatch)
         },
     ),
     (
