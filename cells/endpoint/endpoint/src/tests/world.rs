@@ -327,7 +327,8 @@ impl World {
         };
         let source = self.source.clone();
         let settings = <skep_policy_maps::Config as hive::Config>::defaults().unwrap();
-        let (policies, of_policies) = PolicyMaps::new(db.clone(), &self.all_maps, source, &settings, timing).unwrap();
+        let (policies, of_policies) =
+            PolicyMaps::new(db.clone(), &self.all_maps, source, &settings, timing).unwrap();
         let endpoints = Endpoints::new(db.clone(), table.clone(), self.files(), policies.clone());
         let guard = Arc::new(endpoints.await_restore().unwrap());
         let routes = Arc::new(CountedRoutes(self.routes.clone(), self.budget.clone()));
