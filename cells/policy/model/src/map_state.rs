@@ -90,7 +90,11 @@ impl NamedPorts {
     }
 
     /// Identities with a port of this name.
-    pub fn identities(&self, name: &str, protocol: Protocol) -> impl Iterator<Item = NumericIdentity> + use<'_> {
+    pub fn identities(
+        &self,
+        name: &str,
+        protocol: Protocol,
+    ) -> impl Iterator<Item = NumericIdentity> + use<'_> {
         self.ports
             .get(&(name.to_owned(), protocol))
             .into_iter()
