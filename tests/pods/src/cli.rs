@@ -92,6 +92,7 @@ fn compare(
         let expected = command[stream].as_str().unwrap_or_default();
         let version = env!("CARGO_PKG_VERSION");
         let expected = expected.replace("\" (v-)\"", &format!("\"{version}\""));
+        let expected = expected.replace("' (v-)'", &format!("'{version}'"));
         let expected = expected.replace("(v-)", version);
         let expected = replaced
             .iter()
@@ -285,7 +286,10 @@ impl Names {
             }
             named.push_str(&self.word(
                 &word,
-                named.ends_with("id=") || named.ends_with("ID: ") || is_first(&named),
+                named.ends_with("id=")
+                    || named.ends_with("_v2_")
+                    || named.ends_with("ID: ")
+                    || is_first(&named),
             ));
             word.clear();
             named.push(letter);

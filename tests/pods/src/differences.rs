@@ -122,7 +122,13 @@ const NAMED: &[Named] = &[
         "no-hubble",
         "Hubble is not in this program, nor the reader of events that it is in Cilium.",
         |mismatch| {
-            let places = ["/hubble/", "/hubble-metrics/", "/nodeMonitor", "/EnableHubble"];
+            let places = [
+                "/hubble/",
+                "/hubble-metrics/",
+                "/nodeMonitor",
+                "/nodemonitor",
+                "/EnableHubble",
+            ];
             places.iter().any(|place| mismatch.place.contains(place))
         },
     ),
@@ -329,6 +335,7 @@ const NAMED: &[Named] = &[
                     "CGroupRoot ",
                     "ConfigDir ",
                     "SocketPath ",
+                    "ToFQDNsPreCache ",
                     "k8s-configuration",
                     "k8s-endpoint",
                 ],
@@ -362,7 +369,8 @@ const NAMED: &[Named] = &[
         "How many paths were probed depends on how long the recorder waited.",
         |mismatch| {
             let is_probe = |value: &Value| {
-                let text = value.as_str().unwrap_or_default();
+                let first = value.as_array().and_then(|lines| lines.first());
+                let text = first.unwrap_or(value).as_str().unwrap_or_default();
                 let is_path = ["ICMP to stack:", "HTTP to agent:"]
                     .iter()
                     .any(|start| text.starts_with(start));
