@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Measures everything; results as tables and as JSON under target/bench. Needs root (BPF maps, namespaces).
+# Measures everything, or with BENCH=PREFIX what has such a name; results as tables and as JSON under target/bench. Needs root
+# (BPF maps, namespaces).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 if [ "$(id -u)" -ne 0 ]; then
@@ -11,17 +12,19 @@ fi
 echo "== Building (release)"
 cargo build --release --bin lb-benchmark
 # Programs are measured as they are shipped: their pages count as their memory.
-cargo build --profile dist -p skep-agent -p skep-operator -p skep-clustermesh-apiserver -p skep --bins
-cargo bench --no-run -p skep-statedb
+cargo build --profile dist -p skep-agent -p skep-operator -p skep-clustermesh-apiserver -p skep -p skep-cni --bins
+selected() { [[ $1 == "${BENCH:-}"* ]]; }
+! selected statedb || cargo bench --no-run -p skep-statedb
 target="${CARGO_TARGET_DIR:-target}"
 out="$target/bench"
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-rm -f "$out"/*.json
+[ -n "${BENCH:-}" ] || rm -f "$out"/*.json
 failed=0
 measure() { # name, arguments…
 	local name=$1
 	shift
+	selected "$name" || return 0
 	echo "== $name"
 	timeout 180 "$target/release/lb-benchmark" "$@" --json "$out/$name.json" || {
 		echo "bench: $name failed" >&2
@@ -37,6 +40,11 @@ measure hive hive
 measure sockets sockets --rounds 30
 measure packets packets
 measure endpoints endpoints
+for case in plugin labels fleet; do
+	measure "pods-$case" pods "$case" --programs "$target/dist"
+done
+measure policies-maps policies maps
+measure policies-packets policies packets
 measure traffic traffic
 measure flows flows --skep "$target/dist/skep"
 measure agent agent --agent "$target/dist/skep-agent"
@@ -49,12 +57,14 @@ for case in operator exporter kvstoremesh clusters; do
 	measure "programs-$case" programs "$case" --programs "$target/dist"
 done
 measure programs-kvstoremesh-tls-disk programs kvstoremesh --programs "$target/dist" --tls --disk "$out"
-echo "== statedb"
-timeout 180 cargo bench -q -p skep-statedb -- --json "$out/statedb.json" || failed=1
+if selected statedb; then
+	echo "== statedb"
+	timeout 180 cargo bench -q -p skep-statedb -- --json "$out/statedb.json" || failed=1
+fi
 echo
 echo "== Summary"
 results=()
-for file in "$out"/{services-*,flip,maglev,hive,sockets,packets,endpoints,traffic,flows,agent,mesh,mesh-*,allocation,programs-*}.json; do
+for file in "$out"/{services-*,flip,maglev,hive,sockets,packets,endpoints,pods-*,policies-*,traffic,flows,agent,mesh,mesh-*,allocation,programs-*}.json; do
 	[ ! -f "$file" ] || results+=("$file")
 done
 "$target/release/lb-benchmark" summary "${results[@]}" --json "$out/summary.json"

@@ -17,7 +17,7 @@ use skep_bpf_maps::lb::{Service4Key, ServiceValue};
 use skep_bpf_sys::Map;
 use skep_bpf_sys::testing::Node;
 use skep_k8s_apiserver::{HttpOptions, HttpServer};
-use skep_k8s_memory::{ApiServer, Domain, Gvr, Kind, Mode, Registry, Rows, Settings, Tracker};
+use skep_k8s_memory::{ApiServer, Domain, Gvr, Kind, Mode, Registry, Rows, Settings, Tracker, WriteOptions};
 use tokio_util::sync::CancellationToken;
 
 use crate::report::{Report, Row};
@@ -61,6 +61,15 @@ pub(crate) struct ServerOptions {
     /// CiliumNodes.
     #[arg(long)]
     pub(crate) nodes: u32,
+    /// Address of the agent's node; by default that of the loopback interface.
+    #[arg(long)]
+    pub(crate) node_address: Option<Ipv4Addr>,
+    /// Pods of the agent's node.
+    #[arg(long)]
+    pub(crate) local_pods: u32,
+    /// Label sets of these.
+    #[arg(long)]
+    pub(crate) label_sets: u32,
 }
 
 impl ServerOptions {
@@ -284,6 +293,13 @@ pub(crate) fn start_server(options: &ServerOptions) -> anyhow::Result<(Process, 
         .args([format!("--pods={}", options.pods)])
         .args([format!("--identities={}", options.identities)])
         .args([format!("--nodes={}", options.nodes)])
+        .args(
+            options
+                .node_address
+                .map(|address| format!("--node-address={address}")),
+        )
+        .args([format!("--local-pods={}", options.local_pods)])
+        .args([format!("--label-sets={}", options.label_sets)])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn();
@@ -329,15 +345,16 @@ fn fill(api: &ApiServer, options: &ServerOptions) -> anyhow::Result<()> {
     };
     let endpoints_kind = kind("ciliumendpoints")?;
     let (identities_kind, nodes_kind) = (kind("ciliumidentities")?, kind("ciliumnodes")?);
-    api.tracker().write(|txn| {
+    let address = options.node_address.unwrap_or(Ipv4Addr::LOCALHOST);
+    let written: anyhow::Result<()> = api.tracker().write(|txn| {
         let mut put = |kind: &Kind, value: Value| drop(txn.put(Domain::Core, kind, value));
         put(
             &nodes,
             json!({
                 "apiVersion": "v1", "kind": "Node",
                 "metadata": {"name": NODE, "uid": "5f1ab8e2-6b8c-4d0e-9f7a-0123456789ab"},
-                "spec": {"podCIDR": "10.128.0.0/16", "podCIDRs": ["10.128.0.0/16"]},
-                "status": {"addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]},
+                "spec": {"podCIDR": "10.127.0.0/16", "podCIDRs": ["10.127.0.0/16"]},
+                "status": {"addresses": [{"type": "InternalIP", "address": address.to_string()}]},
             }),
         );
         // Of a namespace that is not there nothing is shared.
@@ -375,7 +392,19 @@ fn fill(api: &ApiServer, options: &ServerOptions) -> anyhow::Result<()> {
             }
         }
         Ok(())
-    })
+    });
+    written?;
+    // With the defaults of a server: their labels change.
+    for number in 0..options.local_pods {
+        let pod = objects::pod(number, options.label_sets, NODE);
+        api.create(
+            &Gvr::new("", "v1", "pods"),
+            objects::NAMESPACE,
+            pod,
+            &WriteOptions::default(),
+        )?;
+    }
+    Ok(())
 }
 
 fn document(version: &str, kind: &str, object: &impl Serialize) -> anyhow::Result<Value> {

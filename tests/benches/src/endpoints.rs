@@ -231,7 +231,7 @@ fn linked(store: &MapStore, count: u16) -> anyhow::Result<Duration> {
 }
 
 /// Bytes that the kernel charges for all pinned maps.
-fn map_bytes(store: &MapStore) -> anyhow::Result<u64> {
+pub(crate) fn map_bytes(store: &MapStore) -> anyhow::Result<u64> {
     let mut bytes = 0;
     for name in store.pins("")? {
         let Ok(map) = store.open_raw(&name) else { continue };

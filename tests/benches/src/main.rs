@@ -19,6 +19,8 @@ mod maglev;
 mod mesh;
 mod objects;
 mod packets;
+mod pods;
+mod policies;
 mod programs;
 mod report;
 mod sockets;
@@ -63,6 +65,10 @@ enum Measurement {
     Packets(packets::Options),
     /// Endpoints: time until their packets are handled, memory in the kernel.
     Endpoints(endpoints::Options),
+    /// ADD and DEL of pods, restarts with them, their labels; a fleet seen by one agent.
+    Pods(pods::Options),
+    /// Policies, from objects to maps, and what they cost packets.
+    Policies(policies::Options),
     /// Connections, requests and transfers through services, against routing and nftables.
     Traffic(traffic::Options),
     /// Garbage collection of connection tracking, and listing it.
@@ -105,6 +111,8 @@ fn main() -> anyhow::Result<()> {
         Some(Measurement::Sockets(options)) => sockets::run(&options, &mut report)?,
         Some(Measurement::Packets(options)) => packets::run(&options, &mut report)?,
         Some(Measurement::Endpoints(options)) => endpoints::run(&options, &mut report)?,
+        Some(Measurement::Pods(options)) => pods::run(&options, &mut report)?,
+        Some(Measurement::Policies(options)) => policies::run(&options, &mut report)?,
         Some(Measurement::Traffic(options)) => traffic::run(&options, &mut report)?,
         Some(Measurement::Flows(options)) => flows::run(&options, &mut report)?,
         Some(Measurement::Agent(options)) => agent::run(&options, &mut report)?,

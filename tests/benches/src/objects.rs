@@ -114,9 +114,29 @@ pub(crate) fn slice(
 }
 
 /// Identities of the cluster with id 2.
-const FIRST_IDENTITY: u32 = (2 << 16) + 256;
+pub(crate) const FIRST_IDENTITY: u32 = (2 << 16) + 256;
 /// Addresses of nodes are counted up from here.
 const NODES: u32 = u32::from_be_bytes([172, 20, 0, 1]);
+
+/// Address of a node with an interface.
+pub(crate) const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(172, 31, 0, 1);
+
+/// Address of a pod of [`cilium_endpoint`].
+pub(crate) fn pod_address(number: u32) -> Ipv4Addr {
+    (PODS + number).into()
+}
+
+/// A pod of the node of the benchmark, with one of so many label sets.
+pub(crate) fn pod(number: u32, label_sets: u32, node: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": format!("pod-{number}"), "namespace": NAMESPACE,
+            "labels": {"app": format!("app-{}", number % label_sets.max(1)), "tier": "web"},
+        },
+        "spec": {"nodeName": node, "serviceAccountName": "default", "containers": [{"name": "main", "image": "main"}]},
+    })
+}
 
 /// The CiliumEndpoint of a pod, which has one of so many identities, on one of so many nodes.
 pub(crate) fn cilium_endpoint(number: u32, identities: u32, nodes: u32) -> Value {

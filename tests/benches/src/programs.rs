@@ -175,6 +175,7 @@ impl Bench<'_> {
             pods: size.pods,
             identities: size.identities,
             nodes: size.nodes,
+            ..ServerOptions::default()
         };
         for (objects, keys) in [(nothing, 0), (large, keys_of(size))] {
             let etcd = Etcd::start(&self.options.etcd).await?;

@@ -54,6 +54,13 @@ pub(crate) fn thread_time() -> Duration {
     clock(ClockId::ThreadCPUTime)
 }
 
+/// Processor time of the children of this process that were waited for.
+pub(crate) fn processor_time_of_children() -> Duration {
+    let path = "/proc/self/stat";
+    let stat = fs::read_to_string(path).unwrap_or_default();
+    ticks(&stat, [13, 14]).unwrap_or_default()
+}
+
 /// Time of a clock of the kernel.
 pub(crate) fn clock(id: ClockId) -> Duration {
     let time = clock_gettime(id);
@@ -71,11 +78,13 @@ pub(crate) fn pin(processor: usize) -> io::Result<()> {
 pub(crate) fn processor_time_of(pid: u32) -> anyhow::Result<Duration> {
     let path = format!("/proc/{pid}/stat");
     let stat = fs::read_to_string(&path).with_context(|| path.clone())?;
+    ticks(&stat, [11, 12]).with_context(|| format!("{path}: {stat}"))
+}
+
+/// The sum of two fields of `stat`, counted from the state of the process.
+fn ticks(stat: &str, fields: [usize; 2]) -> Option<Duration> {
     // The name, in parentheses, may contain spaces.
-    let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let ticks = |at: usize| -> Option<u64> { rest.split_whitespace().nth(at)?.parse().ok() };
-    let (user, system) = ticks(11)
-        .zip(ticks(12))
-        .with_context(|| format!("{path}: {stat}"))?;
-    Ok(Duration::from_millis((user + system) * 10))
+    let (_, rest) = stat.rsplit_once(')')?;
+    let ticks = fields.map(|at| rest.split_whitespace().nth(at)?.parse::<u64>().ok());
+    Some(Duration::from_millis((ticks[0]? + ticks[1]?) * 10))
 }

@@ -5,6 +5,7 @@
 
 mod background;
 mod calls;
+mod policy;
 mod size;
 
 use std::{
@@ -21,7 +22,7 @@ use skep_bpf_programs::{
 use skep_bpf_sys::testing::Node;
 
 pub use self::{
-    calls::{WayCalls, count},
+    calls::{WayCalls, count, count_between_pods},
     size::{SizedProgram, sizes},
 };
 use crate::{
@@ -227,7 +228,22 @@ impl fmt::Display for Load {
 ///
 /// [`Error`] as of [`run_file`](crate::run_file).
 pub fn measure(folder: &Path, calls: u32, load: Load) -> Result<Vec<Costs>, Error> {
-    visit(folder, calls, load, false, |meter| meter.costs())
+    visit(folder, calls, load, None, false, |meter| meter.costs())
+}
+
+/// As [`measure`], of packets between pods of the node: with policies of so many entries, or with those of the facts, which allow
+/// everything.
+///
+/// # Errors
+///
+/// [`Error`] as of [`run_file`](crate::run_file).
+pub fn measure_between_pods(
+    folder: &Path,
+    calls: u32,
+    load: Load,
+    policy: Option<u32>,
+) -> Result<Vec<Costs>, Error> {
+    visit(folder, calls, load, Some(policy), false, |meter| meter.costs())
 }
 
 /// What ways of packets are visited with.
@@ -236,11 +252,12 @@ const FILES: [(bool, &[&str]); 2] = [
     (true, &["facts.json", "facts-xdp.json"]),
 ];
 
-/// Visits all ways; with programs that count what they call if `counts`.
+/// Visits all ways, or those between pods with a policy; with programs that count what they call if `counts`.
 fn visit<T: Send>(
     folder: &Path,
     calls: u32,
     load: Load,
+    between_pods: Option<Option<u32>>,
     counts: bool,
     work: fn(&Meter<'_>) -> Result<T, Error>,
 ) -> Result<Vec<T>, Error> {
@@ -250,6 +267,7 @@ fn visit<T: Send>(
             let ways: Vec<&Way> = WAYS
                 .iter()
                 .filter(|way| (way.is_xdp(), way.mode) == (is_xdp, mode))
+                .filter(|way| between_pods.is_none() || way.group == "pod-pod")
                 .collect();
             if ways.is_empty() {
                 continue;
@@ -268,6 +286,9 @@ fn visit<T: Send>(
                 };
                 world.stop_listening();
                 background::fill(&world, load)?;
+                if let Some(entries) = between_pods.flatten() {
+                    policy::restrict(&world, entries)?;
+                }
                 let both = [false, true].into_iter().flat_map(|is_ipv6| {
                     let ports =
                         (0..).map(move |n| PORTS.start() + n * ports..PORTS.start() + (n + 1) * ports);

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use run_packets::measure::{Cost, Load, count, measure, sizes};
+use run_packets::measure::{Cost, Load, WayCalls, count, count_between_pods, measure, sizes};
 use skep_bpf_programs::Calls;
 
 fn recorded() -> PathBuf {
@@ -54,6 +54,23 @@ fn counts_what_packets_call() {
     assert!(all.iter().any(|way| way.first.prefix_lookups() > 0), "{all:?}");
     let none = all.iter().filter(|calls| calls.first == Calls::default());
     assert_eq!(none.count(), 0);
+}
+
+#[test]
+fn policies_are_looked_up_for_packets_of_who_opened_the_flow() {
+    let without = count_between_pods(&recorded(), None).unwrap();
+    let with = count_between_pods(&recorded(), Some(10)).unwrap();
+
+    assert_eq!(without.len(), 2);
+    for (without, with) in without.iter().zip(&with) {
+        assert!(
+            with.first.prefix_lookups() > without.first.prefix_lookups(),
+            "{with:?}"
+        );
+        let lookups = |way: &WayCalls| way.established.unwrap().prefix_lookups();
+        assert!(lookups(with) > lookups(without), "{with:?}");
+        assert_eq!(with.reply, without.reply);
+    }
 }
 
 #[test]

@@ -31,7 +31,20 @@ pub fn count(folder: &Path) -> Result<Vec<WayCalls>, Error> {
         services: 0,
         flows: 0,
     };
-    visit(folder, 1, load, true, |meter| meter.way_calls())
+    visit(folder, 1, load, None, true, |meter| meter.way_calls())
+}
+
+/// As [`count`], of packets between pods, with the policies of [`measure_between_pods`](super::measure_between_pods).
+///
+/// # Errors
+///
+/// [`Error`] as of [`run_file`](crate::run_file).
+pub fn count_between_pods(folder: &Path, policy: Option<u32>) -> Result<Vec<WayCalls>, Error> {
+    let load = Load {
+        services: 0,
+        flows: 0,
+    };
+    visit(folder, 1, load, Some(policy), true, |meter| meter.way_calls())
 }
 
 impl Meter<'_> {
