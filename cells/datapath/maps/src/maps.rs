@@ -27,6 +27,8 @@ use crate::{
 
 /// Keys of lost entries that a warning names.
 const LOST_NAMED: usize = 16;
+/// Ends the name of a pin until it replaces that of another map, or the map is filled.
+const PENDING: &str = ":new";
 
 /// Where maps are.
 pub(crate) enum Backing {
@@ -298,6 +300,8 @@ impl Maps {
         let pins = pins.transpose().map_err(failed)?.unwrap_or_default();
         let open = self.open.lock();
         let names = open.keys().chain(&pins);
+        // Also those whose map was not under its name yet when the agent was killed.
+        let names = names.map(|name| name.strip_suffix(PENDING).unwrap_or(name));
         Ok(names.filter_map(|name| family.instance_of(name)).collect())
     }
 
