@@ -6,6 +6,7 @@ use std::{ffi::OsString, time::Duration};
 
 use serde_json::{Value, json};
 use skep_k8s_client::Subresource;
+use skep_k8s_types::{Kind, Resource, slim};
 
 use super::{AnyError, Check, UNDISTURBED, by_server, headline, uninterrupted};
 use crate::{
@@ -69,6 +70,7 @@ pub(super) async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
         checks.push(answered(&c1, &to, servers, what).await?);
     }
 
+    checks.extend(remote_state(&c1, &c2).await?);
     checks.extend(without_etcd(&c1, &mesh, &to).await?);
     checks.extend(join_and_leave(&c1, &c3, &mesh, &to).await?);
 
@@ -80,6 +82,45 @@ pub(super) async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
         found: status.to_string(),
         is_good: status.success(),
     });
+    Ok(checks)
+}
+
+/// Nodes, identities and addresses of the other cluster.
+async fn remote_state(c1: &Session, c2: &Session) -> Result<Vec<Check>, AnyError> {
+    headline("Nodes, identities and addresses of c2, as c1 knows them");
+    let kind: Kind = slim::Pod::kind();
+    let pod = c2.client().get(&kind, "default", "web-c2").await?.to_value()?;
+    let address = pod["status"]["podIP"].as_str().unwrap_or_default().to_owned();
+    let mut checks = Vec::new();
+    for (what, program, word) in [
+        ("node c2/c2-n1", ["skep", "node", "list"].as_slice(), "c2/c2-n1"),
+        (
+            "an identity of a pod of c2",
+            &["skep", "identity", "list"],
+            "k8s:io.cilium.k8s.policy.cluster=c2",
+        ),
+        ("the address of pod web-c2", &["skep", "ip", "list"], &address),
+    ] {
+        let waited = c1
+            .wait(what, || async {
+                c1.run("c1-n1", program)
+                    .await
+                    .is_ok_and(|text| text.contains(word))
+            })
+            .await;
+        let text = c1.run("c1-n1", program).await?;
+        let line = text
+            .lines()
+            .find(|line| line.contains(word))
+            .unwrap_or_default()
+            .trim();
+        println!("  {}: {line}", program.join(" "));
+        checks.push(Check {
+            what: format!("c1 knows {what}"),
+            found: line.split_whitespace().collect::<Vec<_>>().join(" "),
+            is_good: waited.is_ok() && !word.is_empty(),
+        });
+    }
     Ok(checks)
 }
 

@@ -5,7 +5,7 @@
 use std::{ffi::OsString, process::Stdio, time::Duration};
 
 use serde_json::json;
-use skep_k8s_client::ListOptions;
+use skep_k8s_client::{DeleteOptions, ListOptions};
 use skep_k8s_types::{Kind, Resource, slim};
 use tokio::time::Instant;
 
@@ -102,8 +102,113 @@ pub(super) async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
             is_good: status.success(),
         });
     }
+    checks.extend(remove_node(&lab).await?);
     Ok(checks)
 }
+
+/// Takes a node out of the cluster: the other one keeps nothing of it.
+async fn remove_node(lab: &Session) -> Result<Vec<Check>, AnyError> {
+    let [stays, goes] = NODES;
+    headline(&format!("Removing node {goes} from the cluster"));
+    let kind: Kind = slim::CiliumNode::kind();
+    let node = lab.client().get(&kind, "", goes).await?.to_value()?;
+    let networks = node["spec"]["ipam"]["podCIDRs"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    let networks: Vec<String> = networks
+        .iter()
+        .filter_map(|network| Some(network.as_str()?.split('/').next()?.to_owned()))
+        .collect();
+    let addresses = node["spec"]["addresses"].as_array().cloned().unwrap_or_default();
+    let internal = addresses.iter().filter(|address| address["type"] == "InternalIP");
+    let internal: Vec<String> = internal
+        .filter_map(|address| Some(address["ip"].as_str()?.to_owned()))
+        .collect();
+    let mut looks = Vec::new();
+    for (what, program, known_by) in LEFT_OF_NODE {
+        let words = match known_by {
+            Left::Name => vec![goes.to_owned()],
+            Left::Networks => networks.clone(),
+            Left::Addresses => internal.clone(),
+        };
+        let before = count(&lab.run(stays, program).await?, &words);
+        looks.push((what, program, words, before));
+    }
+    let pods: Vec<usize> = (1..PODS).filter(|number| NODES[number % 2] == goes).collect();
+    for number in &pods {
+        lab.delete(&echo_pod(&format!("web-{number}"), "shop", goes))
+            .await?;
+    }
+    lab.wait("the pods of the node are gone", || async {
+        running(lab)
+            .await
+            .is_ok_and(|left| left.len() == PODS - pods.len())
+    })
+    .await?;
+    // The machine is off: its agent would publish it again.
+    let agent = lab.state()?.agents.get(goes).copied().unwrap_or_default();
+    let process = nix::unistd::Pid::from_raw(i32::try_from(agent)?);
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGSTOP)?;
+    let kinds: [Kind; 2] = [slim::Node::kind(), slim::CiliumNode::kind()];
+    for kind in kinds {
+        lab.client()
+            .delete(&kind, "", goes, &DeleteOptions::default())
+            .await?;
+    }
+    let mut checks = Vec::new();
+    for (what, program, words, before) in looks {
+        let is_gone = || async {
+            let text = lab.run(stays, program).await;
+            text.is_ok_and(|text| count(&text, &words) == 0)
+        };
+        let is_gone = lab.wait(what, is_gone).await.is_ok();
+        println!(
+            "  {what}: {before} before, {} now",
+            if is_gone { "none" } else { "some" }
+        );
+        checks.push(Check {
+            what: format!("node removed: its {what} are gone"),
+            found: format!("{before} before"),
+            is_good: is_gone,
+        });
+    }
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGCONT)?;
+    Ok(checks)
+}
+
+/// How many of the words are in a text.
+fn count(text: &str, words: &[String]) -> usize {
+    words.iter().filter(|word| text.contains(word.as_str())).count()
+}
+
+/// By which words a node is known to another one.
+enum Left {
+    Name,
+    /// Of its pods.
+    Networks,
+    Addresses,
+}
+
+/// What another node knows of a node, and what shows it.
+const LEFT_OF_NODE: [(&str, &[&str], Left); 4] = [
+    (
+        "entries in the list of nodes",
+        &["skep", "node", "list"],
+        Left::Name,
+    ),
+    (
+        "routes and tunnel",
+        &["skep", "shell", "db/show", "routes"],
+        Left::Networks,
+    ),
+    (
+        "ipcache entries",
+        &["skep", "bpf", "ipcache", "list"],
+        Left::Addresses,
+    ),
+    ("health targets", &["skep", "health", "status"], Left::Name),
+];
 
 /// IPv4 addresses of the pods that run.
 async fn running(lab: &Session) -> Result<Vec<String>, AnyError> {
