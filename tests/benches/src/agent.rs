@@ -394,6 +394,14 @@ fn fill(api: &ApiServer, options: &ServerOptions) -> anyhow::Result<()> {
         Ok(())
     });
     written?;
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "default", "namespace": objects::NAMESPACE},
+    });
+    if options.local_pods > 0 {
+        let kind = Gvr::new("", "v1", "serviceaccounts");
+        api.create(&kind, objects::NAMESPACE, account, &WriteOptions::default())?;
+    }
     // With the defaults of a server: their labels change.
     for number in 0..options.local_pods {
         let pod = objects::pod(number, options.label_sets, NODE);
