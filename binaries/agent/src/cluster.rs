@@ -25,6 +25,7 @@ pub(crate) fn mesh() -> Cell {
         skep_kvstore_client::probe::cell(),
         skep_kvstore_client::command::cell(),
         skep_clustermesh_types::command::cell(),
+        skep_clustermesh_mesh::resolver::cell(),
         skep_clustermesh_mesh::cell(),
         skep_clustermesh_mesh::services::cell(),
         skep_clustermesh_mesh::nodes::cell(),

@@ -9,6 +9,7 @@
 //! - [`Connector`] makes the connection to a cluster; [`EtcdConnector`] by etcd's configuration files.
 //! - Observers of the agent, each behind a feature of its name: `services`, remote services as backends of the load balancer;
 //!   `nodes` in the node manager; addresses in the `ipcache`; `identities` as a table.
+//! - `resolver`, behind a feature of its name, finds etcd by the name of a Service.
 //! - `troubleshoot`, behind a feature of its name, checks connections to remote clusters from their configuration files.
 //! - [`ClusterLifecycle`] is for programs that copy clusters: they make a mesh with [`ClusterMesh::new`] and do without the
 //!   [`cell`](cell()).
@@ -48,6 +49,8 @@ pub mod nodes;
 mod observer;
 mod remote;
 mod reservation;
+#[cfg(feature = "resolver")]
+pub mod resolver;
 #[cfg(feature = "services")]
 pub mod services;
 mod settings;

@@ -28,8 +28,9 @@ use crate::{
 /// Wait after a failure; grows with each one.
 const RETRY: Duration = Duration::from_secs(10);
 const RETRY_MAX: Duration = Duration::from_secs(120);
-/// Changes of the directory within this time make one pass.
-const QUIET: Duration = Duration::from_millis(100);
+/// Changes of the directory within this time make one pass. An agent that is stopped after `uninstall-cni` does not write
+/// the file again.
+const QUIET: Duration = Duration::from_secs(2);
 
 /// Keeps the CNI configuration of the node as configured.
 pub fn cell() -> Cell {

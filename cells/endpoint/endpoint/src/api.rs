@@ -629,8 +629,10 @@ async fn log(
     State(api): State<Api>,
     Path(id): Path<String>,
 ) -> Result<Json<Vec<EndpointStatusChange>>, ApiError> {
-    api.read(&id, |row| row.log.entries().iter().map(model::log_entry).collect())
-        .await
+    api.read(&id, |row| {
+        row.log.entries().iter().map(model::log_entry).collect()
+    })
+    .await
 }
 
 /// Lists the identities of local endpoints with reference counts.
