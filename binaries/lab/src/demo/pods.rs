@@ -102,12 +102,12 @@ pub(super) async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
             is_good: status.success(),
         });
     }
-    checks.extend(remove_node(&lab).await?);
+    checks.extend(remove_node(&lab, name.ends_with("-tunnel")).await?);
     Ok(checks)
 }
 
-/// Takes a node out of the cluster: the other one keeps nothing of it.
-async fn remove_node(lab: &Session) -> Result<Vec<Check>, AnyError> {
+/// Takes a node out of the cluster: the other one keeps nothing of it. Without a tunnel the routes to its pods are the lab's.
+async fn remove_node(lab: &Session, is_tunnelled: bool) -> Result<Vec<Check>, AnyError> {
     let [stays, goes] = NODES;
     headline(&format!("Removing node {goes} from the cluster"));
     let kind: Kind = slim::CiliumNode::kind();
@@ -129,6 +129,7 @@ async fn remove_node(lab: &Session) -> Result<Vec<Check>, AnyError> {
     for (what, program, known_by) in LEFT_OF_NODE {
         let words = match known_by {
             Left::Name => vec![goes.to_owned()],
+            Left::Networks if !is_tunnelled => continue,
             Left::Networks => networks.clone(),
             Left::Addresses => internal.clone(),
         };
