@@ -244,9 +244,9 @@ impl Labels {
         if is_numeric {
             return Self::Numeric;
         }
-        let reserved = Reserved::ALL.into_iter().filter_map(|reserved| {
+        let reserved = Reserved::ALL.into_iter().map(|reserved| {
             let number = reserved.identity().get();
-            Some((number, vec![format!("reserved:{}", reserved.name())]))
+            (number, vec![format!("reserved:{}", reserved.name())])
         });
         let mut known: BTreeMap<u32, Vec<String>> = reserved.collect();
         let found = agent::get::<Vec<Value>>(agent, &agent::LIST_IDENTITIES, "");

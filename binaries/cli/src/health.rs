@@ -50,7 +50,7 @@ pub(crate) fn client(host: &str) -> Result<Client, ClientError> {
     let path = Path::new(host.strip_prefix("unix://").unwrap_or(host));
     let beside = path.with_file_name("health.sock");
     let is_agent = path.file_name().is_some_and(|name| name == "cilium.sock");
-    if !is_agent && !(beside.exists() && path.exists()) {
+    if !is_agent && (!beside.exists() || !path.exists()) {
         return Client::new(host);
     }
     match env::var("CILIUM_HEALTH_SOCK") {

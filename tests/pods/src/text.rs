@@ -45,7 +45,7 @@ macro_rules! regex {
     }};
 }
 
-fn replace<'t>(text: &str, pattern: &Option<Regex>, with: impl Fn(&Captures<'_>) -> String) -> String {
+fn replace(text: &str, pattern: &Option<Regex>, with: impl Fn(&Captures<'_>) -> String) -> String {
     match pattern {
         Some(pattern) => pattern.replace_all(text, with).into_owned(),
         None => text.to_owned(),

@@ -44,11 +44,13 @@ pub(crate) async fn save(files: StateDir, names: Names, cx: JobCtx) -> Result<()
         };
         let (files, names) = (files.clone(), names.clone());
         let saved = tokio::task::spawn_blocking(move || {
-            let failed = names
-                .dirty()
-                .into_iter()
-                .filter_map(|endpoint| files.save_names(endpoint, &names.saved(endpoint)).err());
-            failed.last()
+            let mut failed = None;
+            for endpoint in names.dirty() {
+                if let Err(error) = files.save_names(endpoint, &names.saved(endpoint)) {
+                    failed = Some(error);
+                }
+            }
+            failed
         });
         match saved.await? {
             None => cx.health.ok("Running"),

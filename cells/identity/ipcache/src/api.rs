@@ -158,7 +158,7 @@ mod tests {
         let filter = Filter {
             cidr: cidr.map(str::to_owned),
         };
-        let answer = list(State(state), Query(filter), None, Bytes::new()).await;
+        let answer = list(State(state), Query(filter), None, HeaderMap::new(), Bytes::new()).await;
         let status = answer.status().as_u16();
         let body = axum::body::to_bytes(answer.into_body(), usize::MAX)
             .await

@@ -456,6 +456,7 @@ fn query(name: &str) -> Message {
 async fn forging_server() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = socket.local_addr().unwrap();
+    #[expect(clippy::disallowed_methods, reason = "ends with the runtime of the test")]
     tokio::spawn(async move {
         let mut buffer = [0; 4096];
         while let Ok((length, client)) = socket.recv_from(&mut buffer).await {

@@ -2,6 +2,8 @@
 
 //! The chart in a lab: its pods run in containerd, by the lab's kubelet.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use serde_json::{Value, json};
 use skep_e2e::{TestLab, lab_options};
 use skep_k8s_client::ListOptions;

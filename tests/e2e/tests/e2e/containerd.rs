@@ -2,6 +2,8 @@
 
 //! Pods of a real containerd, which calls the CNI plugin and is driven by CRI.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::{collections::HashMap, path::Path, time::Duration};
 
 use serde_json::{Value, json};

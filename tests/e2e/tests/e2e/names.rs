@@ -2,6 +2,8 @@
 
 //! Rules about DNS names at the packets of pods: dnsmasq in a pod, and a server outside of the cluster.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::{
     io::{self, Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},

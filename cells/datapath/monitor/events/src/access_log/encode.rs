@@ -145,7 +145,7 @@ fn definitions(out: &mut Vec<u8>) {
     slice(out, NUMBERS, UINT);
 }
 
-fn label(out: &mut Vec<u8>, label: &String) {
+fn label(out: &mut Vec<u8>, label: &str) {
     let (source, rest) = label.split_once(':').unwrap_or(("", label));
     let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
     out.extend(Fields::default().text(key).text(value).text(source).end());
@@ -162,7 +162,7 @@ fn endpoint(info: &EndpointInfo) -> Vec<u8> {
         .text(&text(false))
         .uint(info.port.into())
         .uint(info.identity)
-        .list(&info.labels, label)
+        .list(&info.labels, |out, text| label(out, text))
         .end()
 }
 
