@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use skep_e2e::{AT_PACKETS, Place, TestLab, beyond_address, lab_options};
 use skep_lab::{
     command,
+    lab_options::{LabOptions, RoutingMode},
     plan::BEYOND,
     session::{CallMode, at, client_pod},
 };
@@ -153,9 +154,13 @@ fn policy() -> Value {
     })
 }
 
-async fn check(config: &[&str]) {
+async fn check(config: &[&str], routing_mode: RoutingMode) {
     let config: Vec<&str> = [AT_PACKETS].into_iter().chain(config.iter().copied()).collect();
-    let lab = TestLab::up_with("names", lab_options(2, &config, None)).await;
+    let options = LabOptions {
+        routing_mode,
+        ..lab_options(2, &config, None)
+    };
+    let lab = TestLab::up_with("names", options).await;
     let with_label = |mut pod: Value, app: &str| {
         pod["metadata"]["labels"] = json!({"app": app});
         pod
@@ -259,10 +264,15 @@ async fn check(config: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn addresses_of_names_are_allowed_before_pods_know_them() {
-    check(&[]).await;
+    check(&[], RoutingMode::Native).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_see_the_address_of_the_pod_in_transparent_mode() {
-    check(&["dnsproxy-enable-transparent-mode=true"]).await;
+    check(&["dnsproxy-enable-transparent-mode=true"], RoutingMode::Native).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_behind_the_tunnel_see_the_address_of_the_pod_in_transparent_mode() {
+    check(&["dnsproxy-enable-transparent-mode=true"], RoutingMode::Tunnel).await;
 }

@@ -171,4 +171,23 @@ mod tests {
         opened.set_modified(old).unwrap();
         assert_eq!(restored_port(&file, Duration::from_secs(60)), None);
     }
+
+    #[tokio::test]
+    async fn a_taken_port_is_an_error_and_any_other_is_free_for_all_sockets() {
+        let taken = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = taken.local_addr().unwrap().port();
+
+        let failed = Listeners::open(true, true, port).unwrap_err();
+        let opened = Listeners::open(true, true, 0).unwrap();
+
+        assert_eq!(failed.kind(), io::ErrorKind::AddrInUse);
+        assert_ne!(opened.port, port);
+        let ports = opened
+            .sockets
+            .iter()
+            .flat_map(|(_, udp, tcp)| [udp.local_addr(), tcp.local_addr()]);
+        for address in ports {
+            assert_eq!(address.unwrap().port(), opened.port);
+        }
+    }
 }
