@@ -17,6 +17,8 @@ use skep_policy_model::{Direction, MapState, Protocol, map_state::MapRow};
 use skep_policy_repository::Repository;
 use statedb::{Db, Table};
 
+hive::catalogue!(cell);
+
 pub(crate) fn cell() -> Cell {
     Cell::module("policy-map-states", "Shell commands for desired policy maps").provide(commands)
 }

@@ -196,6 +196,13 @@ mod tests {
     #[tokio::test]
     async fn invalid_policies_are_named() {
         let cluster = TestCluster::new();
+        let definitions = [
+            skep_k8s_crds::definitions::cilium_network_policy(),
+            skep_k8s_crds::definitions::cilium_clusterwide_network_policy(),
+        ];
+        skep_k8s_crds::register_all(&**cluster.client(), &definitions)
+            .await
+            .unwrap();
         cluster.namespace("default").await;
         let valid = json!({ "endpointSelector": {}, "ingress": [{}] });
         cluster.create(&KINDS[0], policy("valid", valid)).await;

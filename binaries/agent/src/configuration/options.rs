@@ -49,7 +49,8 @@ pub(super) fn level(number: u8) -> &'static str {
 pub(crate) struct RuntimeOptions {
     spec: Mutex<DaemonConfigurationSpec>,
     events: Arc<EventSwitch>,
-    policies: Repository,
+    /// Absent: nothing is enforced.
+    policies: Option<Repository>,
 }
 
 pub(super) fn runtime_options(
@@ -57,7 +58,7 @@ pub(super) fn runtime_options(
     monitor: Cfg<MonitorConfig>,
     packets: Cfg<PacketConfig>,
     events: Arc<EventSwitch>,
-    policies: Repository,
+    policies: Option<Repository>,
 ) -> Arc<RuntimeOptions> {
     let is_on = |setting: &str| all.get(setting) == "true";
     let switch = |is_on: bool| if is_on { ENABLED } else { DISABLED };
@@ -137,8 +138,8 @@ impl RuntimeOptions {
         if !wanted.policy_enforcement.is_empty() {
             spec.policy_enforcement.clone_from(&wanted.policy_enforcement);
             // Checked when the body was read.
-            if let Ok(mode) = wanted.policy_enforcement.parse()
-                && let Err(error) = self.policies.set_enforcement(mode)
+            if let (Ok(mode), Some(policies)) = (wanted.policy_enforcement.parse(), &self.policies)
+                && let Err(error) = policies.set_enforcement(mode)
             {
                 tracing::warn!(error = %hive::error_chain(&error), "Cannot write policy computations");
             }

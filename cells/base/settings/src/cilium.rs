@@ -397,8 +397,8 @@ mod tests {
             [
                 "datapath-mode=netkit",
                 "egress-masquerade-interfaces=eth0,eth1",
-                "enable-bandwidth-manager=true",
                 "enable-wireguard=true",
+                "enable-bandwidth-manager=true",
             ]
         );
     }

@@ -11,7 +11,7 @@ use statedb::{Db, RwTable, Table};
 use crate::{Endpoint, state_dir::StateDir};
 
 /// Time between two writes of the names of an endpoint.
-const INTERVAL: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct ByAddress {

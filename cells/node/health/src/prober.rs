@@ -55,7 +55,6 @@ pub struct Prober {
 struct State {
     /// Start of the round.
     begun: Timestamp,
-    interval: Duration,
     targets: Vec<Target>,
     /// All addresses of the targets; none before they are probed.
     results: HashMap<IpAddr, Option<Probed>>,
@@ -85,7 +84,6 @@ impl Prober {
             http: client(),
             state: Mutex::new(State {
                 begun: Timestamp::now(),
-                interval: Duration::ZERO,
                 targets: Vec::new(),
                 results: HashMap::new(),
                 reported: None,
@@ -110,10 +108,10 @@ impl Prober {
         let interval = {
             let mut state = self.state.lock();
             let all = paths(&state.targets);
-            state.interval = interval(self.config.frequency_ratio, all.len());
+            let interval = interval(self.config.frequency_ratio, all.len());
             state.begun = Timestamp::now();
             queue.extend(all);
-            state.interval
+            interval
         };
         self.first_ones_first(&mut queue);
         self.report(cx);
@@ -251,7 +249,11 @@ impl Prober {
                 name: local.map(|target| target.name.clone()).unwrap_or_default(),
             }),
             nodes: state.targets.iter().map(|target| state.node(target)).collect(),
-            probe_interval: skep_duration::format_duration(state.interval),
+            // Of the nodes of now: a round began with those of then.
+            probe_interval: skep_duration::format_duration(interval(
+                self.config.frequency_ratio,
+                paths(&state.targets).len(),
+            )),
             timestamp: seconds(state.begun),
         }
     }

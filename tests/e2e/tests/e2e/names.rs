@@ -244,6 +244,11 @@ async fn check(config: &[&str], routing_mode: RoutingMode) {
     assert!(selectors.contains("^www[.]example[.]com[.]$"), "{selectors}");
 
     // A new agent: what was allowed stays so, and it answers again.
+    lab.wait("the name is in a state file", async || {
+        let search = ["grep", "-rqF", "www.example.com", "/var/run/cilium/state"];
+        lab.session.run("c1-n1", &search).await.is_ok()
+    })
+    .await;
     lab.restart_agent("c1-n1").await;
     assert!(
         connect(client, outside[0]).is_ok(),

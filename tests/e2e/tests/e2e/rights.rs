@@ -110,10 +110,6 @@ async fn the_roles_of_the_chart_cover_all_requests() {
         echo_pod("web", "web", "c1-n2"),
         dual_stack_service("web", &json!({"type": "LoadBalancer"})),
         json!({
-            "apiVersion": "cilium.io/v2", "kind": "CiliumLoadBalancerIPPool", "metadata": {"name": "pool"},
-            "spec": {"blocks": [{"cidr": "192.0.2.0/24"}, {"cidr": "2001:db8::/120"}]},
-        }),
-        json!({
             "apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy",
             "metadata": {"name": "web", "namespace": "default"},
             "spec": {"endpointSelector": {"matchLabels": {"app": "web"}}, "ingress": [{"fromEntities": ["cluster"]}]},
