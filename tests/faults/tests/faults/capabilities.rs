@@ -18,6 +18,9 @@ const LISTED: [(&str, CapabilitySet); 3] = [
     ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
 ];
 
+/// The DNS proxy wants CAP_NET_RAW.
+const NO_PROXY: &str = "--enable-l7-proxy=false";
+
 fn listed() -> CapabilitySet {
     LISTED.into_iter().map(|(_, bit)| bit).collect()
 }
@@ -43,13 +46,14 @@ fn with_the_listed_capabilities_services_work_without_root() {
         api.serve("web", "10.96.0.1", &["10.244.0.1"], echo.port)?;
         world.give_to_nobody()?;
 
-        let mut agent = Agent::with_capabilities(&world, &api, &[], listed())?;
+        let mut agent = Agent::with_capabilities(&world, &api, &[NO_PROXY], listed())?;
         agent.wait_well(&world).await?;
         world.served("10.96.0.1:80").await?;
 
         // The next one takes over what this one left.
         agent.kill()?;
-        let mut agent = Agent::with_capabilities(&world, &api, &["--bpf-lb-algorithm=maglev"], listed())?;
+        let mut agent =
+            Agent::with_capabilities(&world, &api, &[NO_PROXY, "--bpf-lb-algorithm=maglev"], listed())?;
         agent.wait_well(&world).await?;
         world.served("10.96.0.1:80").await?;
         let health = world
