@@ -54,6 +54,7 @@ fn infrastructure() -> Cell {
         skep_shell::cell(),
         skep_k8s_client::remote::operator_cell(),
         skep_operator_api::cell(),
+        skep_clustermesh_mesh::resolver::cell(),
         kvstore::cells(),
         leader::cell(),
         address_families(),

@@ -11,7 +11,6 @@ use skep_operator_api::RemoteClusters;
 /// The remote clusters, and what the leader makes of them. Nothing is connected if none of the features is enabled.
 pub(crate) fn leader_cells() -> Cell {
     Cell::group([
-        skep_clustermesh_mesh::resolver::cell(),
         skep_clustermesh_mesh::operator_cell(),
         skep_operator_mesh::mcsapi::cell(),
         skep_operator_mesh::mirror::cell(),

@@ -181,6 +181,7 @@ const COMMON: &[&str] = &[
     "--k8s-kubeconfig-path=/etc/kubeconfig",
     "--kube-proxy-replacement",
     "--enable-source-ip-verification=false",
+    "--enable-l7-proxy=false",
 ];
 const KUBERNETES: &[&str] = &[
     "--ipam=kubernetes",
