@@ -137,6 +137,6 @@ fi
 echo "nothing is left in the API servers"
 # As after Cilium: pods of a node keep their network until there is another agent.
 echo "on node c1-n1:"
-find /run/skep-lab/$lab/containerd/c1-n1/root/etc/cni /run/skep-lab/$lab/containerd/c1-n1/root/opt/cni -type f
+find /run/skep-lab/$lab/containerd/c1-n1/rootfs/etc/cni /run/skep-lab/$lab/containerd/c1-n1/rootfs/opt/cni -type f
 skep-lab --name $lab exec c1-n1 -- skep cleanup --force --bpf-state | tail -n 1
 skep-lab --name $lab exec c1-n1 -- find /sys/fs/bpf -type f

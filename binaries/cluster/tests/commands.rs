@@ -27,7 +27,7 @@ const DEPLOYMENTS: Kind = Kind::new("apps", "v1", "Deployment", "deployments", t
 /// Answers of programs, by the words of their command: exit code and output.
 type Answers = Arc<Mutex<BTreeMap<String, (i32, String)>>>;
 
-/// Pods that answer what they are told to.
+/// Pods that answer on demand.
 #[derive(Debug, Default)]
 struct Fakes(Answers);
 

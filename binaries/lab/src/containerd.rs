@@ -105,7 +105,7 @@ impl Containerd {
             // The chart writes both.
             true => {
                 let [configurations, plugins] =
-                    ["etc/cni/net.d", "opt/cni/bin"].map(|path| folder.join("root").join(path));
+                    ["etc/cni/net.d", "opt/cni/bin"].map(|path| folder.join("rootfs").join(path));
                 configuration(&folder, &socket, &configurations, &plugins)
             }
             false => {

@@ -550,7 +550,7 @@ fn is_row(mismatch: &Mismatch, titles: &[&str]) -> bool {
     mismatch.place.contains(" stdout") && titles.iter().any(has)
 }
 
-/// The name of differences of the body of an answer, from which others are told by the request; places begin with it.
+/// The name of differences of the body of an answer, from which others are distinguished by the request; places begin with it.
 pub(crate) fn of_request(step: &Value, changes_before: bool) -> Option<&'static str> {
     let asked = &step["request"];
     let path = asked["path"].as_str().unwrap_or_default();

@@ -44,7 +44,7 @@ impl Needs {
     pub(super) fn missing(self, settings: &Settings, options: &TestOptions) -> Option<&'static str> {
         let is_met = match self {
             Self::KubeProxyReplacement => settings.is_true("kube-proxy-replacement"),
-            // The proxy is not implemented: the setting alone says nothing.
+            // The setting alone enables nothing: there is no such proxy.
             Self::L7Proxy => false,
             Self::TwoClusters => options.environment.multi_cluster.is_some(),
             Self::OneCluster => options.environment.multi_cluster.is_none(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Sandboxes and containers of pods as the container runtime is told of them.
+//! Sandboxes and containers of pods, as the container runtime gets them.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -93,7 +93,7 @@ async fn work(mut worker: Worker, mut states: watch::Receiver<Arc<Value>>) {
         match timeout(LOOK, states.changed()).await {
             Err(_) => {}
             Ok(Ok(())) => worker.learn(states.borrow_and_update().clone()),
-            // Deleted at once: nobody waits for it any more.
+            // Deleted at once: there is no waiter any more.
             Ok(Err(_)) => {
                 worker.end_forgotten().await;
                 return;

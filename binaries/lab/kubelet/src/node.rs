@@ -46,7 +46,7 @@ impl Node {
         }
         match SHARED.iter().any(|shared| Path::new(&path).starts_with(shared)) {
             true => path.into(),
-            false => self.folder.join("root").join(path.trim_start_matches('/')),
+            false => self.folder.join("rootfs").join(path.trim_start_matches('/')),
         }
     }
 
@@ -93,8 +93,8 @@ mod tests {
             ("/var/run/cilium", "/run/cilium"),
             ("/proc", "/run/lab/proc"),
             ("/proc/sys/net", "/proc/sys/net"),
-            ("/etc/cni/net.d", "/lab/n/root/etc/cni/net.d"),
-            ("/var/runner", "/lab/n/root/var/runner"),
+            ("/etc/cni/net.d", "/lab/n/rootfs/etc/cni/net.d"),
+            ("/var/runner", "/lab/n/rootfs/var/runner"),
         ] {
             assert_eq!(node.host_path(path), Path::new(expected));
         }

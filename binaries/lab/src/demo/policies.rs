@@ -121,7 +121,7 @@ pub(super) async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
     });
     checks.push(verdicts(name, &lab, &to).await?);
 
-    headline("A policy of a node: nobody outside of the cluster may reach it");
+    headline("A policy of a node: no client outside of the cluster may reach it");
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODES[0]}});
     let label = json!({"metadata": {"labels": {"role": "guarded"}}});
     lab.merge(&node, Subresource::None, label).await?;

@@ -396,7 +396,7 @@ async fn networks_outside(world: &World) {
         let deadline = Instant::now() + PATIENCE;
         while reaches() != wanted {
             assert!(Instant::now() < deadline, "{what}");
-            // Nobody accepts: the queue of the listener holds some hundred connections.
+            // No accept call: the queue of the listener holds some hundred connections.
             std::thread::sleep(pause);
         }
     };

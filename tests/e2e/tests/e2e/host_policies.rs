@@ -51,7 +51,7 @@ fn expect(wanted: bool, from: Place, to: SocketAddr, what: &str) {
     let deadline = Instant::now() + PATIENCE;
     while connects(from, to) != wanted {
         assert!(Instant::now() < deadline, "{what}: {to}, wanted {wanted}");
-        // Nobody accepts: the queue of the listener holds some hundred connections.
+        // No accept call: the queue of the listener holds some hundred connections.
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! Servers see an address of the node, and a random port and id for each query by UDP. In transparent mode they see the
 //! address and the port of the pod, if they are in the cluster on another node or the same: then all queries of a port to a
-//! server share a socket, and are told apart by their ids.
+//! server share a socket, and are distinguished by their ids.
 
 use std::{
     collections::HashMap,
@@ -218,7 +218,7 @@ impl Upstream {
     ) -> Result<(Vec<u8>, Response), UpstreamError> {
         let server = request.server;
         let failed = |source| UpstreamError::Io { server, source };
-        // It is lost with an error, and if nobody waits any more.
+        // It is lost with an error, and if there is no waiter any more.
         let mut stream = match connection.take() {
             Some(stream) => stream,
             None => self.connect(request, endpoint, source).await.map_err(failed)?,
