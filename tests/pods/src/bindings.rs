@@ -57,6 +57,11 @@ impl Bindings {
         }
     }
 
+    /// The values that are bound.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &str> {
+        self.bound.values().map(String::as_str)
+    }
+
     /// Binds a name, unless there is no value.
     pub(crate) fn bind(&mut self, name: &str, value: &Value) {
         let text = match value {

@@ -2,7 +2,7 @@
 
 //! `rest-*.json`: requests to the agent, in their order. `config-*.json`: its settings.
 
-use std::path::Path;
+use std::{collections::BTreeSet, net::IpAddr, path::Path};
 
 use serde_json::{Value, json};
 use skep_base_net::{LinkSpec, Netlink};
@@ -23,8 +23,11 @@ const CLIENT: &str = "client-id ";
 /// Counters, which depend on what the agent did before.
 const COUNTERS: [&str; 4] = ["success-count", "failure-count", "refCount", "resourceVersion"];
 
+/// Agents that are started until no random address is one that requests name.
+const ATTEMPTS: usize = 5;
+
 pub(crate) fn requests(recording: &Value, options: &Options) -> Result<Vec<Report>, Error> {
-    let run = |node: &Node| -> Result<Vec<Report>, Boxed> {
+    let run = |node: &Node| -> Result<(Vec<Report>, bool), Boxed> {
         let mut cluster = Cluster::new(node, recording)?;
         cluster.start()?;
         if cluster.has_scene() {
@@ -32,11 +35,31 @@ pub(crate) fn requests(recording: &Value, options: &Options) -> Result<Vec<Repor
         }
         let mut bindings = Bindings::of(recording);
         cluster.bind(&mut bindings)?;
-        exchanges(recording, &mut bindings)
+        let reports = exchanges(recording, &mut bindings)?;
+        Ok((reports, has_named_address(recording, &bindings)))
     };
-    let mut reports = Node::run("rest", run).map_err(Error::Run)?;
+    let mut attempts = 1;
+    let mut reports = loop {
+        let (reports, is_ambiguous) = Node::run("rest", run).map_err(Error::Run)?;
+        if !is_ambiguous || attempts == ATTEMPTS {
+            break reports;
+        }
+        attempts += 1;
+    };
     reports.retain(|report| report.scenario.contains(&options.only));
     Ok(reports)
+}
+
+/// The agent chose an address that stands in the path of a request, which then means another one.
+fn has_named_address(recording: &Value, bindings: &Bindings) -> bool {
+    let steps = recording["requests"].as_array().into_iter().flatten();
+    let paths = steps.filter_map(|step| step["request"]["path"].as_str());
+    let named: BTreeSet<IpAddr> = paths
+        .flat_map(|path| path.split(['/', '?', '&', '=']))
+        .filter_map(|part| part.parse().ok())
+        .collect();
+    let mut bound = bindings.values().filter_map(|value| value.parse::<IpAddr>().ok());
+    bound.any(|address| named.contains(&address))
 }
 
 /// The requests of a recording, in their order.

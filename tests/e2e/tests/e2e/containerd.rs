@@ -181,6 +181,11 @@ async fn pods_of_containerd_are_endpoints_from_their_start_to_their_end() {
     let cri = Cri::at(&containerd::socket(&paths, state.lab.node(NODE).unwrap())).unwrap();
     cri.import(&archive).await.unwrap();
     assert!(cri.image_names().await.unwrap().contains(&IMAGE.to_owned()));
+    lab.wait("the health endpoint has its programs", async || {
+        let pins = "ls /sys/fs/bpf/cilium/endpoints/*/links/cil_from_container";
+        lab.session.run(NODE, &["sh", "-c", pins]).await.is_ok()
+    })
+    .await;
     let before = belongings(&lab).await;
 
     // The plugin connects the sandbox, which is an endpoint with its address.
