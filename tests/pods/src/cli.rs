@@ -2,7 +2,7 @@
 
 //! `cli*.json` and the commands of `health-*.json`: output of commands beside an agent, cell by cell.
 
-use std::{collections::BTreeMap, process::Command, time::Duration};
+use std::{collections::BTreeMap, process::Command};
 
 use serde_json::{Value, json};
 use skep_bpf_sys::testing::Node;
@@ -13,9 +13,6 @@ use crate::{
     cluster::{Cluster, without_default_account},
     differences, metrics, program, rest, text,
 };
-
-/// Pause before a command is repeated.
-const SETTLING: Duration = Duration::from_secs(1);
 
 /// Seconds that a command may take.
 const PATIENCE: &str = "20";
@@ -32,6 +29,7 @@ pub(crate) fn run(recording: &Value, options: &Options) -> Result<Vec<Report>, E
         }
         let mut bindings = Bindings::of(recording);
         cluster.bind(&mut bindings)?;
+        cluster.wait_router()?;
         if recording["prometheus_series"].is_array() {
             cluster.wait_probed();
         }
@@ -39,7 +37,8 @@ pub(crate) fn run(recording: &Value, options: &Options) -> Result<Vec<Report>, E
         let mut reports = Vec::new();
         for (index, command) in commands.iter().enumerate() {
             let text = command["command"].as_str().unwrap_or_default();
-            let differing = settled(command, &names, &mut bindings)?;
+            let mut differing = Vec::new();
+            compare(command, &names, &mut bindings, &mut differing)?;
             reports.push(Report::new(format!("{file}/{index} {text}"), differing));
         }
         reports.extend(rest::exchanges(recording, &mut bindings)?);
@@ -49,23 +48,6 @@ pub(crate) fn run(recording: &Value, options: &Options) -> Result<Vec<Report>, E
     let mut reports = Node::run("cli", run).map_err(Error::Run)?;
     reports.retain(|report| report.scenario.contains(&options.only));
     Ok(reports)
-}
-
-/// The differences of a command. One that differs is repeated once: what it shows may follow what was before it.
-fn settled(command: &Value, names: &Names, bindings: &mut Bindings) -> Result<Vec<Mismatch>, Boxed> {
-    let (mut first, mut differing) = (bindings.clone(), Vec::new());
-    compare(command, names, &mut first, &mut differing)?;
-    if differing
-        .iter()
-        .any(|mismatch| differences::name(mismatch).is_none())
-    {
-        std::thread::sleep(SETTLING);
-        differing.clear();
-        compare(command, names, bindings, &mut differing)?;
-    } else {
-        *bindings = first;
-    }
-    Ok(differing)
 }
 
 fn compare(

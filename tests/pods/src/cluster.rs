@@ -253,6 +253,32 @@ impl<'a> Cluster<'a> {
         });
     }
 
+    /// Waits until the router's addresses are those of an interface, and in the map of endpoints.
+    pub(crate) fn wait_router(&mut self) -> Result<(), Boxed> {
+        let configuration = self.ask("GET", "/v1/config")?.body;
+        let addressing = configuration["status"]["addressing"].as_object();
+        let families = addressing.into_iter().flat_map(|families| families.values());
+        let routers: Vec<String> = families
+            .filter_map(|family| family["ip"].as_str().map(str::to_owned))
+            .collect();
+        let skep = program("skep")?;
+        self.until("router has its addresses", |_| {
+            let places: [&[&str]; 2] = [
+                &["shell", "db/show", "node-addresses"],
+                &["bpf", "endpoint", "list"],
+            ];
+            let is_shown = |words: &[&str]| {
+                let output = Command::new(&skep).args(words).output().ok()?;
+                let text = String::from_utf8_lossy(&output.stdout).into_owned();
+                routers
+                    .iter()
+                    .all(|router| text.contains(router.as_str()))
+                    .then_some(())
+            };
+            places.into_iter().try_for_each(is_shown)
+        })
+    }
+
     /// Whether the recorded node had the pods and objects of the scene.
     pub(crate) fn has_scene(&self) -> bool {
         let profile = self.site.profile.split(' ').next().unwrap_or_default();
