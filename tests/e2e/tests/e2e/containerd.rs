@@ -14,7 +14,7 @@ use skep_lab::{
     cgroup, containerd,
     lab_options::LabOptions,
     paths::LabPaths,
-    session::{cluster_ips, echo_pod},
+    session::{CallMode, at, cluster_ips, echo_pod},
 };
 use skep_lab_kubelet::{
     Cri, Image,
@@ -200,6 +200,10 @@ async fn pods_of_containerd_are_endpoints_from_their_start_to_their_end() {
 
     // Its container calls a pod of another node, and a service.
     let service = &cluster_ips(&shop)[0];
+    lab.call_until(NODE, &at(service, 80), CallMode::TCP, 1, |outcome| {
+        outcome.failed == 0
+    })
+    .await;
     let script = format!(
         "i=0; while :; do for to in '{far} 8080' '{service} 80'; do \
          i=$((i+1)); answer=$(echo $i | busybox nc -w 10 $to); \
