@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Renders sets of values with the chart and compares the facts with those of Cilium's chart: test.sh [OPTION...] [FILE...]
-# FILE is NAME.values.yaml or NAME.json, both in one folder; without files, the sets in testdata. See compare.py for the options and
-# what is compared. Helm is that of variable HELM, or of the PATH.
+# FILE is NAME.values.yaml or NAME.json, both in one folder; without files, the sets in testdata, after every value was refused with a
+# wrong type. See compare.py for the options and what is compared. Helm is that of variable HELM, or of the PATH.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 helm=${HELM:-helm}
@@ -18,5 +18,8 @@ for argument in "$@"; do
 	*) files+=("$argument") ;;
 	esac
 done
-[ "${#files[@]}" -gt 0 ] || files=("$here"/testdata/*.values.yaml)
+if [ "${#files[@]}" -eq 0 ]; then
+	python3 "$here/wrong_types.py" --helm "$helm" --chart "$here/skep"
+	files=("$here"/testdata/*.values.yaml)
+fi
 exec python3 "$here/compare.py" --helm "$helm" --chart "$here/skep" --keys "$here/testdata/keys.json" "${options[@]}" "${files[@]}"
