@@ -16,6 +16,10 @@ use crate::{
 pub(super) const PORT: u16 = 8080;
 /// Port of measurements.
 pub(super) const PERF_PORT: u16 = 8081;
+/// Port of the DNS server in echo pods.
+pub(super) const DNS_PORT: u16 = 8053;
+/// Names of the external addresses, in that server.
+pub(super) const NAMES: [&str; 2] = ["one.cilium-test.", "two.cilium-test."];
 /// Port of the echo pod on its node.
 pub(super) const HOST_PORT: u16 = 4000;
 
@@ -25,6 +29,10 @@ pub(super) struct Service {
     pub(super) name: String,
     pub(super) addresses: Vec<String>,
     pub(super) node_port: u16,
+    /// Name of the echo pods.
+    pub(super) selects: String,
+    /// Whether only nodes with a pod answer at its node port.
+    pub(super) is_local: bool,
 }
 
 /// A node of the cluster.
@@ -70,7 +78,7 @@ enum Place {
     Other,
 }
 
-fn pod_spec(options: &EnvironmentOptions, name: &str, place: Place) -> Value {
+fn pod_spec(options: &EnvironmentOptions, name: &str, place: Place, names: &[String]) -> Value {
     let mut container = json!({
         "name": name,
         "image": options.image,
@@ -85,8 +93,19 @@ fn pod_spec(options: &EnvironmentOptions, name: &str, place: Place) -> Value {
     let mut spec = json!({
         "serviceAccountName": name,
         "terminationGracePeriodSeconds": 1,
+        // Pings without privileges.
+        "securityContext": { "sysctls": [{ "name": "net.ipv4.ping_group_range", "value": "0 2147483647" }] },
         "containers": [container],
     });
+    if name.starts_with("echo") {
+        let port = DNS_PORT.to_string();
+        let words = ["/usr/bin/skep-probe", "names", &port].map(str::to_owned);
+        let command: Vec<String> = words.into_iter().chain(names.iter().cloned()).collect();
+        let server = json!({ "name": "dns", "image": options.image, "imagePullPolicy": "IfNotPresent", "command": command });
+        if let Some(containers) = spec["containers"].as_array_mut() {
+            containers.push(server);
+        }
+    }
     let here = json!({ "labelSelector": { "matchLabels": { "name": "client" } }, "topologyKey": "kubernetes.io/hostname" });
     let rule = |rule: Value| json!({ "requiredDuringSchedulingIgnoredDuringExecution": [rule] });
     let is_apart = place == Place::Other && !options.single_node && options.multi_cluster.is_none();
@@ -115,7 +134,7 @@ fn place_on(options: &EnvironmentOptions, spec: &mut Value) {
 }
 
 /// Objects of the test, each with the path that creates it.
-fn objects(options: &EnvironmentOptions, namespace: &str) -> Vec<(String, Value)> {
+fn objects(options: &EnvironmentOptions, namespace: &str, names: &[String]) -> Vec<(String, Value)> {
     let core = format!("/api/v1/namespaces/{namespace}");
     let apps = format!("/apis/apps/v1/namespaces/{namespace}");
     let mut all = Vec::new();
@@ -135,17 +154,23 @@ fn objects(options: &EnvironmentOptions, namespace: &str) -> Vec<(String, Value)
                 "spec": {
                     "replicas": 1,
                     "selector": { "matchLabels": { "name": name } },
-                    "template": { "metadata": { "labels": labels }, "spec": pod_spec(options, name, place) },
+                    "template": { "metadata": { "labels": labels }, "spec": pod_spec(options, name, place, names) },
                 },
             }),
         ));
-        if kind == "echo" {
+        let services: &[(&str, &str)] = match name {
+            "echo-same-node" => &[(name, "Cluster"), ("echo-same-node-local", "Local")],
+            _ if kind == "echo" => &[(name, "Cluster")],
+            _ => &[],
+        };
+        for (service_name, policy) in services {
             let mut service = json!({
                 "apiVersion": "v1",
                 "kind": "Service",
-                "metadata": { "name": name, "namespace": namespace, "labels": { "kind": "echo" } },
+                "metadata": { "name": service_name, "namespace": namespace, "labels": { "kind": "echo" } },
                 "spec": {
                     "type": "NodePort",
+                    "externalTrafficPolicy": policy,
                     "selector": { "name": name },
                     "ipFamilyPolicy": "PreferDualStack",
                     "ports": [{ "name": "http", "port": PORT, "targetPort": PORT, "protocol": "TCP" }],
@@ -218,9 +243,11 @@ pub(super) async fn remove(access: &Access, options: &EnvironmentOptions) -> Res
 
 impl Environment {
     /// Creates what is missing, and waits until all of it is ready.
+    /// `external` are the addresses of [`NAMES`].
     pub(super) async fn deploy(
         access: &Access,
         options: &EnvironmentOptions,
+        external: &[&str],
     ) -> Result<Self, Box<dyn Error>> {
         let namespace = namespace(options);
         if options.force_deploy {
@@ -257,7 +284,9 @@ impl Environment {
                 json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
             create(access, "/api/v1/namespaces", &object).await?;
         }
-        for (path, object) in objects(&options, &namespace) {
+        let pairs = NAMES.iter().zip(external);
+        let names: Vec<String> = pairs.map(|(name, address)| format!("{name}={address}")).collect();
+        for (path, object) in objects(&options, &namespace, &names) {
             let (kind, name) = (text(&object, "/kind"), text(&object, "/metadata/name"));
             let target = place(name, access);
             // Services are on both sides.
@@ -346,6 +375,8 @@ impl Environment {
                 name: text(service, "/metadata/name").to_owned(),
                 addresses,
                 node_port: port.and_then(|port| u16::try_from(port).ok()).unwrap_or_default(),
+                selects: text(service, "/spec/selector/name").to_owned(),
+                is_local: text(service, "/spec/externalTrafficPolicy") == "Local",
             }
         });
         self.services = services.collect();

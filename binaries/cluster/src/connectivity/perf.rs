@@ -13,7 +13,7 @@ use super::{
 use crate::{access::Access, failure};
 
 pub(super) async fn run(access: &Access, options: &PerfOptions) -> Result<(), Box<dyn Error>> {
-    let environment = Environment::deploy(access, &options.environment).await?;
+    let environment = Environment::deploy(access, &options.environment, &[]).await?;
     let client = environment
         .clients
         .first()

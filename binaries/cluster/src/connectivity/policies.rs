@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Policies of the tests, as specs in YAML; `{cidr}`, `{ip}` and `{port}` stand for options.
+//! Policies of the tests, as specs in YAML; `{cidr}`, `{other}` and `{port}` stand for options, `{ns}` for the namespace,
+//! `{nodes}` for `ipBlock`s of the nodes' addresses.
 
 /// Port of the pods with the host's network.
 pub(super) const HOST_NETNS_PORT: u16 = 41000;
+
+/// Address of the local redirect policy: one of link scope, which nothing else has.
+pub(super) const REDIRECT_ADDRESS: &str = "169.254.169.249";
 
 /// A policy: kind, name, spec.
 pub(super) type Policy = (Kind, &'static str, &'static str);
@@ -15,6 +19,7 @@ pub(super) enum Kind {
     Clusterwide,
     Kubernetes,
     CidrGroup,
+    Redirect,
 }
 
 pub(super) const ALL_BUT_WORLD: Policy = (
@@ -246,4 +251,124 @@ pub(super) const ECHO_INGRESS_L7: Policy = (
     "echo-ingress-l7-http",
     "endpointSelector: { matchLabels: { kind: echo } }
 ingress: [{ fromEndpoints: [{ matchLabels: { other: client } }], toPorts: [{ ports: [{ port: '8080', protocol: TCP }], rules: { http: [{ method: GET, path: /public$ }] } }] }]",
+);
+
+pub(super) const CLIENT_INGRESS_ICMP: Policy = (
+    Kind::Cilium,
+    "client-ingress-icmp",
+    "endpointSelector: { matchLabels: { kind: client } }
+ingress:
+- fromEndpoints: [{ matchLabels: { other: client } }]
+  icmps: [{ fields: [{ type: 8, family: IPv4 }, { type: 128, family: IPv6 }] }]",
+);
+pub(super) const DENY_ICMP_FROM_CLIENT2: Policy = (
+    Kind::Cilium,
+    "client-ingress-from-other-client-icmp-deny",
+    "endpointSelector: {}
+ingressDeny:
+- fromEndpoints: [{ matchLabels: { other: client } }]
+  icmps: [{ fields: [{ type: 8, family: IPv4 }, { type: 128, family: IPv6 }] }]",
+);
+pub(super) const ACCOUNT_EGRESS_RANGE: Policy = (
+    Kind::Cilium,
+    "client-with-service-account-egress-to-echo",
+    "endpointSelector: { matchLabels: { io.cilium.k8s.policy.serviceaccount: client2 } }
+egress: [{ toEndpoints: [{ matchLabels: { kind: echo } }], toPorts: [{ ports: [{ port: '4096', endPort: 8191, protocol: TCP }] }] }]",
+);
+pub(super) const DENY_TO_ECHO_RANGE: Policy = (
+    Kind::Cilium,
+    "client-egress-to-echo-deny",
+    "endpointSelector: { matchLabels: { other: client } }
+egressDeny: [{ toEndpoints: [{ matchLabels: { kind: echo } }], toPorts: [{ ports: [{ port: '4096', endPort: 8191, protocol: TCP }] }] }]",
+);
+pub(super) const DENY_HOSTS: Policy = (
+    Kind::Cilium,
+    "host-entity-egress-deny",
+    "endpointSelector: { matchLabels: { kind: client } }
+egressDeny: [{ toEntities: [host, remote-node] }]",
+);
+pub(super) const DENY_WORLD: Policy = (
+    Kind::Cilium,
+    "world-entity-egress-deny",
+    "endpointSelector: { matchLabels: { kind: client } }
+egressDeny: [{ toEntities: [world] }]",
+);
+pub(super) const NODES_KNP: Policy = (
+    Kind::Kubernetes,
+    "client-egress-to-nodes",
+    "podSelector: { matchLabels: { kind: client } }
+policyTypes: [Egress]
+egress: [{ to: {nodes} }]",
+);
+/// The own node has the identity of the host, which no CIDR selects.
+pub(super) const OWN_NODE: Policy = (
+    Kind::Cilium,
+    "client-egress-to-own-node",
+    "endpointSelector: { matchLabels: { kind: client } }
+egress: [{ toEntities: [host] }]",
+);
+pub(super) const DNS_ONLY: Policy = (
+    Kind::Cilium,
+    "dns-only",
+    "endpointSelector: { matchLabels: { kind: client } }
+egress:
+- toEndpoints: [{ matchLabels: { kind: echo } }]
+  toPorts: [{ ports: [{ port: '8053', protocol: UDP }], rules: { dns: [{ matchPattern: '*' }] } }]",
+);
+pub(super) const TO_FQDNS: Policy = (
+    Kind::Cilium,
+    "to-fqdns",
+    "endpointSelector: { matchLabels: { kind: client } }
+egress:
+- { toFQDNs: [{ matchName: one.cilium-test }], toPorts: [{ ports: [{ port: '{port}', protocol: TCP }] }] }
+- toEndpoints: [{ matchLabels: { kind: echo } }]
+  toPorts: [{ ports: [{ port: '8053', protocol: UDP }], rules: { dns: [{ matchPattern: '*' }] } }]",
+);
+pub(super) const TO_FQDNS_PATTERN: Policy = (
+    Kind::Cilium,
+    "to-fqdns-pattern",
+    "endpointSelector: { matchLabels: { kind: client } }
+egress:
+- { toFQDNs: [{ matchPattern: '*.cilium-test' }] }
+- toEndpoints: [{ matchLabels: { kind: echo } }]
+  toPorts: [{ ports: [{ port: '8053', protocol: UDP }], rules: { dns: [{ matchPattern: '*' }] } }]",
+);
+pub(super) const DNS_NAME: Policy = (
+    Kind::Cilium,
+    "dns-name",
+    "endpointSelector: { matchLabels: { kind: client } }
+egress:
+- { toEntities: [world] }
+- toEndpoints: [{ matchLabels: { kind: echo } }]
+  toPorts: [{ ports: [{ port: '8053', protocol: UDP }], rules: { dns: [{ matchName: one.cilium-test }] } }]",
+);
+pub(super) const CLUSTERWIDE_INGRESS: Policy = (
+    Kind::Clusterwide,
+    "cilium-test-ingress-from-namespace",
+    "endpointSelector: { matchLabels: { 'k8s:io.kubernetes.pod.namespace': '{ns}', kind: echo } }
+ingress: [{ fromEndpoints: [{ matchLabels: { 'k8s:io.kubernetes.pod.namespace': '{ns}', other: client } }] }]",
+);
+pub(super) const HOST_FIREWALL_INGRESS: Policy = (
+    Kind::Clusterwide,
+    "cilium-test-host-firewall-ingress",
+    "nodeSelector: {}
+enableDefaultDeny: { ingress: false, egress: false }
+ingressDeny:
+- fromEndpoints: [{ matchLabels: { 'k8s:io.kubernetes.pod.namespace': '{ns}', other: client } }]
+  toPorts: [{ ports: [{ port: '41000', protocol: TCP }] }]",
+);
+pub(super) const HOST_FIREWALL_EGRESS: Policy = (
+    Kind::Clusterwide,
+    "cilium-test-host-firewall-egress",
+    "nodeSelector: {}
+enableDefaultDeny: { ingress: false, egress: false }
+egressDeny:
+- toEndpoints: [{ matchLabels: { 'k8s:io.kubernetes.pod.namespace': '{ns}', name: echo-other-node } }]
+  toPorts: [{ ports: [{ port: '8080', protocol: TCP }] }]",
+);
+pub(super) const REDIRECT: Policy = (
+    Kind::Redirect,
+    "cilium-test-redirect",
+    "redirectFrontend: { addressMatcher: { ip: 169.254.169.249, toPorts: [{ port: '8080', protocol: TCP }] } }
+redirectBackend: { localEndpointSelector: { matchLabels: { name: echo-same-node } }, toPorts: [{ port: '8080', protocol: TCP }] }",
 );

@@ -2,7 +2,10 @@
 
 //! Results: the matrix, the report, JUnit's XML.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::scenario::Scenario;
 
@@ -27,23 +30,15 @@ pub(super) struct TestResult {
     pub(super) took: Duration,
 }
 
-/// Tests by scenarios: how many actions passed.
+/// Tests by scenarios: how many actions passed. Columns are numbered; their names follow.
 pub(super) fn matrix(results: &[TestResult]) -> String {
-    let mut columns: Vec<Scenario> = results
-        .iter()
-        .flat_map(|result| result.scenarios.keys().copied())
-        .collect();
-    columns.sort();
-    columns.dedup();
-    let width = results
-        .iter()
-        .map(|result| result.name.len())
-        .max()
-        .unwrap_or_default()
-        .max(4);
+    let all = results.iter().flat_map(|result| result.scenarios.keys().copied());
+    let columns: Vec<Scenario> = all.collect::<BTreeSet<_>>().into_iter().collect();
+    let widths = results.iter().map(|result| result.name.len());
+    let width = widths.max().unwrap_or_default().max(4);
     let mut out = format!("{:width$}", "Test");
-    for column in &columns {
-        out.push_str(&format!("  {}", column.name()));
+    for number in 1..=columns.len() {
+        out.push_str(&format!(" {number:>5}"));
     }
     out.push('\n');
     for result in results.iter().filter(|result| result.skipped.is_none()) {
@@ -51,12 +46,13 @@ pub(super) fn matrix(results: &[TestResult]) -> String {
         for column in &columns {
             let cell = result.scenarios.get(column);
             let cell = cell.map_or("-".to_owned(), |(passed, all)| format!("{passed}/{all}"));
-            let width = column.name().len();
-            line.push_str(&format!("  {cell:>width$}"));
-            line.truncate(line.trim_end().len());
+            line.push_str(&format!(" {cell:>5}"));
         }
-        out.push_str(&line);
+        out.push_str(line.trim_end());
         out.push('\n');
+    }
+    for (index, column) in columns.iter().enumerate() {
+        out.push_str(&format!("{:>width$}  {}\n", index + 1, column.name(), width = 4));
     }
     out
 }
@@ -173,7 +169,7 @@ mod tests {
 
         assert_eq!(
             matrix(&results),
-            "Test         pod-to-pod\nno-policies         3/4\n"
+            "Test            1\nno-policies   3/4\n   1  pod-to-pod\n"
         );
         assert_eq!(
             report("ns", &results),

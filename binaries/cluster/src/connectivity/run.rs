@@ -45,7 +45,8 @@ pub(super) async fn run(access: &Access, options: &TestOptions) -> Result<(), Bo
         return environment::remove(access, &options.environment).await;
     }
     let filter = Filter::new(&options.test)?;
-    let environment = Environment::deploy(access, &options.environment).await?;
+    let external = [options.external_ip.as_str(), &options.external_other_ip];
+    let environment = Environment::deploy(access, &options.environment, &external).await?;
     let namespace = environment.namespace.clone();
     let wanted: Vec<&Test> = TESTS
         .iter()
@@ -149,7 +150,10 @@ async fn one(
         return result;
     }
     println!("[=] [{namespace}] Test [{}] [{number}/{all}]", test.name);
-    let applied = apply(environment, options, test.policies).await;
+    let mut applied = apply(environment, options, test.policies).await;
+    if test.is_audited && applied.is_ok() {
+        applied = audit(environment, true).await;
+    }
     if let Err(error) = applied {
         result.failed.push(Failed {
             action: format!("{}/policies", test.name),
@@ -184,6 +188,11 @@ async fn one(
         if !options.verbose {
             println!();
         }
+    }
+    if test.is_audited
+        && let Err(error) = audit(environment, false).await
+    {
+        println!("⚠️  {error}");
     }
     let is_left = options.pause_on_fail && !result.failed.is_empty();
     if !is_left && let Err(error) = remove(environment, test.policies).await {
@@ -261,13 +270,27 @@ fn path_of(kind: Kind, namespace: &str) -> String {
         Kind::Cilium => format!("/apis/cilium.io/v2/namespaces/{namespace}/ciliumnetworkpolicies"),
         Kind::Clusterwide => "/apis/cilium.io/v2/ciliumclusterwidenetworkpolicies".to_owned(),
         Kind::CidrGroup => "/apis/cilium.io/v2/ciliumcidrgroups".to_owned(),
+        Kind::Redirect => format!("/apis/cilium.io/v2/namespaces/{namespace}/ciliumlocalredirectpolicies"),
         Kind::Kubernetes => format!("/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies"),
     }
 }
 
 /// The object of a policy.
-fn object((kind, name, spec): &Policy, options: &TestOptions, namespace: &str) -> Result<Value, String> {
+fn object(
+    (kind, name, spec): &Policy,
+    options: &TestOptions,
+    environment: &Environment,
+) -> Result<Value, String> {
+    let namespace = environment.namespace.as_str();
+    let addresses = environment.nodes.iter().flat_map(|node| &node.addresses);
+    let nodes: Vec<Value> = addresses
+        .map(|address| {
+            let length = if address.contains(':') { 128 } else { 32 };
+            json!({ "ipBlock": { "cidr": format!("{address}/{length}") } })
+        })
+        .collect();
     let spec = spec
+        .replace("{nodes}", &Value::Array(nodes).to_string())
         .replace("{cidr}", &options.external_cidr)
         .replace("{other}", &options.external_other_ip)
         .replace("{port}", &options.external_port.to_string())
@@ -277,6 +300,7 @@ fn object((kind, name, spec): &Policy, options: &TestOptions, namespace: &str) -
         Kind::Cilium => ("cilium.io/v2", "CiliumNetworkPolicy"),
         Kind::Clusterwide => ("cilium.io/v2", "CiliumClusterwideNetworkPolicy"),
         Kind::CidrGroup => ("cilium.io/v2", "CiliumCIDRGroup"),
+        Kind::Redirect => ("cilium.io/v2", "CiliumLocalRedirectPolicy"),
         Kind::Kubernetes => ("networking.k8s.io/v1", "NetworkPolicy"),
     };
     let mut object = json!({
@@ -285,7 +309,7 @@ fn object((kind, name, spec): &Policy, options: &TestOptions, namespace: &str) -
         "metadata": { "name": name, "labels": { "cilium-test": "external" } },
         "spec": spec,
     });
-    if matches!(kind, Kind::Cilium | Kind::Kubernetes) {
+    if matches!(kind, Kind::Cilium | Kind::Kubernetes | Kind::Redirect) {
         object["metadata"]["namespace"] = namespace.into();
     }
     Ok(object)
@@ -313,7 +337,7 @@ async fn apply(environment: &Environment, options: &TestOptions, policies: &[Pol
     }
     let before = revisions(environment).await;
     for policy in policies {
-        let object = object(policy, options, &environment.namespace)?;
+        let object = object(policy, options, environment)?;
         for access in clusters(environment) {
             let done = access
                 .apply(&path_of(policy.0, &environment.namespace), &object)
@@ -321,7 +345,7 @@ async fn apply(environment: &Environment, options: &TestOptions, policies: &[Pol
             done.map_err(|error| chain(&error))?;
         }
     }
-    wait(environment, &before).await
+    wait(environment, policies, &before).await
 }
 
 async fn remove(environment: &Environment, policies: &[Policy]) -> Result<(), String> {
@@ -335,11 +359,44 @@ async fn remove(environment: &Environment, policies: &[Policy]) -> Result<(), St
             access.delete(&path).await.map_err(|error| chain(&error))?;
         }
     }
-    wait(environment, &before).await
+    wait(environment, policies, &before).await
+}
+
+/// Switches the audit mode of the test's pods.
+async fn audit(environment: &Environment, is_on: bool) -> Result<(), String> {
+    let change = if is_on {
+        "PolicyAuditMode=Enabled"
+    } else {
+        "PolicyAuditMode=Disabled"
+    };
+    for agent in &environment.agents {
+        let endpoints = environment
+            .access
+            .agent_json(agent, &["endpoint", "list"])
+            .await?;
+        for endpoint in endpoints.as_array().into_iter().flatten() {
+            if text(endpoint, "/status/external-identifiers/k8s-namespace") == environment.namespace {
+                let id = endpoint["id"].to_string();
+                environment
+                    .access
+                    .agent(agent, &["endpoint", "config", &id, change])
+                    .await?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Waits until all agents have a newer policy, and their endpoints have it.
-async fn wait(environment: &Environment, before: &BTreeMap<String, i64>) -> Result<(), String> {
+async fn wait(
+    environment: &Environment,
+    policies: &[Policy],
+    before: &BTreeMap<String, i64>,
+) -> Result<(), String> {
+    // Redirects are no part of the policy; connections are retried.
+    if policies.iter().all(|(kind, ..)| *kind == Kind::Redirect) {
+        return Ok(());
+    }
     let deadline = tokio::time::Instant::now() + REALIZED;
     for agent in &environment.agents {
         let Some(old) = before.get(&agent.name) else {
@@ -379,10 +436,13 @@ async fn late(environment: &Environment, agent: &Pod, revision: i64) -> Result<V
     let late = endpoints.filter_map(|endpoint| {
         let status = &endpoint["status"];
         let labels = status["identity"]["labels"].as_array();
-        let is_reserved = labels
-            .into_iter()
-            .flatten()
-            .any(|label| label.as_str().is_some_and(|label| label.starts_with("reserved:")));
+        let is_host =
+            |label: &str| label == "reserved:host" && environment.settings.is_true("enable-host-firewall");
+        let is_reserved = labels.into_iter().flatten().any(|label| {
+            label
+                .as_str()
+                .is_some_and(|label| label.starts_with("reserved:") && !is_host(label))
+        });
         let realized = status["policy"]["realized"]["policy-revision"]
             .as_i64()
             .unwrap_or_default();

@@ -4,7 +4,7 @@
 
 use super::{
     TestOptions,
-    environment::{Environment, HOST_PORT, PORT},
+    environment::{DNS_PORT, Environment, HOST_PORT, NAMES, PORT, Service},
 };
 use crate::access::Pod;
 
@@ -22,6 +22,17 @@ pub(super) enum Scenario {
     PodToRemoteNodeport,
     PodToLocalNodeport,
     PodToItselfViaService,
+    /// Echo requests of ICMP.
+    ClientToClientPing,
+    PodToHostPing,
+    /// Echo requests of the route's MTU.
+    PodToPodNoFrag,
+    HostToService,
+    HostToNodeport,
+    /// External addresses by names that the echo pods serve.
+    PodToFqdn,
+    /// The address of [`super::policies::REDIRECT_ADDRESS`].
+    PodToRedirect,
     /// Requests for `/public` and `/private`.
     PodToPodWithEndpoints,
 }
@@ -40,12 +51,19 @@ impl Scenario {
             Self::PodToRemoteNodeport => "pod-to-remote-nodeport",
             Self::PodToLocalNodeport => "pod-to-local-nodeport",
             Self::PodToItselfViaService => "pod-to-itself-via-service",
+            Self::ClientToClientPing => "client-to-client-ping",
+            Self::PodToHostPing => "pod-to-host-ping",
+            Self::PodToPodNoFrag => "pod-to-pod-no-frag",
+            Self::HostToService => "host-to-service",
+            Self::HostToNodeport => "host-to-nodeport",
+            Self::PodToFqdn => "pod-to-fqdn",
+            Self::PodToRedirect => "pod-to-redirect",
             Self::PodToPodWithEndpoints => "pod-to-pod-with-endpoints",
         }
     }
 
     pub(super) fn is_external(self) -> bool {
-        matches!(self, Self::PodToWorld | Self::PodToCidr)
+        matches!(self, Self::PodToWorld | Self::PodToCidr | Self::PodToFqdn)
     }
 }
 
@@ -112,31 +130,100 @@ impl Builder<'_> {
             return;
         }
         let url = format!("http://{}/{path}", authority(address, port));
-        let seconds = self.options.connect_timeout.as_secs().max(1).to_string();
+        let kind = match is_name {
+            true => "http-name".to_owned(),
+            false => format!("http-ipv{version}"),
+        };
+        let to = authority(address, port);
+        let words = ["get", &url, &self.seconds(), version];
+        self.push(from, target, &kind, &to, port, is_same_node, &words);
+    }
+
+    /// An echo request.
+    fn ping(&mut self, from: &Pod, target: &str, address: &str, is_same_node: bool) {
+        let version = family(address);
+        if !self.options.ip_families.iter().any(|one| one.ends_with(version)) {
+            return;
+        }
+        let size = if self.scenario == Scenario::PodToPodNoFrag {
+            "full"
+        } else {
+            ""
+        };
+        let words = ["ping", address, &self.seconds(), size];
+        self.push(
+            from,
+            target,
+            &format!("ping-ipv{version}"),
+            address,
+            0,
+            is_same_node,
+            &words,
+        );
+    }
+
+    fn seconds(&self) -> String {
+        self.options.connect_timeout.as_secs().max(1).to_string()
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of an action")]
+    fn push(
+        &mut self,
+        from: &Pod,
+        target: &str,
+        kind: &str,
+        to: &str,
+        port: u16,
+        is_same_node: bool,
+        words: &[&str],
+    ) {
         let source = deployment(from);
         self.actions.push(Action {
             scenario: self.scenario,
             name: format!(
-                "http-{}-{}: {}/{source} ({}) -> {target} ({})",
-                if is_name {
-                    "name".to_owned()
-                } else {
-                    format!("ipv{version}")
-                },
+                "{kind}-{}: {}/{source} ({}) -> {target} ({to})",
                 self.actions.len(),
                 from.namespace,
                 from.addresses().first().cloned().unwrap_or_default(),
-                authority(address, port)
             ),
             from: from.clone(),
             source,
             target: target.to_owned(),
             port,
-            command: ["/usr/bin/skep-probe", "get", &url, &seconds, version]
+            command: std::iter::once("/usr/bin/skep-probe")
+                .chain(words.iter().copied())
                 .map(str::to_owned)
-                .to_vec(),
+                .collect(),
             is_same_node,
         });
+    }
+
+    /// Requests at the node port of a service, of nodes that answer there.
+    fn node_port(
+        &mut self,
+        from: &Pod,
+        service: &Service,
+        environment: &Environment,
+        nodes: impl Fn(&str) -> bool,
+    ) {
+        let has_pod = |node: &str| {
+            let mut echoes = environment.echoes.iter();
+            echoes.any(|echo| echo.node == node && deployment(echo) == service.selects)
+        };
+        for node in &environment.nodes {
+            if !nodes(&node.name) || (service.is_local && !has_pod(&node.name)) {
+                continue;
+            }
+            for address in &node.addresses {
+                self.add(
+                    from,
+                    &service.name,
+                    address,
+                    service.node_port,
+                    node.name == from.node,
+                );
+            }
+        }
     }
 }
 
@@ -182,7 +269,7 @@ pub(super) fn actions(environment: &Environment, options: &TestOptions, scenario
                 }
             }
         }
-        Scenario::ClientToClient => {
+        Scenario::ClientToClient | Scenario::ClientToClientPing => {
             for (one, other) in clients
                 .iter()
                 .flat_map(|one| clients.iter().map(move |other| (one, other)))
@@ -192,7 +279,83 @@ pub(super) fn actions(environment: &Environment, options: &TestOptions, scenario
                 }
                 let (target, same) = each(one, other);
                 for address in other.addresses() {
-                    builder.add(one, &target, &address, PORT, same);
+                    match scenario {
+                        Scenario::ClientToClient => builder.add(one, &target, &address, PORT, same),
+                        _ => builder.ping(one, &target, &address, same),
+                    }
+                }
+            }
+        }
+        Scenario::PodToPodNoFrag => {
+            for (client, echo) in clients
+                .iter()
+                .flat_map(|client| echoes.iter().map(move |echo| (client, echo)))
+            {
+                let (target, same) = each(client, echo);
+                for address in echo.addresses() {
+                    builder.ping(client, &target, &address, same);
+                }
+            }
+        }
+        Scenario::PodToHostPing => {
+            for (client, node) in clients
+                .iter()
+                .flat_map(|one| nodes.iter().map(move |node| (one, node)))
+            {
+                for address in &node.addresses {
+                    builder.ping(client, &node.name, address, client.node == node.name);
+                }
+            }
+        }
+        Scenario::HostToService => {
+            for (host, service) in hosts
+                .iter()
+                .flat_map(|one| services.iter().map(move |other| (one, other)))
+            {
+                for address in &service.addresses {
+                    builder.add(host, &service.name, address, PORT, false);
+                }
+            }
+        }
+        Scenario::HostToNodeport => {
+            for (host, service) in hosts
+                .iter()
+                .flat_map(|one| services.iter().map(move |other| (one, other)))
+            {
+                builder.node_port(host, service, environment, |_| true);
+            }
+        }
+        Scenario::PodToFqdn => {
+            let server = echoes.iter().find(|echo| deployment(echo) == "echo-same-node");
+            let Some(server) =
+                server.and_then(|echo| echo.addresses().into_iter().find(|one| family(one) == "4"))
+            else {
+                return builder.actions;
+            };
+            let server = authority(&server, DNS_PORT);
+            for client in clients {
+                for name in NAMES {
+                    let url = format!("http://{}/", authority(name, options.external_port));
+                    let words = ["get-by", &server, &url, &builder.seconds()];
+                    builder.push(
+                        client,
+                        name,
+                        "http-name",
+                        name,
+                        options.external_port,
+                        false,
+                        &words,
+                    );
+                }
+            }
+        }
+        Scenario::PodToRedirect => {
+            for client in clients {
+                let has_backend =
+                    |echo: &&Pod| echo.node == client.node && deployment(echo) == "echo-same-node";
+                if echoes.iter().any(|echo| has_backend(&echo)) {
+                    let address = super::policies::REDIRECT_ADDRESS;
+                    builder.add(client, "echo-same-node", address, PORT, true);
                 }
             }
         }
@@ -276,10 +439,9 @@ pub(super) fn actions(environment: &Environment, options: &TestOptions, scenario
                 .iter()
                 .flat_map(|one| services.iter().map(move |other| (one, other)))
             {
-                let wanted = nodes.iter().filter(|node| (node.name == client.node) == is_local);
-                for address in wanted.flat_map(|node| &node.addresses) {
-                    builder.add(client, &service.name, address, service.node_port, is_local);
-                }
+                builder.node_port(client, service, environment, |node| {
+                    (node == client.node) == is_local
+                });
             }
         }
         Scenario::PodToItselfViaService => {
@@ -287,7 +449,7 @@ pub(super) fn actions(environment: &Environment, options: &TestOptions, scenario
                 .iter()
                 .flat_map(|one| services.iter().map(move |other| (one, other)))
             {
-                if deployment(echo) == service.name {
+                if deployment(echo) == service.selects {
                     for address in &service.addresses {
                         builder.add(echo, &service.name, address, PORT, true);
                     }

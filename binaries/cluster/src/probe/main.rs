@@ -3,6 +3,9 @@
 //! `skep-probe`: server and client of the connectivity test. Exit codes are those of curl: 6 no name, 7 refused, 22 error
 //! of HTTP, 28 timeout.
 
+mod names;
+mod ping;
+
 use std::{
     env,
     error::Error,
@@ -16,6 +19,9 @@ use std::{
 const USAGE: &str = "usage:
   skep-probe serve PORT...                 answers HTTP on the ports, and the requests of perf on the last one
   skep-probe get URL [SECONDS] [4|6] [HEADER]   requests http://HOST:PORT/PATH
+  skep-probe get-by SERVER URL [SECONDS]   the same; the address of the name is asked of a DNS server, ADDRESS:PORT
+  skep-probe ping ADDRESS [SECONDS] [full] sends echo requests; `full`: as large as the route allows
+  skep-probe names PORT NAME=ADDRESS...    answers DNS
   skep-probe resolve NAME                  prints the addresses of a name
   skep-probe perf HOST PORT stream|rr|crr SECONDS";
 const LIMIT: Duration = Duration::from_secs(10);
@@ -27,6 +33,9 @@ fn main() -> ExitCode {
     let done = match words[..] {
         ["serve", ref ports @ ..] if !ports.is_empty() => serve(ports),
         ["get", url, ref more @ ..] => return get(url, more),
+        ["get-by", server, url, ref more @ ..] => return get_by(server, url, more),
+        ["ping", address, ref more @ ..] => return ping(address, more),
+        ["names", port, ref names @ ..] => names::serve(port, names),
         ["resolve", name] => return resolve(name),
         ["perf", host, port, kind, seconds] => perf(host, port, kind, seconds),
         _ => Err(USAGE.into()),
@@ -173,6 +182,43 @@ fn get(url: &str, more: &[&str]) -> ExitCode {
                 _ => ExitCode::SUCCESS,
             }
         }
+        Err(error) => {
+            eprintln!("{address}: {error}");
+            ExitCode::from(code(&error))
+        }
+    }
+}
+
+/// Requests a URL, whose name a DNS server knows.
+fn get_by(server: &str, url: &str, more: &[&str]) -> ExitCode {
+    let limit = more.first().and_then(|text| text.parse().ok()).unwrap_or(2);
+    let rest = url.trim_start_matches("http://");
+    let end = rest.find([':', '/']).unwrap_or(rest.len());
+    let (name, rest) = rest.split_at(end);
+    let server: SocketAddr = match server.parse() {
+        Ok(server) => server,
+        Err(error) => {
+            eprintln!("{server}: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match names::resolve(server, name, Duration::from_secs(limit)) {
+        Ok(address) => get(&format!("http://{address}{rest}"), more),
+        Err(error) => {
+            eprintln!("{name} of {server}: {error}");
+            ExitCode::from(6)
+        }
+    }
+}
+
+fn ping(address: &str, more: &[&str]) -> ExitCode {
+    let limit = more.first().and_then(|text| text.parse().ok()).unwrap_or(2);
+    let Ok(parsed) = address.parse() else {
+        eprintln!("{address}: no address");
+        return ExitCode::FAILURE;
+    };
+    match ping::ping(parsed, Duration::from_secs(limit), more.get(1) == Some(&"full")) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{address}: {error}");
             ExitCode::from(code(&error))
