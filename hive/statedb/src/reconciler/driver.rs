@@ -674,7 +674,8 @@ pub(super) async fn refresh<T: Clone + Send + Sync + 'static>(
             for object in parts.table.by_revision(&snapshot, seen + 1) {
                 let status = (parts.status.get)(object);
                 let age = now.duration_since(status.updated_at);
-                let age = Duration::try_from(age).unwrap_or_default();
+                // Of a time ahead of a clock that was set back nothing is known.
+                let age = Duration::try_from(age).unwrap_or(Duration::MAX);
                 if age < interval {
                     pause = interval - age;
                     break;

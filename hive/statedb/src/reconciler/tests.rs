@@ -6,16 +6,20 @@ mod writes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::{task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::{Index, KeyBuf, Obj, row::BoxError, testing::TokioClock};
+use crate::{Index, KeyBuf, Obj, clock::Clock, row::BoxError, testing::TokioClock};
 
 #[derive(Debug, Clone)]
 struct Thing {
@@ -600,6 +604,36 @@ async fn refreshes_what_was_applied_long_ago() {
     assert_eq!(world.target.history()[3..], ["update-refresh(2)"]);
     assert_eq!(world.target.0.lock().content, BTreeMap::from([(1, 1), (2, 2)]));
     world.assert_kind(1, StatusKind::Done);
+}
+
+/// The clock of the runtime, set back by a day once the test says so.
+#[derive(Debug)]
+struct JumpingClock(TokioClock, AtomicBool);
+
+impl Clock for JumpingClock {
+    fn now(&self) -> Timestamp {
+        let days = i64::from(self.1.load(Ordering::SeqCst));
+        self.0.now() - SignedDuration::from_hours(24 * days)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refreshes_although_the_clock_was_set_back() {
+    let clock = Arc::new(JumpingClock(TokioClock::start(), AtomicBool::new(false)));
+    let world = World::started(Config {
+        refresh_interval: Some(Duration::from_secs(1800)),
+        clock: clock.clone(),
+        ..config()
+    });
+    world
+        .handle
+        .wait_until_reconciled(world.put(&[thing(1, 1)]))
+        .await;
+
+    clock.1.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(2000)).await;
+
+    assert_eq!(world.target.history(), ["update(1)", "update-refresh(1)"]);
 }
 
 #[tokio::test(start_paused = true)]
