@@ -18,4 +18,5 @@ pub fn cell() -> Cell {
         .provide(debug::routes)
         .provide(debug::tables)
         .run(server::serve)
+        .run(status::report_readiness)
 }

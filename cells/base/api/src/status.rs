@@ -12,17 +12,25 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
-use hive::{All, Member, Readiness};
+use hive::{All, Job, JobCtx, Jobs, Member, Readiness, SpawnError};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use skep_base_api_types::{ClusterStatus, ModuleStatus, State, Status, StatusResponse};
+use tokio::time::{Instant, sleep, timeout};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use crate::routes::Routes;
 
 /// How long a probe may take before what it reported is stale.
 const STALE_AFTER: Duration = Duration::from_secs(15);
+/// How long a probe may take before its part is a failure.
+const FAILED_AFTER: Duration = Duration::from_secs(60);
 /// Time of a probe that waits against its contract; the part is stale then.
 const TIMEOUT: Duration = Duration::from_secs(1);
+/// Time of a probe that had no answer for the request before.
+const TIMEOUT_AGAIN: Duration = Duration::from_millis(100);
+/// Time until what keeps the agent from being ready is logged.
+const READY_WITHIN: Duration = Duration::from_secs(300);
 
 /// A part of the status, provided by a cell as `Member<Arc<dyn StatusProbe>>`.
 #[async_trait]
@@ -39,11 +47,18 @@ pub trait StatusProbe: Send + Sync {
         format!("{} service is not ready: {msg}", capitalised(self.name()))
     }
 
-    /// How long a probe has been waiting for its answer. The part is stale when that takes too long: what it reports was
-    /// true before.
+    /// How long a probe has been waiting for its answer, by the monotonic clock. The part is stale when that takes longer than
+    /// [`stale_after`](Self::stale_after): what it reports was true before.
     fn pending(&self) -> Option<Duration> {
         None
     }
+
+    fn stale_after(&self) -> Duration {
+        STALE_AFTER
+    }
+
+    /// Shows in the part that there was no answer for a minute.
+    fn fail(&self, _response: &mut StatusResponse, _failure: Status) {}
 }
 
 /// Where the status finds the health of modules: `Option`, since programs without it have none.
@@ -57,6 +72,21 @@ pub struct StatusCollector {
     probes: All<Arc<dyn StatusProbe>>,
     modules: Option<Arc<dyn ModuleHealth>>,
     readiness: Readiness,
+    /// Probes that did not answer, since when.
+    unanswered: Arc<Mutex<BTreeMap<&'static str, Instant>>>,
+}
+
+/// Warns once if the agent is not ready in time.
+pub(crate) fn report_readiness(readiness: Readiness, jobs: Jobs) -> Result<(), SpawnError> {
+    jobs.spawn(Job::once("report-readiness", move |cx: JobCtx| {
+        let readiness = readiness.clone();
+        async move {
+            if cx.until_cancelled(sleep(READY_WITHIN)).await.is_some() && !readiness.is_ready() {
+                let waiting = readiness.pending().join(", ");
+                tracing::warn!(waiting, "The agent is not ready after {READY_WITHIN:?}");
+            }
+        }
+    }))
 }
 
 impl StatusCollector {
@@ -69,6 +99,7 @@ impl StatusCollector {
             probes,
             modules,
             readiness,
+            unanswered: Arc::default(),
         }
     }
 
@@ -77,15 +108,30 @@ impl StatusCollector {
     pub async fn document(&self, brief: bool, kubernetes_counts: bool) -> StatusResponse {
         let mut response = StatusResponse::default();
         let mut failures: Vec<(usize, Status)> = Vec::new();
-        let mut stale = self.stale();
+        let mut stale = BTreeMap::new();
         for probe in self.probes.iter() {
-            let answer = tokio::time::timeout(TIMEOUT, probe.probe(&mut response)).await;
-            let Ok(decides) = answer else {
-                stale
-                    .entry(probe.name().to_owned())
-                    .or_insert_with(|| Timestamp::now().to_string());
-                continue;
+            let begun = Instant::now();
+            let limit = match self.unanswered.lock().contains_key(probe.name()) {
+                true => TIMEOUT_AGAIN,
+                false => TIMEOUT,
             };
+            let answer = timeout(limit, probe.probe(&mut response)).await;
+            let waited = self.waited(&**probe, answer.is_err().then_some(begun));
+            if answer.is_err() || waited > probe.stale_after() {
+                // The clock may have jumped: only the age is certain.
+                let now = Timestamp::now();
+                let since = now.checked_sub(waited).unwrap_or(now);
+                stale.insert(probe.name().to_owned(), since.to_string());
+            }
+            if waited > FAILED_AFTER {
+                let (name, limit) = (probe.name(), FAILED_AFTER.as_secs());
+                let failure = Status {
+                    state: State::Failure,
+                    msg: format!("no response from {name} probe within {limit} seconds"),
+                };
+                probe.fail(&mut response, failure);
+            }
+            let Ok(decides) = answer else { continue };
             let decides = decides.filter(|_| kubernetes_counts || probe.name() != "kubernetes");
             let Some(part) = decides.filter(|part| !part.state.is_well()) else {
                 continue;
@@ -140,17 +186,18 @@ impl StatusCollector {
         response
     }
 
-    /// Parts that are stale, with the time since which they are looked at.
-    fn stale(&self) -> BTreeMap<String, String> {
-        let now = Timestamp::now();
-        self.probes
-            .iter()
-            .filter_map(|probe| {
-                let pending = probe.pending().filter(|pending| *pending > STALE_AFTER)?;
-                let since = now.checked_sub(pending).unwrap_or(now);
-                Some((probe.name().to_owned(), since.to_string()))
-            })
-            .collect()
+    /// How long a probe has had no answer, in its job or in the requests for the status.
+    fn waited(&self, probe: &dyn StatusProbe, unanswered: Option<Instant>) -> Duration {
+        let mut all = self.unanswered.lock();
+        let since = match unanswered {
+            Some(begun) => Some(*all.entry(probe.name()).or_insert(begun)),
+            None => {
+                all.remove(probe.name());
+                None
+            }
+        };
+        let of_requests = since.map(|since| since.elapsed());
+        of_requests.max(probe.pending()).unwrap_or_default()
     }
 
     async fn is_well(&self, kubernetes_counts: bool) -> bool {

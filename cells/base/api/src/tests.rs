@@ -321,6 +321,58 @@ async fn a_part_is_stale_when_its_probe_waits_too_long() {
     hive::testing::stop(running).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_part_without_an_answer_for_a_minute_is_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = Arc::new(Silent(false.into()));
+    let probe: Arc<dyn StatusProbe> = part.clone();
+    let cells = [
+        crate::cell(),
+        Cell::module("part", "A part").provide(move || Member(probe.clone())),
+    ];
+    let hive = Hive::new(cells).root::<crate::StatusCollector>();
+    let running = hive::testing::start_with(hive, settings(&folder.path().join("agent.sock"))).await;
+    let collector: crate::StatusCollector = running.get().unwrap();
+    assert_eq!(collector.document(false, true).await.cilium.state, State::Ok);
+
+    part.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    let first = collector.document(false, true).await;
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    let later = collector.document(false, true).await;
+    part.0.store(false, std::sync::atomic::Ordering::SeqCst);
+    let answered = collector.document(false, true).await;
+
+    assert!(first.stale.contains_key("kvstore"));
+    assert_eq!(first.kvstore, Some(Status::default()));
+    assert_eq!(later.cilium.msg, "Stale status data");
+    let failure = later.kvstore.unwrap();
+    assert_eq!(failure.state, State::Failure);
+    assert_eq!(failure.msg, "no response from kvstore probe within 60 seconds");
+    assert_eq!(answered.cilium.state, State::Ok);
+    hive::testing::stop(running).await;
+}
+
+/// A part whose probe may not answer.
+struct Silent(std::sync::atomic::AtomicBool);
+
+#[async_trait]
+impl StatusProbe for Silent {
+    fn name(&self) -> &'static str {
+        "kvstore"
+    }
+
+    async fn probe(&self, _: &mut StatusResponse) -> Option<Status> {
+        if self.0.load(std::sync::atomic::Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        None
+    }
+
+    fn fail(&self, response: &mut StatusResponse, failure: Status) {
+        response.kvstore = Some(failure);
+    }
+}
+
 #[tokio::test]
 async fn other_methods_are_refused_as_by_ciliums_server() {
     use tower::ServiceExt as _;

@@ -25,6 +25,10 @@ pub mod status;
 pub mod testing;
 mod watcher;
 
+/// A kind that is watched with some settings, for the status of the agent: `core/v1::Pods`.
+#[derive(Clone, Copy, Debug)]
+pub struct WatchedKind(pub &'static str);
+
 pub use api::Api;
 pub use client::{Client, DisabledClient, ListerWatcher, RawPage, RawWatch, ServerVersion, WatchStream};
 pub use error::{ApiError, Status, StatusDetails};

@@ -5,23 +5,24 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use hive::{Cell, Job, JobCtx, Jobs, Member, SpawnError};
+use hive::{All, Cell, Job, JobCtx, Jobs, Member, SpawnError};
 use parking_lot::Mutex;
 use skep_base_api::StatusProbe;
 use skep_base_api_types::{K8sStatus, State, Status, StatusResponse};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use crate::{ApiError, Client, DisabledClient, ServerVersion};
+use crate::{ApiError, Client, DisabledClient, ServerVersion, WatchedKind};
 
 hive::catalogue!(cell);
 
 /// Time between two requests for the version.
 const PERIOD: Duration = Duration::from_secs(10);
+/// Shortest and longest pause after a failure.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(120));
 /// Kinds that the agent watches, those that Cilium's clients know.
-const WATCHED: [&str; 7] = [
+const WATCHED: [&str; 6] = [
     "cilium/v2::CiliumCIDRGroup",
     "cilium/v2::CiliumClusterwideNetworkPolicy",
-    "cilium/v2::CiliumEndpoint",
     "cilium/v2::CiliumNetworkPolicy",
     "cilium/v2::CiliumNode",
     "core/v1::Pods",
@@ -39,6 +40,7 @@ struct Kubernetes {
     last: Mutex<K8sStatus>,
     /// When the pending request was sent.
     asked: Mutex<Option<Instant>>,
+    watched: Vec<String>,
 }
 
 /// A request to the server, pending until it is dropped.
@@ -75,10 +77,21 @@ impl StatusProbe for Kubernetes {
         let asked = *self.asked.lock();
         asked.map(|asked| asked.elapsed())
     }
+
+    fn fail(&self, response: &mut StatusResponse, failure: Status) {
+        response.kubernetes = Some(status(failure.state, failure.msg));
+    }
 }
 
 /// Requests the version of the API server periodically; the status shows the last answer.
-fn probe(client: Option<Arc<dyn Client>>, jobs: Jobs) -> Result<Member<Arc<dyn StatusProbe>>, SpawnError> {
+fn probe(
+    client: Option<Arc<dyn Client>>,
+    more: All<WatchedKind>,
+    jobs: Jobs,
+) -> Result<Member<Arc<dyn StatusProbe>>, SpawnError> {
+    let more = more.iter().map(|WatchedKind(kind)| *kind);
+    let mut watched: Vec<String> = WATCHED.into_iter().chain(more).map(str::to_owned).collect();
+    watched.sort();
     let client = client.unwrap_or_else(|| Arc::new(DisabledClient));
     let first = if client.is_enabled() {
         status(State::Warning, "no answer yet".to_owned())
@@ -89,22 +102,17 @@ fn probe(client: Option<Arc<dyn Client>>, jobs: Jobs) -> Result<Member<Arc<dyn S
         client,
         last: Mutex::new(first),
         asked: Mutex::default(),
+        watched,
     });
     if probe.client.is_enabled() {
         let asking = probe.clone();
-        jobs.spawn(
-            Job::every(PERIOD, "kubernetes-version", move |cx: JobCtx| {
-                let probe = asking.clone();
-                async move {
-                    // A server that does not answer is not waited for when the agent stops.
-                    tokio::select! {
-                        result = ask(&probe) => result,
-                        () = cx.cancelled() => Ok(()),
-                    }
-                }
-            })
-            .run_at_start(),
-        )?;
+        jobs.spawn(Job::once("kubernetes-version", move |cx: JobCtx| {
+            let probe = asking.clone();
+            async move {
+                // A server that does not answer is not waited for when the agent stops.
+                _ = cx.until_cancelled(keep_asking(&probe, &cx)).await;
+            }
+        }))?;
     }
     Ok(Member(probe))
 }
@@ -126,12 +134,38 @@ fn text(version: &ServerVersion) -> String {
     text
 }
 
+async fn keep_asking(probe: &Kubernetes, cx: &JobCtx) {
+    let mut failures = 0;
+    loop {
+        match ask(probe).await {
+            Ok(()) => {
+                failures = 0;
+                cx.health.ok("The API server answers");
+            }
+            Err(error) => {
+                failures += 1;
+                cx.health.degraded("The API server does not answer", &error);
+            }
+        }
+        sleep(pause(failures)).await;
+    }
+}
+
+/// Time until the next request after so many failures in a row.
+fn pause(failures: u32) -> Duration {
+    let (shortest, longest) = PAUSES;
+    match failures.checked_sub(1) {
+        None => PERIOD,
+        Some(more) => shortest.saturating_mul(1 << more.min(10)).min(longest),
+    }
+}
+
 async fn ask(probe: &Kubernetes) -> Result<(), ApiError> {
     let _question = Question::new(probe);
     let answer = probe.client.server_version().await;
     *probe.last.lock() = match &answer {
         Ok(version) => K8sStatus {
-            k8s_api_versions: WATCHED.map(str::to_owned).to_vec(),
+            k8s_api_versions: probe.watched.clone(),
             ..status(State::Ok, text(version))
         },
         Err(error) => status(State::Failure, error.to_string()),
@@ -155,6 +189,12 @@ mod tests {
 
         version.platform = "linux/amd64".to_owned();
         assert_eq!(text(&version), "1.33 (v1.33.1) [linux/amd64]");
+    }
+
+    #[test]
+    fn pauses_grow_while_the_server_does_not_answer() {
+        let pauses = [0, 1, 2, 5, 6, 4_000_000].map(|failures| pause(failures).as_secs());
+        assert_eq!(pauses, [10, 5, 10, 80, 120, 120]);
     }
 
     /// A server that accepts requests and answers none.
@@ -199,13 +239,14 @@ mod tests {
             client: Arc::new(Frozen),
             last: Mutex::default(),
             asked: Mutex::default(),
+            watched: Vec::new(),
         };
         assert_eq!(probe.pending(), None);
 
         let asking = ask(&probe);
         let waited = tokio::time::timeout(Duration::from_secs(17), async {
             tokio::join!(asking, async {
-                tokio::time::sleep(Duration::from_secs(16)).await;
+                sleep(Duration::from_secs(16)).await;
                 assert_eq!(probe.pending(), Some(Duration::from_secs(16)));
             })
         });
