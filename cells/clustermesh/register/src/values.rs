@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use skep_clustermesh_types::{IpIdentityPair, NamedPort, Node, NodeAddress};
 use skep_endpoint::{Endpoint, Phase};
+use skep_identity::NumericIdentity;
 use skep_node_local::LocalNode;
 
 /// Values by name.
@@ -63,14 +64,15 @@ pub(crate) fn node(local: &LocalNode, cluster: &Cluster) -> Option<Vec<u8>> {
     node.encode().ok()
 }
 
-/// The values of the addresses of an endpoint, once it has an identity.
+/// The values of the addresses of an endpoint, once it has an identity. Those for health and Ingresses are in the value of the node.
 pub(crate) fn addresses<'a>(
     endpoint: &'a Endpoint,
     local: &'a LocalNode,
     cluster: &'a Cluster,
 ) -> impl Iterator<Item = (String, Vec<u8>)> + 'a {
     let is_there = !endpoint.is_host && matches!(endpoint.phase, Phase::Live | Phase::Restored);
-    let identity = endpoint.identity.filter(|_| is_there);
+    let is_of_node = |id: NumericIdentity| matches!(id, NumericIdentity::HEALTH | NumericIdentity::INGRESS);
+    let identity = endpoint.identity.filter(|id| is_there && !is_of_node(*id));
     let pod = endpoint.pod.as_deref();
     let ports = pod.map(|pod| &*pod.named_ports).unwrap_or_default();
     let ports: Vec<NamedPort> = ports
