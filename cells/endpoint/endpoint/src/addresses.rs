@@ -133,8 +133,9 @@ impl Takeover {
     fn allocate(&self, ipam: &Ipam) -> Vec<String> {
         let mut failed = Vec::new();
         for row in self.restored() {
-            // Those of the health endpoint are the node's.
-            if row.spec.datapath.external_ipam || row.identity == Some(NumericIdentity::HEALTH) {
+            // Those of the health and the ingress endpoint are the node's.
+            let is_of_node = row.identity == Some(NumericIdentity::HEALTH) || row.is_ingress();
+            if row.spec.datapath.external_ipam || is_of_node {
                 continue;
             }
             let owner = format!("{}/{} [restored]", row.spec.namespace, row.spec.pod);

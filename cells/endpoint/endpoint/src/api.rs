@@ -275,7 +275,7 @@ impl Api {
         let created = async {
             let metadata = self.metadata.wait(&spec).await;
             let identity = (!self.has_allocator).then_some(NumericIdentity::INIT);
-            let row = self.endpoints.add(spec, metadata, wanted, identity)?;
+            let row = self.endpoints.add(spec, metadata, wanted, identity, request::phase(body))?;
             tracing::info!(
                 endpoint = row.id,
                 interface = row.spec.interface,
@@ -641,15 +641,19 @@ async fn log(
 async fn identities(State(api): State<Api>) -> Json<Vec<IdentityEndpoints>> {
     let snapshot = api.endpoints.db().read();
     let mut counts: BTreeMap<NumericIdentity, usize> = BTreeMap::new();
-    for id in api
-        .endpoints
-        .table()
-        .all(&snapshot)
-        .filter_map(|row| row.identity)
-    {
+    let mut host = None;
+    for row in api.endpoints.table().all(&snapshot) {
+        let Some(id) = row.identity else { continue };
         *counts.entry(id).or_default() += 1;
+        // Its labels are those of the Node; the identity is reserved.
+        if id == NumericIdentity::HOST {
+            host = Some(row.identity_labels.iter().map(ToString::to_string).collect());
+        }
     }
-    let identity = |id: NumericIdentity| {
+    let mut identity = |id: NumericIdentity| {
+        if let Some(labels) = host.take_if(|_| id == NumericIdentity::HOST) {
+            return Identity { id: id.get(), labels };
+        }
         let row = api
             .identities
             .get(&snapshot, SecurityIdentity::BY_ID.key(&id.get()));

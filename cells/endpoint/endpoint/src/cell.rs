@@ -11,8 +11,8 @@ use std::{sync::Arc, time::Duration};
 
 use hive::{Backoff, Cell, Cfg, Job, JobCtx, Jobs, Params, Retry, SpawnError};
 use skep_base_metrics::workqueue::{WorkqueueMetrics, WorkqueueRecorder};
-use skep_base_settings::{AttachConfig, PacketConfig, StateConfig};
-use skep_datapath_hooks::{EndpointFlows, EndpointHooks};
+use skep_base_settings::{AttachConfig, MonitorConfig, PacketConfig, StateConfig};
+use skep_datapath_hooks::{EndpointFlows, EndpointHooks, EventSwitch};
 use skep_endpoint_ipam::Ipam;
 use skep_identity_allocator::Allocator;
 use skep_identity_labels::LabelConfig;
@@ -29,9 +29,11 @@ use crate::{
     claims,
     collect::{Collector, Removal},
     endpoint,
+    events::EndpointEvents,
     host::HostAddresses,
     host_endpoint::HostEndpoint,
     identities::{self, IdentityReconciler},
+    ingress_endpoint::IngressEndpoint,
     maps, metadata, names, policies,
     queue::DeletionQueue,
     reconciler,
@@ -70,11 +72,12 @@ fn writer(
     policies: PolicyMaps,
     config: Cfg<Config>,
     packets: Option<Cfg<PacketConfig>>,
+    monitor: Option<Cfg<MonitorConfig>>,
 ) -> Endpoints {
-    let options = EndpointOptions::new(config.enable_source_ip_verification, config.policy_audit_mode);
+    let options = EndpointOptions::of_node(&config, packets.as_deref(), monitor.as_deref());
     let has_firewall = packets.is_some_and(|packets| packets.host_firewall);
     Endpoints::new(db, table, (*files).clone(), policies)
-        .with_options(options)
+        .with_options(options, config.keep_config)
         .with_host_firewall(has_firewall)
 }
 
@@ -87,6 +90,8 @@ pub(crate) enum StartError {
     /// The module has stopped.
     #[error(transparent)]
     Job(#[from] SpawnError),
+    #[error("node-labels")]
+    Labels(#[from] skep_identity_labels::PatternError),
 }
 
 #[derive(Params)]
@@ -101,9 +106,11 @@ pub(crate) struct StartParams {
     maps: Arc<EndpointMaps>,
     hooks: Arc<dyn EndpointHooks>,
     flows: Option<Arc<dyn EndpointFlows>>,
+    events: Option<Arc<EventSwitch>>,
     interfaces: Option<Arc<dyn Interfaces>>,
     routes: Option<Arc<dyn EndpointRoutes>>,
     ipcache: Writer,
+    labels: Cfg<skep_ipcache::Config>,
     addresses: Table<NodeAddress>,
     node: Option<Table<LocalNode>>,
     metrics: Arc<EndpointMetrics>,
@@ -129,9 +136,11 @@ fn start(params: StartParams) -> Result<(), StartError> {
         maps,
         hooks,
         flows,
+        events,
         interfaces,
         routes,
         ipcache,
+        labels,
         addresses,
         node,
         metrics,
@@ -153,14 +162,23 @@ fn start(params: StartParams) -> Result<(), StartError> {
     let host_endpoint = Arc::new(HostEndpoint {
         endpoints: endpoints.clone(),
         interfaces: interfaces.clone(),
-        node,
+        node: node.clone(),
         db: db.clone(),
+        labels: labels.host_label_filter()?,
     });
     let job = Job::once("keep-host-endpoint", move |cx: JobCtx| {
         let host = host_endpoint.clone();
         async move { cx.until_cancelled(host.follow(&cx)).await.unwrap_or(Ok(())) }
     });
     jobs.spawn(job.retry(retry()))?;
+    if let Some(node) = node {
+        let ingress = IngressEndpoint {
+            endpoints: endpoints.clone(),
+            node,
+            ipam: ipam.clone(),
+        };
+        jobs.keep("keep-ingress-endpoint", ingress, IngressEndpoint::follow)?;
+    }
 
     let restore = Arc::new(Restore {
         endpoints: endpoints.clone(),
@@ -249,6 +267,13 @@ fn start(params: StartParams) -> Result<(), StartError> {
         async move { reconciler.refresh(&cx.token, &cx.health).await }
     }))?;
 
+    if let Some(switch) = events {
+        let events = EndpointEvents {
+            endpoints: endpoints.clone(),
+            switch,
+        };
+        jobs.keep("follow-event-options", events, EndpointEvents::follow)?;
+    }
     jobs.keep("follow-policies", endpoints.clone(), policies::follow)?;
 
     let publisher = Arc::new(Publisher {

@@ -149,7 +149,7 @@ impl Collector {
         let mut missed = BTreeSet::new();
         for row in self.endpoints.table().all(&snapshot) {
             let name = &row.spec.interface;
-            if !row.is_live() || row.is_host {
+            if !row.is_live() || row.is_host || row.is_ingress() {
                 continue;
             }
             let index = self

@@ -19,7 +19,9 @@ use statedb::{
     row::BoxError,
 };
 
-use crate::{DatapathConfiguration, EndpointLabels, EndpointOptions, EndpointPod, Mac, StatusLog};
+use crate::{
+    DatapathConfiguration, EndpointLabels, EndpointOptions, EndpointPod, Mac, StatusCode, StatusLog,
+};
 
 /// What an endpoint is: an interface with addresses and labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,6 +126,8 @@ pub enum Phase {
     Live,
     /// It was there before this run of the agent.
     Restored,
+    /// It was created in a state after which none is built.
+    NeverBuilt,
     Disconnecting,
     /// Nothing of it is left outside the table.
     Disconnected,
@@ -132,6 +136,8 @@ pub enum Phase {
 /// State of an endpoint, as Cilium names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EndpointState {
+    /// That of an endpoint whose creator named a state in which none begins.
+    None,
     WaitingForIdentity,
     WaitingToRegenerate,
     /// It is being written.
@@ -147,6 +153,7 @@ pub enum EndpointState {
 }
 
 impl EndpointState {
+    /// States that are counted.
     pub const ALL: [Self; 8] = [
         Self::WaitingForIdentity,
         Self::WaitingToRegenerate,
@@ -160,6 +167,7 @@ impl EndpointState {
 
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::None => "",
             Self::WaitingForIdentity => "waiting-for-identity",
             Self::WaitingToRegenerate => "waiting-to-regenerate",
             Self::Regenerating => "regenerating",
@@ -181,6 +189,7 @@ impl fmt::Display for EndpointState {
 /// Why an endpoint is written, as Cilium names it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RegenerationReason {
+    DaemonConfigUpdate,
     #[default]
     EndpointInit,
     EndpointRestore,
@@ -192,6 +201,7 @@ pub enum RegenerationReason {
 impl RegenerationReason {
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::DaemonConfigUpdate => "DaemonConfigUpdate",
             Self::EndpointInit => "EndpointInit",
             Self::EndpointRestore => "EndpointRestore",
             Self::EndpointUpdate => "EndpointUpdate",
@@ -267,18 +277,24 @@ impl Endpoint {
 
     /// Whether it is not being deleted.
     pub fn is_live(&self) -> bool {
-        matches!(self.phase, Phase::Live | Phase::Restored)
+        matches!(self.phase, Phase::Live | Phase::Restored | Phase::NeverBuilt)
+    }
+
+    /// Whether it is the listener of Ingresses: addresses without interface, whose packets the kernel takes.
+    pub fn is_ingress(&self) -> bool {
+        self.identity == Some(NumericIdentity::INGRESS) && self.spec.interface.is_empty()
     }
 
     /// Whether programs may be at its interface. An endpoint that never was ready has none.
     pub(crate) fn is_attached(&self) -> bool {
-        self.is_written || self.phase != Phase::Live
+        self.is_written || !matches!(self.phase, Phase::Live | Phase::NeverBuilt)
     }
 
     pub fn state(&self) -> EndpointState {
         match (self.phase, self.status.kind) {
             (Phase::Disconnected, _) => EndpointState::Disconnected,
             (Phase::Disconnecting, _) => EndpointState::Disconnecting,
+            (Phase::NeverBuilt, _) => EndpointState::None,
             _ if self.identity.is_none() => EndpointState::WaitingForIdentity,
             (_, StatusKind::Error) => EndpointState::NotReady,
             (_, StatusKind::Done | StatusKind::Refreshing) if self.policy.is_some() || self.is_host => {
@@ -292,12 +308,16 @@ impl Endpoint {
 
     /// It is due to be written.
     pub(crate) fn regenerate(&mut self, reason: RegenerationReason, cause: &str) {
-        self.status = Status::pending();
-        self.reason = reason;
         let message = format!(
             "Triggering endpoint regeneration due to {}: {cause}",
             reason.as_str()
         );
+        if self.phase == Phase::NeverBuilt {
+            let text = format!("Skipped invalid state transition to waiting-to-regenerate due to: {message}");
+            return self.log.add(StatusCode::Warning, EndpointState::None, text);
+        }
+        self.status = Status::pending();
+        self.reason = reason;
         self.log.ok(EndpointState::WaitingToRegenerate, message);
     }
 
@@ -307,8 +327,10 @@ impl Endpoint {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         let value = LxcValue {
             ifindex: spec.ifindex,
+            events: self.options.event_bits(),
             endpoint: self.id,
-            flags: flag(spec.skip_masquerade4, lxc_flags::SKIP_MASQUERADE4)
+            flags: flag(self.is_ingress(), lxc_flags::AT_HOST_NS)
+                | flag(spec.skip_masquerade4, lxc_flags::SKIP_MASQUERADE4)
                 | flag(spec.skip_masquerade6, lxc_flags::SKIP_MASQUERADE6),
             mac: spec.mac.padded(),
             node_mac: spec.host_mac.padded(),
@@ -346,6 +368,7 @@ impl Endpoint {
                 false => 0,
             },
             mac: spec.host_mac.0,
+            events: self.options.event_bits(),
             netns_cookie: spec.netns_cookie,
             ..family::Endpoint::default()
         }

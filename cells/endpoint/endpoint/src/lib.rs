@@ -17,6 +17,7 @@
 //!   is realized, and the directions in which programs look nothing up.
 //! - DNS names: those that an endpoint looked up, and its DNS rules, are in its file (`names.rs`); restored before it is.
 //! - The node: an endpoint without maps and hooks, with the labels of the Node (`host_endpoint.rs`).
+//! - The listener of Ingresses: an endpoint without interface, at the addresses that IPAM allocated for it (`ingress_endpoint.rs`).
 //!
 //! Feature `api`: `/v1/endpoint` of the agent's API. Feature `cookies`: cookies of network namespaces for redirect policies.
 //!
@@ -33,10 +34,12 @@ mod config;
 pub mod cookies;
 mod datapath;
 mod endpoint;
+mod events;
 mod host;
 mod host_endpoint;
 mod identifier;
 mod identities;
+mod ingress_endpoint;
 mod interfaces;
 mod labels;
 mod log;
@@ -70,7 +73,7 @@ pub use maps::EndpointMaps;
 pub use metadata::MetadataResolver;
 pub use metrics::EndpointMetrics;
 pub use options::{EndpointOptions, OptionError};
-pub use pod::{EndpointPod, NamedPort};
+pub use pod::{BandwidthAnnotations, EndpointPod, NamedPort};
 pub use reconciler::EndpointOps;
 pub use state_dir::{StateDir, StateError};
 pub use writer::{CreateError, Endpoints, WaitError};

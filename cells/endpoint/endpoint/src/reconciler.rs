@@ -153,6 +153,15 @@ impl EndpointOps {
         self.stages.clear();
     }
 
+    /// The listener of Ingresses: the kernel delivers to its addresses.
+    fn bring_ingress(&mut self, txn: &mut Transaction<EndpointError>, endpoints: &[(Owner, &Endpoint)]) {
+        let maps = self.maps.clone();
+        self.each(txn, endpoints, Self::save);
+        self.each(txn, endpoints, Self::stage_addresses);
+        txn.run(&mut self.stages.addresses, &maps.lxc);
+        self.stages.clear();
+    }
+
     fn take_down(&mut self, txn: &mut Transaction<EndpointError>, endpoints: &[(Owner, &Endpoint)]) {
         self.disconnect(txn, endpoints);
         self.each(txn, endpoints, |ops, _, endpoint| {
@@ -170,7 +179,7 @@ impl EndpointOps {
     }
 
     fn save(&mut self, _: Owner, endpoint: &Endpoint) -> Result<(), EndpointError> {
-        let effective = match endpoint.is_host {
+        let effective = match endpoint.is_host || endpoint.is_ingress() {
             true => endpoint.spec.datapath,
             false => self.routing.effective(endpoint.spec.datapath),
         };
@@ -301,6 +310,9 @@ impl EndpointOps {
     }
 
     fn detach(&mut self, owner: Owner, endpoint: &Endpoint) -> Result<(), EndpointError> {
+        if endpoint.is_ingress() {
+            return Ok(());
+        }
         self.routed.remove(&endpoint.id);
         let ifindex = endpoint.spec.ifindex;
         // The interface may be another's by now, too.
@@ -346,6 +358,7 @@ impl BatchOps<Endpoint> for EndpointOps {
     fn batch(&mut self, _: &Round<'_>, deletes: &mut [Delete<Endpoint>], updates: &mut [Update<Endpoint>]) {
         let mut txn = Transaction::default();
         let (mut up, mut down, mut saved) = (Vec::new(), Vec::new(), Vec::new());
+        let mut ingress = Vec::new();
         let mut former: Vec<(Owner, Endpoint)> = Vec::new();
         for entry in &*deletes {
             let owner = txn.add_owner();
@@ -368,7 +381,10 @@ impl BatchOps<Endpoint> for EndpointOps {
                         let message = format!("Regenerating endpoint: {}", endpoint.reason.as_str());
                         endpoint.log.ok(EndpointState::Regenerating, message);
                     }
-                    up.push((owner, endpoint));
+                    match endpoint.is_ingress() {
+                        true => ingress.push((owner, endpoint)),
+                        false => up.push((owner, endpoint)),
+                    }
                 }
                 Phase::Disconnecting => down.push((owner, endpoint)),
                 _ => {}
@@ -381,6 +397,7 @@ impl BatchOps<Endpoint> for EndpointOps {
             .collect();
         self.disconnect(&mut txn, &former);
         self.bring_host(&mut txn, &saved);
+        self.bring_ingress(&mut txn, &ingress);
         self.bring_up(&mut txn, &up);
         let mut errors = txn.finish();
         for (entry, error) in deletes.iter_mut().zip(&mut errors) {

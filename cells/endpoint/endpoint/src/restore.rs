@@ -63,12 +63,7 @@ impl Restore {
         let (saved, errors) = self.files.read_all()?;
         let mut found = Vec::new();
         for saved in saved {
-            // Cilium has one of the ingress listener, which has no interface.
-            if saved.identity == Some(NumericIdentity::INGRESS) {
-                self.files.remove(saved.id)?;
-                continue;
-            }
-            let is_there = self.is_there(&saved)?;
+            let is_there = saved.is_ingress() || self.is_there(&saved)?;
             if !is_there && saved.identity != Some(NumericIdentity::HOST) {
                 tracing::info!(
                     endpoint = saved.id,

@@ -81,6 +81,13 @@ pub(crate) struct Saved {
     pub(crate) dns: DnsState,
 }
 
+impl Saved {
+    /// Whether it is the listener of Ingresses, which has no interface.
+    pub(crate) fn is_ingress(&self) -> bool {
+        self.identity == Some(NumericIdentity::INGRESS) && self.spec.interface.is_empty()
+    }
+}
+
 impl StateDir {
     /// The folder `state` of the agent's state directory.
     pub fn new(state_dir: &Path) -> Self {
@@ -474,6 +481,9 @@ fn labels(field: &'static str, map: &LabelMap) -> Result<Labels, (&'static str, 
 
 pub(crate) const SKIP_MASQUERADE4: &str = "property-skip-masquerade-v4";
 pub(crate) const SKIP_MASQUERADE6: &str = "property-skip-masquerade-v6";
+const AT_HOST_NS: &str = "property-at-host-network-namespace";
+const SKIP_BPF_POLICY: &str = "property-skip-bpf-policy";
+const WITHOUT_BPF_ENDPOINT: &str = "property-without-bpf-endpoint";
 
 impl File {
     fn of(saved: &Saved) -> Self {
@@ -483,7 +493,11 @@ impl File {
         let init: Arc<Labels> = Reserved::Init.into();
         let of_dns = serde_json::to_value(&saved.dns).unwrap_or_default();
         let dns = |key: &str| of_dns.get(key).cloned().unwrap_or_default();
+        let is_ingress = saved.is_ingress();
         let properties = [
+            (AT_HOST_NS, is_ingress),
+            (SKIP_BPF_POLICY, is_ingress),
+            (WITHOUT_BPF_ENDPOINT, is_ingress),
             (SKIP_MASQUERADE4, spec.skip_masquerade4),
             (SKIP_MASQUERADE6, spec.skip_masquerade6),
         ];
@@ -571,7 +585,7 @@ impl File {
             Some(identity) => (identity.id, labels("SecLabel", &identity.labels)?),
             None => (0, Labels::default()),
         };
-        if self.interface.is_empty() {
+        if self.interface.is_empty() && id != NumericIdentity::INGRESS.get() {
             return Err(("IfName", self.interface));
         }
         let spec = EndpointSpec {

@@ -9,6 +9,7 @@
 
 mod faults;
 pub(crate) mod hive;
+mod ingress;
 mod life;
 mod restore;
 mod routes;

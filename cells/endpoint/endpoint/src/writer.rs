@@ -2,7 +2,11 @@
 
 //! The one owner of writes to table `endpoints`.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use parking_lot::Mutex;
 use skep_identity::{Labels, NumericIdentity, Reserved};
@@ -80,7 +84,9 @@ pub struct Endpoints {
     /// Uses of identities. They are not in rows: snapshots keep rows for longer.
     held: Arc<Mutex<HashMap<u16, Held>>>,
     /// Options of new endpoints.
-    options: Arc<EndpointOptions>,
+    options: Arc<Mutex<Arc<EndpointOptions>>>,
+    /// Restored endpoints keep their options.
+    keeps_options: bool,
     /// The endpoint of the node has a policy.
     has_host_firewall: bool,
     /// Whether endpoints may be created.
@@ -96,15 +102,22 @@ impl Endpoints {
             policies,
             held: Arc::default(),
             options: Arc::default(),
+            keeps_options: false,
             has_host_firewall: false,
             fence: Arc::new(watch::Sender::new(false)),
         }
     }
 
-    /// With these options of new endpoints.
-    pub(crate) fn with_options(mut self, options: EndpointOptions) -> Self {
-        self.options = Arc::new(options);
+    /// With these options of new endpoints, and of restored ones unless they keep theirs.
+    pub(crate) fn with_options(mut self, options: EndpointOptions, keeps: bool) -> Self {
+        self.options = Arc::new(Mutex::new(Arc::new(options)));
+        self.keeps_options = keeps;
         self
+    }
+
+    /// The options of new endpoints.
+    pub(crate) fn default_options(&self) -> Arc<EndpointOptions> {
+        self.options.lock().clone()
     }
 
     /// With a policy of the endpoint of the node, if `is_on`.
@@ -149,16 +162,17 @@ impl Endpoints {
             pod: None,
             labels: Arc::new(labels),
         };
-        self.add(spec, metadata, id, identity)
+        self.add(spec, metadata, id, identity, Phase::Live)
     }
 
-    /// Adds an endpoint whose labels are known.
+    /// Adds an endpoint whose labels are known, in a phase: [`Phase::Live`] or [`Phase::NeverBuilt`].
     pub(crate) fn add(
         &self,
         spec: EndpointSpec,
         metadata: Metadata,
         id: Option<u16>,
         identity: Option<NumericIdentity>,
+        phase: Phase,
     ) -> Result<Obj<Endpoint>, CreateError> {
         let mut txn = self.db.write(&[&self.table]);
         self.check_spec(&txn, &spec)?;
@@ -167,9 +181,12 @@ impl Endpoints {
             None => self.free_id(&txn)?,
         };
         let log = StatusLog::default();
-        log.ok(EndpointState::WaitingForIdentity, "Endpoint creation");
+        if phase == Phase::Live {
+            log.ok(EndpointState::WaitingForIdentity, "Endpoint creation");
+        }
         let mut row = Endpoint {
             id,
+            phase,
             spec: Arc::new(spec),
             pod: metadata.pod,
             identity_labels: identity
@@ -177,7 +194,7 @@ impl Endpoints {
                 .unwrap_or_default(),
             labels: metadata.labels,
             identity,
-            options: self.options.clone(),
+            options: self.default_options(),
             log,
             ..Endpoint::default()
         };
@@ -189,7 +206,8 @@ impl Endpoints {
         }
         let row = self.table.insert_get(&mut txn, row)?;
         txn.commit();
-        self.policies.request(identity.map(|identity| (id, identity)))?;
+        let built = identity.filter(|_| phase == Phase::Live);
+        self.policies.request(built.map(|identity| (id, identity)))?;
         Ok(row)
     }
 
@@ -301,13 +319,14 @@ impl Endpoints {
             if !row.is_live() || *row.labels.security() != *labels {
                 return false;
             }
-            is_new = row.identity != Some(identity);
+            is_new = row.identity != Some(identity) && row.phase != Phase::NeverBuilt;
             let is_saved = row.identity_labels == *held.labels();
             row.identity_labels = held.labels().clone();
             // While no deletion can begin.
             released = self.held.lock().insert(id, held);
             match (is_new, is_saved) {
                 (true, _) => change_identity(row, identity),
+                (false, _) if row.phase == Phase::NeverBuilt => change_identity(row, identity),
                 // Its file.
                 (false, false) => row.status = Status::pending(),
                 (false, true) => {}
@@ -389,52 +408,103 @@ impl Endpoints {
 
     /// The endpoint of the node is at this interface, and has these labels.
     pub(crate) fn set_host(&self, ifindex: u32, mac: Mac, labels: Labels) -> Result<(), CreateError> {
+        let spec = EndpointSpec {
+            interface: host_endpoint::INTERFACE.to_owned(),
+            ifindex,
+            mac,
+            host_mac: mac,
+            ..EndpointSpec::default()
+        };
         let labels = Arc::new(labels);
+        let of_node = EndpointLabels {
+            info: (*labels).clone(),
+            identity: labels,
+            ..EndpointLabels::default()
+        };
+        let id = self.set_own(NumericIdentity::HOST, spec, of_node, "updated host endpoint")?;
+        if self.has_host_firewall {
+            self.policies.request([(id, NumericIdentity::HOST)])?;
+        }
+        Ok(())
+    }
+
+    /// The listener of Ingresses has these addresses; without any there is none.
+    pub(crate) fn set_ingress(&self, addresses: &[IpAddr]) -> Result<(), CreateError> {
+        if addresses.is_empty() {
+            let snapshot = self.db.read();
+            let found = self.own(&snapshot, NumericIdentity::INGRESS, "");
+            if let Some(row) = found.filter(|row| row.is_live()) {
+                self.disconnect(row.id)?;
+            }
+            return Ok(());
+        }
+        let mut spec = EndpointSpec {
+            labels: Labels::from_iter([Reserved::Ingress.into()]),
+            ..EndpointSpec::default()
+        };
+        for address in addresses {
+            match *address {
+                IpAddr::V4(address) => spec.ipv4 = Some(address),
+                IpAddr::V6(address) => spec.ipv6 = Some(address),
+            }
+        }
+        let labels = EndpointLabels {
+            identity: Reserved::Ingress.into(),
+            ..EndpointLabels::default()
+        };
+        let identity = NumericIdentity::INGRESS;
+        let id = self.set_own(identity, spec, labels, "updated ingress endpoint")?;
+        self.policies.request([(id, identity)])?;
+        Ok(())
+    }
+
+    /// The endpoint of the agent itself with this identity at this interface.
+    fn own(&self, txn: &impl ReadTxn, identity: NumericIdentity, interface: &str) -> Option<Obj<Endpoint>> {
+        let mut found = self.table.list(txn, Endpoint::BY_INTERFACE.key(interface));
+        found.find(|row| row.identity == Some(identity)).cloned()
+    }
+
+    /// Creates or changes an endpoint of the agent itself; returns its id.
+    fn set_own(
+        &self,
+        identity: NumericIdentity,
+        spec: EndpointSpec,
+        labels: EndpointLabels,
+        cause: &str,
+    ) -> Result<u16, CreateError> {
         let mut txn = self.db.write(&[&self.table]);
-        let found = self
-            .table
-            .list(&txn, Endpoint::BY_INTERFACE.key(host_endpoint::INTERFACE));
-        let found = found.into_iter().find(|row| row.is_host).cloned();
+        let found = self.own(&txn, identity, &spec.interface);
         let mut row = match &found {
             Some(row) => (**row).clone(),
             None => {
                 let row = Endpoint {
                     id: self.free_id(&txn)?,
-                    identity: Some(NumericIdentity::HOST),
-                    is_host: true,
-                    options: self.options.clone(),
+                    identity: Some(identity),
+                    is_host: identity == NumericIdentity::HOST,
+                    keeps_addresses: true,
+                    options: self.default_options(),
                     ..Endpoint::default()
                 };
                 row.log.ok(EndpointState::WaitingForIdentity, "Endpoint creation");
                 row
             }
         };
-        row.spec = Arc::new(EndpointSpec {
-            interface: host_endpoint::INTERFACE.to_owned(),
-            ifindex,
-            mac,
-            host_mac: mac,
-            ..EndpointSpec::default()
-        });
-        row.labels = Arc::new(EndpointLabels {
-            info: (*labels).clone(),
-            identity: labels.clone(),
-            ..EndpointLabels::default()
-        });
-        row.identity_labels = labels;
-        let is_same = |found: &Obj<Endpoint>| row.spec == found.spec && row.labels == found.labels;
         let id = row.id;
-        if !found.as_ref().is_some_and(is_same) {
-            row.regenerate(RegenerationReason::EndpointUpdate, "updated host endpoint");
+        self.check_free(&txn, &spec, Some(id))?;
+        let is_readdressed = !row.spec.addresses().eq(spec.addresses());
+        if found.is_some() && is_readdressed && row.former.is_none() {
+            row.former = Some(row.spec.clone());
+        }
+        row.spec = Arc::new(spec);
+        row.labels = Arc::new(labels);
+        row.identity_labels = row.labels.identity.clone();
+        let is_same = |found: &Obj<Endpoint>| row.spec == found.spec && row.labels == found.labels;
+        if row.is_live() && !found.as_ref().is_some_and(is_same) {
+            row.regenerate(RegenerationReason::EndpointUpdate, cause);
             self.table.insert(&mut txn, row)?;
             txn.commit();
-        } else {
-            drop(txn);
         }
-        if self.has_host_firewall {
-            self.policies.request([(id, NumericIdentity::HOST)])?;
-        }
-        Ok(())
+        Ok(id)
     }
 
     /// Changes the labels that users have given to an endpoint; false if there is no such endpoint.
@@ -452,6 +522,38 @@ impl Endpoints {
             }
             row.is_live()
         })
+    }
+
+    /// Changes options of the agent, for all endpoints and new ones; names that endpoints do not have are left out. Returns
+    /// whether the host endpoint is one of them.
+    pub fn override_options(&self, changes: &BTreeMap<String, String>) -> Result<bool, statedb::Error> {
+        let mut txn = self.db.write(&[&self.table]);
+        let mut options = self.options.lock();
+        *options = Arc::new(options.overridden(changes));
+        drop(options);
+        let rows: Vec<_> = self
+            .table
+            .all(&txn)
+            .filter(|row| row.is_live())
+            .cloned()
+            .collect();
+        let mut has_host = false;
+        for found in rows {
+            has_host |= found.is_host;
+            let options = found.options.overridden(changes);
+            if options == *found.options {
+                continue;
+            }
+            let mut row = (*found).clone();
+            row.options = Arc::new(options);
+            row.regenerate(
+                RegenerationReason::DaemonConfigUpdate,
+                "agent options changed via API",
+            );
+            self.table.insert(&mut txn, row)?;
+        }
+        txn.commit();
+        Ok(has_host)
     }
 
     /// Changes the options of an endpoint; false if there is no such endpoint.
@@ -618,7 +720,10 @@ impl Endpoints {
                 identity: Some(identity),
                 identity_labels,
                 is_host,
-                options: Arc::new(saved.options.audited_as(&self.options)),
+                options: match self.keeps_options {
+                    true => Arc::new(saved.options.audited_as(&self.default_options())),
+                    false => self.default_options(),
+                },
                 cilium_endpoint_uid: saved.cilium_endpoint_uid,
                 phase: if is_there || is_host {
                     Phase::Restored
@@ -626,7 +731,8 @@ impl Endpoints {
                     Phase::Disconnecting
                 },
                 // Those of an endpoint that is gone are not allocated again.
-                keeps_addresses: !is_there || identity == NumericIdentity::HEALTH,
+                keeps_addresses: !is_there
+                    || matches!(identity, NumericIdentity::HEALTH | NumericIdentity::INGRESS),
                 reason: RegenerationReason::EndpointRestore,
                 log,
                 status: Status::pending(),
@@ -778,6 +884,10 @@ fn reserved(identity: NumericIdentity) -> Option<Reserved> {
 fn change_identity(row: &mut Endpoint, identity: NumericIdentity) {
     row.identity = Some(identity);
     row.policy = None;
+    if row.phase == Phase::NeverBuilt {
+        let cause = "Initial build on endpoint creation";
+        return row.regenerate(RegenerationReason::EndpointInit, cause);
+    }
     row.log.ok(EndpointState::Ready, "Set identity for this endpoint");
     row.regenerate(RegenerationReason::LabelsUpdate, "updated security labels");
 }

@@ -61,6 +61,7 @@ pub struct PolicyOps {
     /// What is written in place of a policy that exceeds its map, and the size of that, by endpoint.
     reduced: HashMap<u16, (Arc<MapState>, usize)>,
     is_locking_down: bool,
+    pressure_threshold: f64,
     /// Entries of the largest desired policy.
     most: usize,
     kept: Kept,
@@ -68,12 +69,13 @@ pub struct PolicyOps {
 }
 
 impl PolicyOps {
-    fn new(maps: &Arc<Maps>, kept: Kept, is_locking_down: bool) -> Self {
+    fn new(maps: &Arc<Maps>, kept: Kept, settings: &crate::Config) -> Self {
         Self {
             outer: OuterMap::new(maps, &POLICIES),
             known: HashMap::new(),
             reduced: HashMap::new(),
-            is_locking_down,
+            is_locking_down: settings.enable_endpoint_lockdown_on_policy_overflow,
+            pressure_threshold: settings.bpf_policy_map_pressure_metrics_threshold,
             most: 0,
             kept,
             stages: Stages::default(),
@@ -99,7 +101,7 @@ impl PolicyOps {
 
     /// Stages what makes the map of an endpoint what is desired.
     fn stage(&mut self, owner: Owner, row: &EndpointPolicy) -> Result<(), MapError> {
-        let Some(desired) = &row.desired else {
+        let Some(desired) = row.desired.as_ref().filter(|_| row.has_map()) else {
             return Ok(());
         };
         let endpoint = row.endpoint;
@@ -185,7 +187,8 @@ impl PolicyOps {
     fn report_pressure(&mut self) {
         let most = self.known.values().map(|known| known.state.len()).max();
         let most = most.unwrap_or_default().max(std::mem::take(&mut self.most));
-        self.policies().report_pressure(most as u32);
+        self.policies()
+            .report_pressure(most as u32, self.pressure_threshold);
     }
 }
 
@@ -212,7 +215,7 @@ impl BatchOps<EndpointPolicy> for PolicyOps {
         for entry in &*deletes {
             let owner = txn.add_owner();
             let endpoint = entry.object.endpoint;
-            if self.known.get(&endpoint).is_none_or(|known| known.is_found) {
+            if entry.object.has_map() && self.known.get(&endpoint).is_none_or(|known| known.is_found) {
                 self.stages.outer_deletions.push(owner, endpoint);
             }
         }
@@ -236,8 +239,11 @@ impl BatchOps<EndpointPolicy> for PolicyOps {
         }
         for (entry, error) in updates.iter_mut().zip(errors) {
             let row = &mut entry.object;
+            let has_map = row.has_map();
             let Some(desired) = &row.desired else { continue };
-            self.most = self.most.max(desired.state.len());
+            if has_map {
+                self.most = self.most.max(desired.state.len());
+            }
             if let Some(error) = error {
                 // What it holds is read at the next try.
                 self.known.remove(&row.endpoint);
@@ -328,8 +334,7 @@ impl PolicyMaps {
             blocking: true,
             ..Config::default()
         });
-        let is_locking_down = settings.enable_endpoint_lockdown_on_policy_overflow;
-        let ops = PolicyOps::new(maps, kept.clone(), is_locking_down);
+        let ops = PolicyOps::new(maps, kept.clone(), settings);
         let reconciler = Reconciler::new(&db, table.clone(), EndpointPolicy::STATUS, ops, config);
         let policies = Self {
             db,

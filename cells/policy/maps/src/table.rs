@@ -45,6 +45,11 @@ impl EndpointPolicy {
         set: |row, status| row.status = status,
     };
 
+    /// Whether programs ask it: the proxy alone enforces that of the listener of Ingresses.
+    pub(crate) fn has_map(&self) -> bool {
+        self.identity != NumericIdentity::INGRESS
+    }
+
     /// What is realized, if it is what is desired.
     pub fn current(&self) -> Option<Realized> {
         let is_written = matches!(self.status.kind, StatusKind::Done | StatusKind::Refreshing);

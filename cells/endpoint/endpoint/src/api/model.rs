@@ -172,7 +172,9 @@ pub(super) fn health(row: &Endpoint) -> EndpointHealth {
     let (word, connected) = match row.state() {
         EndpointState::Ready => ("OK", true),
         EndpointState::NotReady => ("Failure", false),
-        EndpointState::Disconnecting | EndpointState::Disconnected => ("Disabled", false),
+        EndpointState::None | EndpointState::Disconnecting | EndpointState::Disconnected => {
+            ("Disabled", false)
+        }
         EndpointState::Restoring => ("Pending", true),
         EndpointState::WaitingForIdentity
         | EndpointState::WaitingToRegenerate

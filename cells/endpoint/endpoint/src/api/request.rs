@@ -13,7 +13,7 @@ use skep_identity::{Label, LabelSource, Labels};
 
 use super::ApiError;
 use crate::{
-    DatapathConfiguration, EndpointSpec, Mac,
+    DatapathConfiguration, EndpointSpec, Mac, Phase,
     labels::is_generated,
     state_dir::{SKIP_MASQUERADE4, SKIP_MASQUERADE6},
 };
@@ -36,6 +36,14 @@ const SERVED: [&str; 5] = [
 /// The id that a request wants; none if the agent is to choose. That of the path has no meaning, as in Cilium.
 pub(super) fn wanted_id(body: &EndpointChangeRequest) -> Option<u16> {
     (body.id != 0).then_some(body.id)
+}
+
+/// How the endpoint of a request begins: in another state than these it stays, as in Cilium.
+pub(super) fn phase(body: &EndpointChangeRequest) -> Phase {
+    match body.state.as_str() {
+        "waiting-for-identity" | "restoring" => Phase::Live,
+        _ => Phase::NeverBuilt,
+    }
 }
 
 /// What the endpoint of a request is.

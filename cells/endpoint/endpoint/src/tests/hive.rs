@@ -299,6 +299,32 @@ async fn a_restart_keeps_endpoints() {
 }
 
 #[tokio::test]
+async fn the_listener_of_ingresses_has_an_endpoint_at_its_addresses() {
+    let bench = Bench::start(Vec::new()).await;
+    bench.hooks.load();
+    let addresses = ["10.0.1.99", "fd00::99"];
+
+    let of_node = |bench: &Bench, all: &[&str]| {
+        let all: Vec<IpAddr> = all.iter().map(|text| text.parse().unwrap()).collect();
+        bench.local_node().update(|node| node.ingress = all).unwrap();
+    };
+    of_node(&bench, &addresses);
+    bench.until("entries", |bench| bench.lxc().len() == 2).await;
+
+    let id = bench.lxc()[0].1;
+    assert_eq!(
+        bench.lxc(),
+        addresses.map(|address| (address.to_owned(), id, lxc_flags::AT_HOST_NS))
+    );
+    bench
+        .until("the claim", |bench| bench.identity_of("10.0.1.99") == Some(8))
+        .await;
+    of_node(&bench, &[]);
+    bench.until("no entries", |bench| bench.lxc().is_empty()).await;
+    hive::testing::stop(bench.running).await;
+}
+
+#[tokio::test]
 async fn addresses_of_the_node_are_in_the_map_beside_endpoints() {
     let (bench, ..) = Bench::with_endpoint(NumericIdentity::INIT).await;
 
@@ -334,4 +360,34 @@ async fn addresses_of_the_node_that_are_lost_are_written_again() {
 
     assert_eq!(bench.hosts(), ["10.0.1.7", "172.30.1.1"]);
     hive::testing::stop(bench.running).await;
+}
+
+#[tokio::test]
+async fn options_are_those_of_the_settings_unless_they_are_kept() {
+    let kernel = Kernel::new();
+    let flags = ["--monitor-aggregation=medium", "--bpf-events-drop-enabled=false"];
+    let bench = Bench::start_in(kernel.clone(), &flags, Vec::new()).await;
+    bench.hooks.load();
+    let row = bench.create(spec(7), NumericIdentity::HEALTH).await;
+    let texts = row.options.texts();
+    assert_eq!(
+        [&texts["MonitorAggregationLevel"], &texts["DropNotification"]],
+        ["Medium", "Disabled"]
+    );
+    let (debug, on) = ("Debug".to_owned(), "Enabled".to_owned());
+    let options = row.options.with([(&debug, &on)]).unwrap();
+    let endpoints = bench.endpoints();
+    endpoints.set_options(row.id, options).unwrap();
+    endpoints.wait_ready(row.id).await.unwrap();
+    bench.running.stop().await.unwrap();
+
+    for (flags, expected) in [(&["--keep-config"][..], "Enabled"), (&[], "Disabled")] {
+        let bench = Bench::start_in(kernel.clone(), flags, Vec::new()).await;
+        bench.hooks.load();
+        let endpoints = bench.endpoints();
+        endpoints.restored().await;
+        let row = endpoints.wait_ready(row.id).await.unwrap();
+        assert_eq!(row.options.texts()["Debug"], expected);
+        bench.running.stop().await.unwrap();
+    }
 }

@@ -113,7 +113,7 @@ fn labels_of(pod: &Pod) -> Value {
 /// What only concerns the node is no other state: the object is not written for it.
 fn state(state: EndpointState) -> &'static str {
     match state {
-        EndpointState::WaitingForIdentity | EndpointState::NotReady => state.as_str(),
+        EndpointState::None | EndpointState::WaitingForIdentity | EndpointState::NotReady => state.as_str(),
         _ => EndpointState::Ready.as_str(),
     }
 }

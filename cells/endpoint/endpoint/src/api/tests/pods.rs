@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::{ask, request};
 use crate::{
-    EndpointState,
+    EndpointState, Phase,
     tests::hive::{Bench, Kernel},
 };
 
@@ -360,7 +360,7 @@ async fn many_endpoints_of_as_many_label_sets_are_created_at_once() {
         cluster.bench.plug(*number);
         let spec = crate::tests::world::spec(*number);
         let known = metadata.wait(&spec).await;
-        ids.push(endpoints.add(spec, known, None, None).unwrap().id);
+        ids.push(endpoints.add(spec, known, None, None, Phase::Live).unwrap().id);
     }
     for id in ids {
         endpoints.wait_ready(id).await.unwrap();
