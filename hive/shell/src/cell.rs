@@ -112,8 +112,7 @@ mod tests {
         for absent in ["hive/stop", "exec id", "rm x"] {
             assert_eq!(
                 run(&path, absent).await.1.unwrap_err().to_string(),
-                "unknown command",
-                "{absent}"
+                format!("<stdin>:0: {absent}: unknown command")
             );
         }
         assert_eq!(
@@ -154,7 +153,7 @@ mod tests {
         assert!(state.contains("\"state\": \"running\""), "{state}");
         assert_eq!(
             refused.to_string(),
-            "there is no module `greter`; did you mean `greeter`?"
+            "<stdin>:0: hive/graph: there is no module `greter`; did you mean `greeter`?"
         );
         running.stop().await.unwrap();
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use futures::FutureExt;
-use hive_script::{CommandSet, Environment, Lifetime, State};
+use hive_script::{CommandSet, Environment, Lifetime, ScriptError, State};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::{END, ERROR, closes};
+use crate::{END, ERROR, FILE, closes};
 
 /// Commands a client may send ahead.
 const PIPELINE: usize = 16;
@@ -224,14 +224,14 @@ async fn run_lines(
         }
         let started = Instant::now();
         info!(connection = number, command = %line, "Shell command");
-        let result = AssertUnwindSafe(state.execute_lines("shell", &line))
+        let result = AssertUnwindSafe(state.execute_lines(FILE, &line))
             .catch_unwind()
             .await;
         let took = started.elapsed();
         match result {
             Ok(Ok(_)) => output.finish(None),
             Ok(Err(error)) => {
-                let error = error.reason();
+                let error = error_text(&error);
                 info!(connection = number, command = %line, took = ?took, error, "Shell command failed");
                 output.finish(Some(&error));
             }
@@ -243,6 +243,13 @@ async fn run_lines(
             }
         }
     }
+}
+
+/// The text of an error with the place of a command that is no line of a script.
+fn error_text(error: &ScriptError) -> String {
+    error
+        .to_string()
+        .replace(&format!("{FILE}:1: "), &format!("{FILE}:0: "))
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> &str {

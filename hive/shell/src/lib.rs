@@ -45,6 +45,8 @@ pub use server::Server;
 #[cfg(feature = "hive")]
 hive::catalogue!(cell);
 
+/// Name of the script in errors.
+const FILE: &str = "<stdin>";
 /// Ends the output of a command that succeeded.
 const END: &str = "<<end>>";
 /// Ends the output of a command that failed.

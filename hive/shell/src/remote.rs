@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use tokio::runtime::Builder;
 
 use crate::interactive::{InteractiveError, interactive};
-use crate::{Client, ClientError, closes};
+use crate::{Client, ClientError, FILE, closes};
 
 /// What a prompt begins with, as Cilium's programs have it.
 const GREETING: &str = "Welcome to the Cilium Shell! Type 'help' for list of commands.";
@@ -67,7 +67,7 @@ impl Remote {
     /// [`RemoteError`] if commands could not be run. The error of a command itself is printed.
     pub fn run(&self, words: &[String]) -> Result<bool, RemoteError> {
         if !words.is_empty() {
-            return with_runtime(async { execute(self.connect().await?, [&*line(words)]).await });
+            return with_runtime(async { execute(self.connect().await?, [&*line(words)], in_shell).await });
         }
         if io::stdin().is_terminal() {
             let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -82,8 +82,17 @@ impl Remote {
             let waiting = |error: &ClientError| eprintln!("{}", error.retry_text());
             let client = Client::connect_patiently(&self.socket, waiting).await?;
             let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-            execute(client, lines).await
+            execute(client, lines, in_shell).await
         })
+    }
+
+    /// Runs words as one command, as [`run`](Self::run) does, whose error is printed to the standard error, without its place.
+    ///
+    /// # Errors
+    ///
+    /// [`RemoteError`] if the command could not be run.
+    pub fn check(&self, words: &[String]) -> Result<bool, RemoteError> {
+        with_runtime(async { execute(self.connect().await?, [&*line(words)], bare).await })
     }
 
     /// Runs one command if the program is there, without waiting for it; returns what it prints.
@@ -119,15 +128,26 @@ fn with_runtime<T>(work: impl Future<Output = Result<T, RemoteError>>) -> Result
     runtime.block_on(work)
 }
 
+/// Prints an error as the shell of Cilium's programs does: what its log has, and what the command ends with.
+fn in_shell(_: &str, error: &str) {
+    print(&format!("{error}\nerror: {error}\n"));
+}
+
+fn bare(command: &str, error: &str) {
+    let place = format!("{FILE}:0: {command}: ");
+    eprintln!("error: {}", error.strip_prefix(&place).unwrap_or(error));
+}
+
 /// Runs commands until one fails or ends the session.
 async fn execute<'line>(
     mut client: Client,
     commands: impl IntoIterator<Item = &'line str>,
+    report: fn(&str, &str),
 ) -> Result<bool, RemoteError> {
     for command in commands.into_iter().take_while(|command| !closes(command)) {
         match client.run(command, print).await {
             Err(ClientError::Command(error)) => {
-                eprintln!("error: {error}");
+                report(command, &error);
                 return Ok(false);
             }
             result => result?,
@@ -206,8 +226,10 @@ mod tests {
                 Server::bind(&socket, hive_script::shell_commands()).unwrap()
             };
             runtime.spawn(server.serve(CancellationToken::new()));
-            with_runtime(async { execute(Client::connect(&socket).await?, lines.iter().copied()).await })
-                .unwrap()
+            with_runtime(async {
+                execute(Client::connect(&socket).await?, lines.iter().copied(), in_shell).await
+            })
+            .unwrap()
         }
 
         #[test]

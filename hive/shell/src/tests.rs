@@ -213,7 +213,8 @@ async fn commands_stream_their_output() {
     stream.read_to_string(&mut text).await.unwrap();
     assert_eq!(
         text,
-        "greeting\n[stdout]\nhello a,b c<<end>>\n<<end>>\nit failed<<error>>\nunknown command<<error>>\nunknown command<<error>>\n"
+        "greeting\n[stdout]\nhello a,b c<<end>>\n<<end>>\n<stdin>:0: fail: it failed<<error>>\n\
+         <stdin>:0: nope: unknown command<<error>>\n<stdin>:0: exec id: unknown command<<error>>\n"
     );
 }
 
@@ -226,11 +227,14 @@ async fn client_strips_markers_and_returns_errors() {
     result.unwrap();
 
     let (_, result) = shell.run("fail").await;
-    assert_eq!(result.unwrap_err().to_string(), "it failed");
+    assert_eq!(result.unwrap_err().to_string(), "<stdin>:0: fail: it failed");
 
     let (text, result) = shell.run("check").await;
     assert_eq!(text, "one is bad\n");
-    assert_eq!(result.unwrap_err().to_string(), "not all is well");
+    assert_eq!(
+        result.unwrap_err().to_string(),
+        "<stdin>:0: check: not all is well"
+    );
 }
 
 #[tokio::test]

@@ -11,6 +11,13 @@ use tokio::{sync::broadcast, time::Instant};
 /// Events that a slow follower may be behind.
 const FOLLOWER: usize = 1024;
 
+/// The map whose events are kept without a setting.
+const LXC: &str = "cilium_lxc";
+const DEFAULT: BufferSize = BufferSize {
+    most: 128,
+    ttl: Duration::ZERO,
+};
+
 /// A kind of write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
@@ -84,9 +91,12 @@ pub enum BufferError {
 }
 
 impl BufferSettings {
-    /// The buffer of a map.
+    /// The buffer of a map: without a setting that of endpoints alone, as in Cilium.
     pub(crate) fn of(&self, map: &str) -> Option<BufferSize> {
-        self.0.get(map).copied().flatten()
+        match self.0.get(map) {
+            Some(size) => *size,
+            None => (map == LXC).then_some(DEFAULT),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Config {
 /// Settings of all maps, wherever they are.
 #[derive(Debug, Clone, hive::Config)]
 pub struct EventConfig {
-    /// Event buffers of maps for `skep map events`: `<map>=enabled_<entries>_<ttl>`, comma-separated.
+    /// Event buffers of maps for `skep map events`: `<map>=enabled_<entries>_<ttl>`, comma-separated; `cilium_lxc` has one anyway.
     #[config(default = "", flag = "bpf-map-event-buffers")]
     pub buffers: BufferSettings,
 }

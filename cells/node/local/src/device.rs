@@ -26,13 +26,16 @@ impl DeviceFlags {
     pub const POINT_TO_POINT: u32 = 8;
     /// Can multicast.
     pub const MULTICAST: u32 = 16;
+    /// Can pass packets: up, with a carrier.
+    pub const RUNNING: u32 = 32;
 
     /// Bits of Linux (`IFF_*`) and of these flags.
-    const LINUX: [(u32, u32); 5] = [
+    const LINUX: [(u32, u32); 6] = [
         (0x1, Self::UP),
         (0x2, Self::BROADCAST),
         (0x8, Self::LOOPBACK),
         (0x10, Self::POINT_TO_POINT),
+        (0x40, Self::RUNNING),
         (0x1000, Self::MULTICAST),
     ];
 
@@ -351,7 +354,7 @@ mod tests {
                 "veth",
                 "1500",
                 "02:00:00:00:ab:01",
-                "up|broadcast|multicast",
+                "up|broadcast|multicast|running",
                 "192.0.2.7",
                 "lower-layer-down"
             ]

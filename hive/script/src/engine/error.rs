@@ -56,15 +56,6 @@ impl ScriptError {
             Self::Retry { last, .. } => Some(last),
         }
     }
-
-    /// The message without place and command, as the shell shows it.
-    pub fn reason(&self) -> String {
-        match self {
-            Self::Line { text, .. } => text.clone(),
-            Self::Command(failure) => failure.error.to_string(),
-            Self::Retry { reason, last, .. } => format!("{reason}: {}", last.error),
-        }
-    }
 }
 
 /// A command that did not do what its line expects.
