@@ -67,6 +67,8 @@ operations! {
     HEALTH_OF_NODES = "GET" "/v1beta/status" "getStatus" { };
     PROBE_NODES = "PUT" "/v1beta/status/probe" "putStatusProbe" { 403 "Forbidden", 500 "Failed" };
     GET_PREFILTER = "GET" "/prefilter" "getPrefilter" { 500 "Failure" };
+    PATCH_PREFILTER = "PATCH" "/prefilter" "patchPrefilter" { 403 "Forbidden", 461 "InvalidCIDR", 500 "Failure" };
+    DELETE_PREFILTER = "DELETE" "/prefilter" "deletePrefilter" { 403 "Forbidden", 461 "InvalidCIDR", 500 "Failure" };
     GET_POLICY = "GET" "/policy" "getPolicy" { 404 "NotFound" };
     EXPLAIN_POLICY = "GET" "/policy/explain" "getPolicyExplain" { 400 "BadRequest", 404 "NotFound" };
     LIST_SELECTORS = "GET" "/policy/selectors" "getPolicySelectors" { };

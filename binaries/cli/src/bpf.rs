@@ -13,8 +13,11 @@ use crate::{
     command::ListCommand,
     datapath::{self, CounterCommand, IpcacheCommand, LxcCommand},
     failure::Failure,
-    features::{self, Feature, FeatureCommand, FsCommand, GroupCommand, HashCommand, SegmentCommand},
-    flows::{self, ConnectionCommand, FlowsError, TranslationCommand},
+    features::{
+        self, AuthCommand, Feature, FeatureCommand, FsCommand, GroupCommand, HashCommand, SegmentCommand,
+        VtepCommand,
+    },
+    flows::{self, ConnectionCommand, FlowTableCommand, FlowsError, TranslationCommand},
     maps::{Entry, MapsError, Pinned},
     print::{self, Format},
 };
@@ -42,6 +45,9 @@ pub(crate) enum BpfCommand {
     /// Fragment tracking maps.
     #[command(subcommand)]
     Frag(ListCommand),
+    /// Flow table.
+    #[command(subcommand)]
+    Flows(FlowTableCommand),
     /// Networks of the ip-masq-agent.
     #[command(subcommand)]
     Ipmasq(ListCommand),
@@ -59,7 +65,7 @@ pub(crate) enum BpfCommand {
     Ratelimit(ListCommand),
     /// Authentication map.
     #[command(subcommand)]
-    Auth(FeatureCommand),
+    Auth(AuthCommand),
     /// Bandwidth manager.
     #[command(subcommand)]
     Bandwidth(FeatureCommand),
@@ -80,7 +86,7 @@ pub(crate) enum BpfCommand {
     Srv6(SegmentCommand),
     /// VXLAN tunnel endpoints.
     #[command(subcommand)]
-    Vtep(FeatureCommand),
+    Vtep(VtepCommand),
     /// The BPF file system.
     #[command(subcommand)]
     Fs(FsCommand),
@@ -143,15 +149,15 @@ pub(crate) fn run(
         BpfCommand::Fs(FsCommand::Show) => features::file_system(root)?,
         BpfCommand::Ipcache(command) => datapath::ipcache(pinned, command, format)?,
         BpfCommand::Policy(command) => bpf_policy::run(pinned, agent, command, format)?,
-        BpfCommand::Auth(_) => features::list(pinned, Feature::Authentication)?,
-        BpfCommand::Bandwidth(_) => features::list(pinned, Feature::Bandwidth)?,
+        BpfCommand::Auth(command) => features::authentication(pinned, *command)?,
+        BpfCommand::Bandwidth(_) => datapath::bandwidth(pinned, format)?,
         BpfCommand::Config(_) => features::list(pinned, Feature::Config)?,
         BpfCommand::Egress(_) => features::list(pinned, Feature::EgressGateway)?,
         BpfCommand::Multicast(_) => features::list(pinned, Feature::Multicast)?,
         BpfCommand::Sha(HashCommand::List) => features::list(pinned, Feature::Hashes)?,
         BpfCommand::Sha(HashCommand::Get { sha }) => return Err(features::template(sha.as_deref()).into()),
         BpfCommand::Srv6(command) => features::list(pinned, Feature::Srv6(*command))?,
-        BpfCommand::Vtep(_) => features::list(pinned, Feature::Vtep)?,
+        BpfCommand::Vtep(command) => features::vtep(pinned, command)?,
         command => return streamed(|out| entries(pinned, command, format, out)),
     };
     print!("{text}");
@@ -243,6 +249,9 @@ fn entries(
         | BpfCommand::Fs(_) => return Ok(()),
         BpfCommand::Ct(command) => return flows::connections(pinned, command, format, out),
         BpfCommand::Nat(command) => return flows::translations(pinned, command, format, out),
+        BpfCommand::Flows(FlowTableCommand::Flush) => return Ok(pinned.flush_flow_table()?),
+        BpfCommand::Flows(FlowTableCommand::List) => (pinned.flow_table()?, ["FLOW", "RESULT"]),
+        BpfCommand::Flows(FlowTableCommand::Stats) => (pinned.flow_counters()?, ["COUNTER", "PACKETS"]),
     };
     // An empty table of Maglev has its titles.
     if entries.is_empty()

@@ -3,7 +3,11 @@
 //! The command line, and what each command does.
 
 use std::{
-    error::Error, io::Write, os::unix::process::CommandExt as _, path::PathBuf, process::ExitCode,
+    error::Error,
+    io::Write,
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
     time::Duration,
 };
 
@@ -28,12 +32,12 @@ use crate::{
     fqdn::{self, FqdnCommand},
     health::{self, HealthCommand},
     identity::{self, IdentityCommand},
-    inventory, lrp,
+    inventory, load, lrp,
     maps::Pinned,
     mesh,
     monitor::{self, MonitorCommand, MonitorError},
     own::Own,
-    policy,
+    policy, prefilter,
     preflight::{self, PreflightCommand},
     print::{self, Format},
     service,
@@ -157,9 +161,11 @@ enum Command {
     /// Show the encryption of traffic between nodes.
     #[command(subcommand)]
     Encrypt(encrypt::EncryptCommand),
-    /// List the networks that XDP drops.
+    /// List and change the networks that XDP drops.
     #[command(subcommand)]
-    Prefilter(ListCommand),
+    Prefilter(prefilter::PrefilterCommand),
+    /// Show load and memory of the node.
+    Loadinfo,
     /// List the control groups of the node's pods.
     #[command(subcommand)]
     Cgroups(ListCommand),
@@ -410,11 +416,8 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Policy(command) => policy::run(&agent, &command, format)?,
         Command::Encrypt(command) => encrypt::run(&agent, command, format)?,
-        Command::Prefilter(ListCommand::List) => {
-            let found: Value = agent::get(&agent, &agent::GET_PREFILTER, "")
-                .map_err(|error| fatal(format!("Cannot get CIDR list: {error}")))?;
-            print::value(&found, format)
-        }
+        Command::Prefilter(command) => prefilter::run(&agent, &command, format)?,
+        Command::Loadinfo => load::text(Path::new("/proc"))?,
         Command::Fqdn(command) => fqdn::run(&agent, &command, format)?,
         Command::Config(options) => config::run(&agent, &options, format)?,
         Command::Troubleshoot(TroubleshootCommand::Clustermesh { .. }) if !mesh::is_configured(&agent) => {
@@ -426,7 +429,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
                 format!("--timeout={}", skep_duration::format_duration(timeout)),
             ];
             let words: Vec<String> = words.into_iter().chain(names).collect();
-            return in_agent(&shell, &words);
+            return Ok(status_of(shell.check(&words)?));
         }
         #[cfg(feature = "kvstore")]
         Command::Troubleshoot(TroubleshootCommand::Kvstore(options)) => {
@@ -441,7 +444,7 @@ pub(crate) fn run(line: Line) -> Result<ExitCode, Box<dyn Error>> {
                 }
             }
         }
-        Command::Shell { words } => return in_agent(&shell, &words),
+        Command::Shell { words } => return Ok(status_of(shell.run(&words)?)),
         Command::Monitor(_) if matches!(format, Format::Yaml | Format::JsonPath(_)) => {
             return Err("monitor prints text or JSON".into());
         }
@@ -507,11 +510,11 @@ fn document(text: &str, format: Format) -> Result<String, Box<dyn Error>> {
     Ok(print::value(&serde_json::from_str(text)?, format))
 }
 
-fn in_agent(shell: &Remote, words: &[String]) -> Result<ExitCode, Box<dyn Error>> {
-    Ok(match shell.run(words)? {
+fn status_of(is_success: bool) -> ExitCode {
+    match is_success {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
-    })
+    }
 }
 
 /// Becomes `skep-agent build-config`, which has a client of Kubernetes. Returns only if it cannot be run.

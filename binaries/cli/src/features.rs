@@ -20,6 +20,34 @@ pub(crate) enum FeatureCommand {
     List,
 }
 
+/// Commands on the map of authenticated pairs of identities.
+#[derive(Debug, Clone, Copy, Subcommand)]
+pub(crate) enum AuthCommand {
+    /// List all entries.
+    #[command(alias = "ls")]
+    List,
+    /// Delete all entries. Not supported: identities do not authenticate each other here.
+    Flush,
+}
+
+/// Commands on the map of VXLAN tunnel endpoints.
+#[derive(Debug, Subcommand)]
+pub(crate) enum VtepCommand {
+    /// List all entries.
+    #[command(alias = "ls")]
+    List,
+    /// Write an entry. Not supported: there is no such map here.
+    Update {
+        /// Network, address of the tunnel endpoint, and MAC address.
+        entry: Vec<String>,
+    },
+    /// Delete the entry of a network. Not supported: there is no such map here.
+    Delete {
+        /// Network.
+        network: Vec<String>,
+    },
+}
+
 /// Commands on hashes of templates of programs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum HashCommand {
@@ -85,21 +113,16 @@ pub(crate) enum FsCommand {
 /// A feature with maps of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Feature {
-    Authentication,
-    Bandwidth,
     Config,
     EgressGateway,
     Hashes,
     Multicast,
     Srv6(SegmentCommand),
-    Vtep,
 }
 
 /// What a list says without the feature's map.
 pub(crate) fn list(pinned: &Pinned, feature: Feature) -> Result<String, Failure> {
     match feature {
-        Feature::Authentication => Ok(datapath::no_entries()),
-        Feature::Bandwidth => Err(fatal("bandwidth manager not enabled")),
         Feature::EgressGateway => {
             eprintln!("Cannot find egress gateway bpf maps");
             Ok(String::new())
@@ -110,14 +133,35 @@ pub(crate) fn list(pinned: &Pinned, feature: Feature) -> Result<String, Failure>
         Feature::Srv6(SegmentCommand::Policy) => Err(no_map(pinned, "cilium_srv6_policy_v4")),
         Feature::Srv6(SegmentCommand::Sid) => Err(no_map(pinned, "cilium_srv6_sid")),
         Feature::Srv6(SegmentCommand::Vrf) => Err(no_map(pinned, "cilium_srv6_vrf_v4")),
-        Feature::Vtep => Err(no_map(pinned, "cilium_vtep_map")),
     }
+}
+
+/// `skep bpf auth`.
+pub(crate) fn authentication(pinned: &Pinned, command: AuthCommand) -> Result<String, Failure> {
+    match command {
+        AuthCommand::List => Ok(datapath::no_entries()),
+        AuthCommand::Flush => Err(not_there(pinned, "flushing", "cilium_auth_map")),
+    }
+}
+
+/// `skep bpf vtep`.
+pub(crate) fn vtep(pinned: &Pinned, command: &VtepCommand) -> Result<String, Failure> {
+    let action = match command {
+        VtepCommand::List => "dumping",
+        VtepCommand::Update { .. } => "updating",
+        VtepCommand::Delete { .. } => "deleting",
+    };
+    Err(not_there(pinned, action, "cilium_vtep_map"))
 }
 
 /// The map of a feature that is off.
 fn no_map(pinned: &Pinned, name: &str) -> Failure {
+    not_there(pinned, "dumping", name)
+}
+
+fn not_there(pinned: &Pinned, action: &str, name: &str) -> Failure {
     Failure::Bare(format!(
-        "error dumping contents of map: loading pinned map {}: no such file or directory",
+        "error {action} contents of map: loading pinned map {}: no such file or directory",
         pinned.path(name)
     ))
 }

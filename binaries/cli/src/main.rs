@@ -25,6 +25,7 @@ mod identity;
 mod inventory;
 #[cfg(feature = "kvstore")]
 mod kvstore;
+mod load;
 mod lrp;
 mod maps;
 mod mesh;
@@ -33,6 +34,7 @@ mod monitor;
 mod options;
 mod own;
 mod policy;
+mod prefilter;
 mod preflight;
 mod print;
 mod service;
