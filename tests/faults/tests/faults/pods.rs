@@ -25,14 +25,19 @@ const STATE: &str = "/run/cilium/state";
 async fn node(world: World, flags: &[&str]) -> Outcome<(Pods, Agent, LeakCount)> {
     let pods = Pods::new(world, flags).await?;
     let agent = pods.agent().await?;
+    let before = first_count(&pods).await?;
+    Ok((pods, agent, before))
+}
+
+/// What is there without pods, once there was one.
+async fn first_count(pods: &Pods) -> Outcome<LeakCount> {
     let pod = pods.pod("first")?;
     pods.add(&pod)?;
-    published(&pods, &pod, true).await?;
+    published(pods, &pod, true).await?;
     pods.delete(&pod)?;
     pods.remove(&pod)?;
-    published(&pods, &pod, false).await?;
-    let before = LeakCount::take(&pods)?;
-    Ok((pods, agent, before))
+    published(pods, &pod, false).await?;
+    LeakCount::take(pods)
 }
 
 /// Waits until the CiliumEndpoint of a pod is there, or gone.
@@ -353,6 +358,7 @@ fn an_api_server_that_does_not_answer_keeps_known_pods_from_nothing() {
         flags.push(&url);
         let mut agent = Agent::start(&pods.world, &flags)?;
         agent.wait_well(&pods.world).await?;
+        let before = first_count(&pods).await?;
         let (kept, gone, new) = (pods.pod("kept")?, pods.pod("gone")?, pods.pod("new")?);
         for pod in [&kept, &gone] {
             pods.add(pod)?;
@@ -369,17 +375,26 @@ fn an_api_server_that_does_not_answer_keeps_known_pods_from_nothing() {
         published(&pods, &new, true).await?;
         published(&pods, &gone, false).await?;
 
-        // Connections are refused, and the agent restarts.
+        // Connections are refused, and the agent restarts; a pod is deleted meanwhile.
         gate.go_away();
         agent.kill()?;
+        pods.delete(&new)?;
         let mut agent = Agent::start(&pods.world, &flags)?;
+        let look = || Ok(agent.log());
+        let is_missed = |log: &str| log.contains("API server does not respond");
+        pods.world
+            .wait("the API server is missed", look, is_missed)
+            .await?;
         gate.open();
         agent.wait_well(&pods.world).await?;
-        for pod in [&kept, &new] {
-            assert_eq!(pods.endpoint(pod)?["status"]["state"], "ready");
-        }
+        assert_eq!(pods.endpoint(&kept)?["status"]["state"], "ready");
+        assert_eq!(pods.endpoint(&new)?, Value::Null);
+        published(&pods, &new, false).await?;
         pods.add(&gone)?;
         published(&pods, &gone, true).await?;
+
+        let before = before.without("CiliumIdentities");
+        end(&pods, &[&kept, &gone, &new], &before).await?;
         agent.kill()
     });
 }
