@@ -398,3 +398,41 @@ fn an_api_server_that_does_not_answer_keeps_known_pods_from_nothing() {
         agent.kill()
     });
 }
+
+#[test]
+fn the_ingress_endpoint_outlives_the_agent() {
+    on_node("ingress", async |world: World| {
+        let pods = Pods::new(world, &["--enable-envoy-config"]).await?;
+        let ingress = || -> Outcome<Value> {
+            let all: Vec<Value> = pods.client().get("endpoint", &[])?;
+            let mut own = all.into_iter();
+            let found = own.find(|endpoint| endpoint["status"]["identity"]["id"] == 8);
+            Ok(found.unwrap_or_default())
+        };
+        let settled = async || -> Outcome<Value> {
+            let look = || Ok(ingress()?["status"]["state"].to_string());
+            pods.world
+                .wait("the ingress endpoint", look, |state| state == "\"ready\"")
+                .await?;
+            ingress()
+        };
+        let agent = pods.agent().await?;
+        let before = settled().await?;
+        let addresses = &before["status"]["networking"]["addressing"][0];
+        let look = || Ok(pods.object("ciliumnodes", "here")?["spec"]["ingress"].to_string());
+        let wanted = json!({"ipv4": addresses["ipv4"], "ipv6": addresses["ipv6"]}).to_string();
+        pods.world
+            .wait("its addresses in the CiliumNode", look, |found| found == wanted)
+            .await?;
+        let entries = pods.world.skep(&["bpf", "endpoint", "list"])?;
+        assert!(entries.contains("flags=0x0002"), "{entries}");
+        agent.kill()?;
+
+        let agent = pods.agent().await?;
+        let after = settled().await?;
+
+        assert_eq!(after["id"], before["id"]);
+        assert_eq!(after["status"]["networking"], before["status"]["networking"]);
+        agent.kill()
+    });
+}
