@@ -10,6 +10,7 @@
 #include "event/ratelimit.h"
 #include "event/signal.h"
 #include "event/socket_trace.h"
+#include "flow/flow.h"
 #include "lb/affinity.h"
 #include "lb/backend.h"
 #include "lb/health.h"
@@ -25,6 +26,7 @@
 #include "node/ipcache.h"
 #include "node/neighbour.h"
 #include "node/node_ids.h"
+#include "node/throttle.h"
 #include "packet/fragment.h"
 
 /* The policy of an endpoint, which programs find by skep_policies. */

@@ -46,12 +46,17 @@ SEC("tc")
 int cil_from_container(CTX *ctx)
 {
 	__u32 ifindex = ctx->ifindex;
-	const struct endpoint *sender = bpf_map_lookup_elem(&skep_endpoints, &ifindex);
-	union scratch *scratch = this_scratch();
+	const struct endpoint *sender;
+	union scratch *scratch;
 	struct trace_ctx *trace;
 	int verdict;
 	__be16 type;
 
+	verdict = flow_lookup(ctx, FLOW_INGRESS, 0);
+	if (verdict != FLOW_MISS)
+		return verdict;
+	sender = bpf_map_lookup_elem(&skep_endpoints, &ifindex);
+	scratch = this_scratch();
 	if (!scratch)
 		return TC_ACT_SHOT;
 	/* The trace context is the first member of both address families. */
@@ -61,6 +66,9 @@ int cil_from_container(CTX *ctx)
 		return finish(ctx, scratch, FAIL(trace, DROP_NO_CONFIG));
 	}
 	trace_begin(trace, sender->id, sender->identity, METRIC_EGRESS, METRIC_FILE_LXC);
+	trace_as(trace, sender->events);
+	if (options.packet.bandwidth)
+		ctx->queue_mapping = sender->id;
 	type = ether_type(ctx);
 	trace->ipv6 = type == bpf_htons(ETH_P_IPV6);
 	trace_packet(ctx, trace, TRACE_FROM_ENDPOINT, 0, NULL);
@@ -85,7 +93,9 @@ int cil_from_container(CTX *ctx)
 		/* Not covered by policies. */
 		verdict = FAIL(trace, DROP_UNSUPPORTED_L3);
 	}
-	return finish(ctx, scratch, continue_translated(ctx, scratch, verdict));
+	verdict = continue_translated(ctx, scratch, verdict);
+	flow_end(ctx, verdict);
+	return finish(ctx, scratch, verdict);
 }
 
 /* Ingress of a pod, at the host side of its interface. */
@@ -115,6 +125,7 @@ int cil_to_container(CTX *ctx)
 	if (!identity)
 		identity = world_identity(options.packet.dual_stack, type == bpf_htons(ETH_P_IPV6));
 	trace_begin(trace, receiver->id, identity, METRIC_INGRESS, METRIC_FILE_LXC);
+	trace_as(trace, receiver->events);
 	trace->ipv6 = type == bpf_htons(ETH_P_IPV6);
 	trace->destination = receiver->id;
 	trace->destination_identity = receiver->identity;
@@ -155,8 +166,12 @@ int cil_from_netdev(CTX *ctx)
 		return TC_ACT_SHOT;
 	trace = &scratch->v4.trace;
 	trace_begin(trace, options.packet.host_endpoint, 0, METRIC_INGRESS, METRIC_FILE_HOST);
+	throttle_clear(ctx);
 	if (vlan_tagged(ctx))
 		return finish(ctx, scratch, filter_vlan(ctx, trace));
+	verdict = flow_lookup(ctx, FLOW_INGRESS, xdp_metadata(ctx));
+	if (verdict != FLOW_MISS)
+		return verdict;
 	COUNT_PACKET(ctx, REASON_PLAINTEXT, METRIC_INGRESS, METRIC_FILE_HOST);
 	device = bpf_map_lookup_elem(&skep_devices, &ifindex);
 	if (!device || (device->flags & DEVICE_L3))
@@ -187,6 +202,7 @@ int cil_from_netdev(CTX *ctx)
 	/* Translated, and routed by the kernel. */
 	if (verdict == TO_STACK)
 		verdict = TC_ACT_OK;
+	flow_end(ctx, verdict);
 	return finish(ctx, scratch, verdict);
 }
 
@@ -210,12 +226,20 @@ int cil_to_netdev(CTX *ctx)
 	trace->ipv6 = type == bpf_htons(ETH_P_IPV6);
 	if (vlan_tagged(ctx))
 		return finish(ctx, scratch, filter_vlan(ctx, trace));
+	verdict = flow_lookup(ctx, FLOW_EGRESS, 0);
+	if (verdict != FLOW_MISS)
+		return verdict;
+	verdict = 0;
 	if (mark != MARK_SNAT_DONE) {
 		verdict = firewall_l2(trace, type, ENDPOINT_OPEN_EGRESS);
 		if (!verdict)
 			verdict = firewall(ctx, scratch, type, trace->source_identity, 0);
 		if (verdict)
 			return finish(ctx, scratch, verdict);
+	}
+	if (!throttle_egress(ctx)) {
+		COUNT_PACKET(ctx, DROP_EDT_HORIZON, METRIC_EGRESS, METRIC_FILE_HOST);
+		return TC_ACT_SHOT;
 	}
 	/* Encapsulated packets are already translated. */
 	if (mark != MARK_SNAT_DONE && !(options.packet.tunnel && mark == MARK_OVERLAY))
@@ -227,7 +251,9 @@ int cil_to_netdev(CTX *ctx)
 				verdict = send_probe4(ctx, &scratch->v4);
 			if (verdict)
 				return finish(ctx, scratch, verdict);
-			return finish(ctx, scratch, to_network4(ctx, &scratch->v4));
+			verdict = to_network4(ctx, &scratch->v4);
+			flow_end(ctx, verdict);
+			return finish(ctx, scratch, verdict);
 		}
 		if (type == bpf_htons(ETH_P_IPV6) && options.ipv6) {
 			scratch->v6.device = *device;
@@ -235,9 +261,10 @@ int cil_to_netdev(CTX *ctx)
 				verdict = send_probe6(ctx, &scratch->v6);
 			if (verdict)
 				return finish(ctx, scratch, verdict);
-			return finish(
-				ctx, scratch,
-				continue_translated(ctx, scratch, to_network6(ctx, &scratch->v6)));
+			verdict = continue_translated(ctx, scratch,
+						      to_network6(ctx, &scratch->v6));
+			flow_end(ctx, verdict);
+			return finish(ctx, scratch, verdict);
 		}
 	}
 	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_HOST);

@@ -20,6 +20,7 @@ int cil_from_overlay(CTX *ctx)
 	/* The trace context is the first member of both address families. */
 	trace = &scratch->v4.trace;
 	trace_begin(trace, options.packet.host_endpoint, 0, METRIC_INGRESS, METRIC_FILE_OVERLAY);
+	throttle_clear(ctx);
 	type = ether_type(ctx);
 	trace->ipv6 = type == bpf_htons(ETH_P_IPV6);
 	if (packet_tunnel_id(ctx, &identity))
@@ -28,6 +29,10 @@ int cil_from_overlay(CTX *ctx)
 	/* The identity of this node is invalid in packets of other nodes. */
 	if (identity == IDENTITY_HOST)
 		return finish(ctx, scratch, FAIL(trace, DROP_IDENTITY));
+	verdict = flow_lookup(ctx, FLOW_INGRESS, identity);
+	if (verdict != FLOW_MISS)
+		return verdict;
+	verdict = TC_ACT_OK;
 	if (identity == IDENTITY_WORLD)
 		identity = world_identity(options.packet.dual_stack, trace->ipv6);
 	trace->source_identity = identity;
@@ -41,6 +46,7 @@ int cil_from_overlay(CTX *ctx)
 	verdict = continue_translated(ctx, scratch, verdict);
 	if (verdict == REDIRECT_BACK)
 		verdict = redirect_back(ctx, scratch);
+	flow_end(ctx, verdict);
 	return finish(ctx, scratch, verdict);
 }
 
@@ -62,6 +68,10 @@ int cil_to_overlay(CTX *ctx)
 	if (packet_tunnel_id(ctx, &identity))
 		return finish(ctx, scratch, FAIL(trace, DROP_NO_TUNNEL_KEY));
 	trace->source_identity = identity;
+	if (!throttle_egress(ctx)) {
+		COUNT_PACKET(ctx, DROP_EDT_HORIZON, METRIC_EGRESS, METRIC_FILE_OVERLAY);
+		return TC_ACT_SHOT;
+	}
 	/* The outer packet has the same mark. */
 	ctx->mark = mark_with_identity(mark & ~MARK_MASK, identity) | MARK_OVERLAY;
 	if ((mark & MARK_MASK) == MARK_SNAT_DONE)

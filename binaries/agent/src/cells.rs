@@ -9,7 +9,7 @@ use hive::Cell;
 use crate::{
     cgroups, cluster,
     configuration::{self, Configuration},
-    debug_info, map_states, pods, prefilter, status, unsupported,
+    debug_info, feature_metrics, map_states, pods, prefilter, status, unsupported,
 };
 
 /// All cells of the agent; `configuration` is what its API shows as such.
@@ -107,6 +107,7 @@ fn datapath() -> Cell {
         skep_policy_fqdn::cell(),
         skep_policy_fqdn::api::cell(),
         skep_endpoint::cell(),
+        skep_endpoint_bandwidth::cell(),
         skep_endpoint::api::cell(),
         skep_endpoint::cookies::cell(),
         skep_endpoint_cniconf::cell(),
@@ -114,6 +115,7 @@ fn datapath() -> Cell {
         unsupported::cell(),
         cgroups::cell(),
         debug_info::cell(),
+        feature_metrics::cell(),
         prefilter::cell(),
         pods::cell(),
     ])

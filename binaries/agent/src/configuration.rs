@@ -24,8 +24,8 @@ use skep_base_api_types::{
     NodeAddressing, NodeAddressingFamily, StatusResponse,
 };
 use skep_base_settings::{
-    AddressFamilies, AttachConfig, MasqueradeConfig, MonitorConfig, MtuConfig, PacketConfig, PathProbing,
-    StateConfig, TunnelConfig,
+    AddressFamilies, AttachConfig, BandwidthConfig, MasqueradeConfig, MonitorConfig, MtuConfig, PacketConfig,
+    PathProbing, StateConfig, TunnelConfig,
 };
 use skep_datapath_hooks::EventSwitch;
 use skep_endpoint_ipam::{Family, InfrastructureAddress, NodeOwner, sources::infrastructure::NodeConfigFile};
@@ -101,6 +101,7 @@ struct ConfigurationParams {
     pods: Cfg<PodConfig>,
     families: Cfg<AddressFamilies>,
     attach: Cfg<AttachConfig>,
+    bandwidth: Cfg<BandwidthConfig>,
     masquerade: Cfg<MasqueradeConfig>,
     monitor: Cfg<MonitorConfig>,
     packets: Cfg<PacketConfig>,
@@ -180,6 +181,7 @@ async fn config(State(params): State<ConfigurationParams>) -> Json<DaemonConfigu
         } else {
             ports.clone()
         },
+        bbr_host_only: params.bandwidth.enabled && params.bandwidth.bbr_host_only,
         node_monitor: params.monitor_status().await,
         realized: Some(spec.clone()),
         daemon_configuration_map: fields::map(&params),

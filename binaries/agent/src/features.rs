@@ -9,8 +9,7 @@ use async_trait::async_trait;
 use hive::{Cfg, Member};
 use skep_base_api::StatusProbe;
 use skep_base_api_types::{
-    BandwidthManager, EncryptionStatus, HostFirewall, HubbleStatus, IdentityRange, Srv6, Status,
-    StatusResponse,
+    EncryptionStatus, HostFirewall, HubbleStatus, IdentityRange, Srv6, Status, StatusResponse,
 };
 use skep_base_settings::{PacketConfig, cluster::ClusterSettings};
 use skep_node_local::Device;
@@ -61,7 +60,6 @@ impl StatusProbe for Features {
                 false => off(),
             },
         });
-        response.bandwidth_manager = Some(BandwidthManager::default());
         response.encryption = Some(EncryptionStatus {
             mode: off(),
             ..EncryptionStatus::default()

@@ -14,6 +14,7 @@ use skep_bpf_maps::{
     ip_masq::{IP_MASQ4, IP_MASQ6},
     node::{IPCACHE, IpcacheKey, IpcacheValue, NODE_IDS, NodeIdKey, NodeIdValue},
     text::Text,
+    throttle::{THROTTLE, ThrottleKey, ThrottleValue},
 };
 use skep_bpf_sys::map::PerCpuMap;
 
@@ -225,6 +226,64 @@ pub(crate) fn fragments(pinned: &Pinned, format: Format) -> Result<String, MapsE
         ["DATAGRAM", "PORTS"],
         format,
     ))
+}
+
+/// A rate of an endpoint.
+#[derive(Debug, Serialize)]
+struct Limit {
+    endpoint: u32,
+    direction: &'static str,
+    priority: u32,
+    bits: u64,
+}
+
+/// `skep bpf bandwidth list`.
+pub(crate) fn bandwidth(pinned: &Pinned, format: Format) -> Result<String, Box<dyn Error>> {
+    let map = match pinned.open::<ThrottleKey, ThrottleValue>(THROTTLE.name) {
+        Err(MapsError::NotPinned { .. }) => return Err(fatal("bandwidth manager not enabled").into()),
+        map => map?,
+    };
+    let mut entries = map.entries()?;
+    entries.sort_by_key(|(key, _)| (key.endpoint, key.direction));
+    let limits = entries.into_iter().map(|(key, value)| Limit {
+        endpoint: key.endpoint,
+        direction: match key.direction {
+            ThrottleKey::INGRESS => "Ingress",
+            _ => "Egress",
+        },
+        priority: value.priority,
+        bits: value.rate.saturating_mul(8),
+    });
+    let limits: Vec<Limit> = limits.collect();
+    if format != Format::Text {
+        return Ok(print::document(&limits, format)?);
+    }
+    if limits.is_empty() {
+        return Ok(no_entries());
+    }
+    let rows = limits.into_iter().map(|limit| {
+        vec![
+            limit.endpoint.to_string(),
+            limit.direction.to_owned(),
+            limit.priority.to_string(),
+            decimal_quantity(limit.bits),
+        ]
+    });
+    let titles = ["IDENTITY", "DIRECTION", "PRIO", "BANDWIDTH (BitsPerSec)"];
+    Ok(print::table(&titles, rows))
+}
+
+/// A quantity with the largest decimal suffix that leaves an integer.
+fn decimal_quantity(mut number: u64) -> String {
+    let mut suffixes = ["", "k", "M", "G", "T", "P", "E"].into_iter().peekable();
+    while number > 0 && number % 1000 == 0 {
+        suffixes.next();
+        if suffixes.peek().is_none() {
+            break;
+        }
+        number /= 1000;
+    }
+    format!("{number}{}", suffixes.next().unwrap_or_default())
 }
 
 /// A network that is reached without masquerading.

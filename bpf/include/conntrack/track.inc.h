@@ -170,11 +170,11 @@ static __always_inline struct ct_entry *AF_FN(ct_lookup)(CTX *ctx, scratch_t *sc
 {
 	struct ct_entry *entry;
 
-	if (DEBUGS())
+	if (DEBUGS(&scratch->trace))
 		AF_FN(debug_lookup)(ctx, scratch, direction,
 				    scope == CT_FORWARD ? DEBUG_SCOPE_FORWARD : DEBUG_SCOPE_BOTH);
 	entry = AF_FN(ct_search)(ctx, scratch, direction, scope);
-	if (DEBUGS())
+	if (DEBUGS(&scratch->trace))
 		AF_FN(debug_found)(ctx, scratch, entry, scratch->trace.reason);
 	if (entry)
 		ct_count(ctx, entry);
@@ -192,7 +192,7 @@ static __always_inline int AF_FN(ct_create)(CTX *ctx, scratch_t *scratch, __u8 d
 
 	AF_FN(ct_forward)(packet, key, direction);
 	ct_start(ctx, &scratch->fresh, packet->proto, direction, scratch->trace.now);
-	if (DEBUGS())
+	if (DEBUGS(&scratch->trace))
 		AF_FN(debug_create)(ctx, scratch);
 	if (with_errors && !packet->related) {
 		key->dport = 0;

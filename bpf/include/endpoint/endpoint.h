@@ -19,7 +19,8 @@ _Static_assert(sizeof(struct lxc_key) == 20, "lxc_key layout");
 
 struct lxc_value {
 	__u32 ifindex; /* interface on this side */
-	__u16 unused;
+	__u8 events;  /* EVENTS_* of the endpoint, 0: of the node; not in Cilium's */
+	__u8 unused;
 	__u16 endpoint;
 	__u32 flags;
 	__u32 route_table;
@@ -49,7 +50,8 @@ struct endpoint {
 	__u8 verdicts; /* directions of policy verdict events: 1 ingress, 2 egress */
 	__u32 route_table;
 	__u8 mac[6]; /* of the interface on this side */
-	__u8 pad[2];
+	__u8 events; /* EVENTS_*, 0: those of the node */
+	__u8 pad;
 	__u64 netns_cookie; /* of its network namespace; zero: unknown */
 };
 _Static_assert(sizeof(struct endpoint) == 48, "endpoint layout");

@@ -51,6 +51,7 @@ static __always_inline void policy_count(CTX *ctx, const struct policy_lookup *l
 		key.proto = lookup->proto;
 	if (prefix > 8)
 		key.port = lookup->port & bpf_htons((__u16)(0xffff0000U >> ((prefix - 8) & 0x1f)));
+	flow_note_policy(&key);
 	stats = bpf_map_lookup_elem(&cilium_policystats, &key);
 	if (stats) {
 		stats->packets++;
@@ -127,7 +128,7 @@ static __noinline int policy_check(CTX *ctx, const struct trace_ctx *trace,
 {
 	int dropped = policy_find(ctx, lookup);
 
-	if (DEBUGS())
+	if (DEBUGS(trace))
 		debug_policy(ctx, trace, lookup, dropped);
 	if (lookup->audit && (dropped == DROP_POLICY || dropped == DROP_POLICY_DENY ||
 			      dropped == DROP_POLICY_AUTH)) {
@@ -155,7 +156,7 @@ static __noinline void send_verdict(CTX *ctx, const struct trace_ctx *trace,
 		.cookie = lookup->cookie,
 	};
 
-	if (!options.packet.verdict_events || !events_allowed())
+	if (!(trace->events & EVENTS_VERDICTS) || !events_allowed())
 		return;
 	event_header_fill(ctx, &event.header, trace, 0);
 	event_send(ctx, &event.header, sizeof(event));

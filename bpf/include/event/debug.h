@@ -96,7 +96,7 @@ enum capture_point {
 /* Debug events are enabled. Their code is not inlined and takes existing variables, so that no
  * register is spilled while they are off.
  */
-#define DEBUGS() (!LIKELY(!options.packet.debug_events))
+#define DEBUGS(trace_) (!LIKELY(!options.packet.debug_code) && ((trace_)->events & EVENTS_DEBUG))
 
 static __always_inline void debug_output(CTX *ctx, const struct trace_ctx *trace, __u8 message,
 					 __u32 one, __u32 two, __u32 three)
@@ -111,6 +111,7 @@ static __always_inline void debug_output(CTX *ctx, const struct trace_ctx *trace
 #ifndef PACKET_XDP
 	event.hash = bpf_get_hash_recalc(ctx);
 #endif
+	flow_stop();
 	bpf_perf_event_output(ctx, &cilium_events, BPF_F_CURRENT_CPU, &event, sizeof(event));
 }
 
@@ -134,13 +135,13 @@ static __noinline void capture_send(CTX *ctx, const struct trace_ctx *trace, __u
 
 #define DEBUG(ctx_, path_, message_, one_, two_)                                                   \
 	do {                                                                                       \
-		if (DEBUGS())                                                                      \
+		if (DEBUGS(path_))                                                                 \
 			debug_send(ctx_, path_, message_, one_, two_);                             \
 	} while (0)
 
 #define CAPTURE(ctx_, path_, point_, argument_)                                                    \
 	do {                                                                                       \
-		if (DEBUGS())                                                                      \
+		if (DEBUGS(path_))                                                                 \
 			capture_send(ctx_, path_, point_, argument_);                              \
 	} while (0)
 #endif

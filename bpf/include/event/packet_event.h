@@ -90,6 +90,17 @@ enum verdict_match {
 	MATCH_PROTO = 6,
 };
 
+/* Events of an endpoint, or of the node; of an endpoint 0: those of the node. Rust twin: `events` in
+ * bpf/maps/src/endpoint.rs
+ */
+#define EVENTS_DROPS (1 << 0)
+#define EVENTS_TRACES (1 << 1)
+#define EVENTS_DEBUG (1 << 2)
+#define EVENTS_LEVEL_SHIFT 3 /* aggregation of traces: 0 none ... 4 most */
+#define EVENTS_LEVEL (7 << EVENTS_LEVEL_SHIFT)
+#define EVENTS_VERDICTS (1 << 6)
+#define EVENTS_SET (1 << 7)
+
 enum trace_point_packet {
 	TRACE_TO_ENDPOINT = 0,
 	TRACE_TO_PROXY = 1,
@@ -111,6 +122,7 @@ enum trace_point_packet {
 #include <linux/pkt_cls.h>
 
 #include "../endpoint/endpoint.h"
+#include "../flow/note.h"
 #include "../node/clock.h"
 #include "../node/options.h"
 #include "../packet/context.h"
@@ -132,7 +144,8 @@ struct trace_ctx {
 	__u8 reason;	  /* result of connection tracking */
 	__u8 report;	  /* report the flow now */
 	__u8 begins_echo; /* first fragment of an echo message */
-	__u8 pad[3];
+	__u8 events;	  /* EVENTS_* */
+	__u8 pad[2];
 };
 
 /* Initializes the trace context. */
@@ -146,6 +159,13 @@ static __always_inline void trace_begin(struct trace_ctx *trace, __u16 endpoint,
 	trace->direction = direction;
 	trace->file = file;
 	trace->reason = TRACE_REASON_UNKNOWN;
+	trace->events = options.packet.events;
+}
+
+/* Events are those of an endpoint. */
+static __always_inline void trace_as(struct trace_ctx *trace, __u8 events)
+{
+	trace->events = events ? events : options.packet.events;
 }
 
 static __always_inline int events_allowed(void)
@@ -236,7 +256,7 @@ static __noinline int drop_packet(CTX *ctx, const struct trace_ctx *trace, __u8 
 	count_bytes(reason, trace->direction, trace->line, trace->file, packet_length(ctx));
 	if (reason == DROP_CT_CREATE)
 		signal_send(ctx, SIGNAL_CT_FULL, trace->ipv6);
-	if (options.packet.drop_events && events_allowed()) {
+	if ((trace->events & EVENTS_DROPS) && events_allowed()) {
 		event.flags = event_flags(ctx, trace);
 		event_header_fill(ctx, &event.header, trace, event.flags);
 		event_send(ctx, &event.header, sizeof(event));
@@ -245,18 +265,18 @@ static __noinline int drop_packet(CTX *ctx, const struct trace_ctx *trace, __u8 
 }
 
 /* Arriving packets are traced. */
-static __always_inline int traces_arrivals(void)
+static __always_inline int traces_arrivals(const struct trace_ctx *trace)
 {
-	return options.packet.trace_events && options.trace_aggregation < 1;
+	return (trace->events & (EVENTS_TRACES | EVENTS_LEVEL)) == EVENTS_TRACES;
 }
 
 /* Trace points before a decision only without aggregation, others if the flow is reported. */
-static __always_inline int trace_allowed(__u8 point, __u8 report)
+static __always_inline int trace_allowed(const struct trace_ctx *trace, __u8 point)
 {
 	if (point == TRACE_FROM_ENDPOINT || point == TRACE_FROM_PROXY || point == TRACE_FROM_HOST ||
 	    point == TRACE_FROM_OVERLAY || point == TRACE_FROM_NETWORK)
-		return traces_arrivals();
-	return options.trace_aggregation < 3 || report;
+		return traces_arrivals(trace);
+	return (trace->events & EVENTS_LEVEL) < 3 << EVENTS_LEVEL_SHIFT || trace->report;
 }
 
 static __noinline void trace_send(CTX *ctx, const struct trace_ctx *trace, __u8 point,
@@ -271,7 +291,12 @@ static __noinline void trace_send(CTX *ctx, const struct trace_ctx *trace, __u8 
 		.ifindex = ifindex,
 	};
 
-	if (!options.packet.trace_events || !events_allowed())
+	if (!(trace->events & EVENTS_TRACES))
+		return;
+	/* The next packet is traced as well. */
+	if ((trace->events & EVENTS_LEVEL) < 3 << EVENTS_LEVEL_SHIFT)
+		flow_stop();
+	if (!events_allowed())
 		return;
 	if (original_source)
 		__builtin_memcpy(event.original_source, original_source, 16);
@@ -283,7 +308,7 @@ static __noinline void trace_send(CTX *ctx, const struct trace_ctx *trace, __u8 
 static __always_inline void trace_packet(CTX *ctx, const struct trace_ctx *trace, __u8 point,
 					 __u32 ifindex, const __be32 *original_source)
 {
-	if (trace_allowed(point, trace->report))
+	if (trace_allowed(trace, point))
 		trace_send(ctx, trace, point, ifindex, original_source);
 }
 
@@ -293,6 +318,7 @@ static __always_inline void trace_packet(CTX *ctx, const struct trace_ctx *trace
 static __noinline void count_packet(CTX *ctx, __u8 reason, __u8 direction, __u16 line, __u8 file)
 {
 	count_bytes(reason, direction, line, file, packet_length(ctx));
+	flow_note_counter(reason, direction, line, file);
 }
 
 #define COUNT_PACKET(skb_, reason_, direction_, file_)                                             \

@@ -81,13 +81,13 @@ struct packet_options {
 	__u8 health_probes;    /* health checker sockets select their backends */
 	__u8 has_mem_keys;     /* memory of a caller may be key of a map (6.2) */
 	__u8 ct_accounting;    /* conntrack accounting */
-	__u8 drop_events;      /* which events there are */
-	__u8 verdict_events;
-	__u8 trace_events;
-	__u8 debug_events;
-	__u8 protocols;	     /* track IP protocols without ports */
+	__u8 events;	       /* EVENTS_*: events outside of endpoints */
+	__u8 debug_code;       /* an endpoint or the node has debug events */
+	__u8 bandwidth;	       /* enforce the rates of cilium_throttle */
+	__u8 protocols;	       /* track IP protocols without ports */
 	__u8 legacy_routing; /* route packets of pods through the kernel's stack */
 	__u8 host_firewall;  /* enforce the policy of the host endpoint */
+	__u8 flows;	     /* keep a flow table */
 	__u8 pad[1];
 };
 

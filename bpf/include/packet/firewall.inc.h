@@ -17,7 +17,7 @@ GLOBAL int AF_FN(host_policy)(CTX *ctx, scratch_t *scratch, __u32 identity, __u3
 	const struct endpoint *host = host_endpoint();
 	struct trace_ctx *trace;
 	packet_t *packet;
-	__u8 reason, report;
+	__u8 reason, report, events;
 	__u16 endpoint;
 	int denied = 0;
 
@@ -40,11 +40,13 @@ GLOBAL int AF_FN(host_policy)(CTX *ctx, scratch_t *scratch, __u32 identity, __u3
 	reason = trace->reason;
 	report = trace->report;
 	endpoint = trace->endpoint;
+	events = trace->events;
 	AF_FN(ct_lookup)(ctx, scratch, ct, CT_REVERSE_FIRST);
 	if (trace->reason == CT_RESULT_REPLY || trace->reason == CT_RESULT_RELATED)
 		goto passed;
 	if (!open && host && !AF_FN(bypasses_policy)(packet)) {
 		trace->endpoint = host->id;
+		trace_as(trace, host->events);
 		AF_FN(init_policy_lookup)(scratch, host->id, identity, direction, host->flags);
 		denied = policy_check(ctx, trace, &scratch->lookup);
 		if (!denied && scratch->lookup.proxy_port)
@@ -73,6 +75,7 @@ passed:
 	trace->reason = reason;
 	trace->report = report;
 	trace->endpoint = endpoint;
+	trace->events = events;
 	return 0;
 }
 

@@ -10,6 +10,7 @@
 #include "../lb/skip.h"
 #include "../nat/translate.h"
 #include "../node/ipcache.h"
+#include "../node/throttle.h"
 #include "dsr.h"
 #include "echo.h"
 #include "nat46x64.h"

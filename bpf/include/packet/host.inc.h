@@ -6,7 +6,7 @@ static __always_inline void AF_FN(trace_from_network)(CTX *ctx, struct trace_ctx
 {
 	const ip_t *ip;
 
-	if (!traces_arrivals())
+	if (!traces_arrivals(trace))
 		return;
 	ip = packet_bytes(ctx, L3, sizeof(*ip));
 	if (ip)
@@ -28,7 +28,7 @@ static __always_inline int AF_FN(from_network_node)(CTX *ctx, scratch_t *scratch
 	    (!(xdp_metadata(ctx) & METADATA_NO_SERVICE) ||
 	     (options.packet.ipip_termination && scratch->is_decapsulated))) {
 		__builtin_memset(&scratch->key, 0, sizeof(scratch->key));
-		svc = DEBUGS() ? AF_FN(debug_outside)(ctx, scratch, known, &unknown_port)
+		svc = DEBUGS(&scratch->trace) ? AF_FN(debug_outside)(ctx, scratch, known, &unknown_port)
 			       : AF_FN(outside_service)(scratch, known, &unknown_port);
 		if (unknown_port)
 			return FAIL(&scratch->trace, DROP_NO_SERVICE);

@@ -33,6 +33,8 @@ static __always_inline int AF_FN(nodeport_track)(CTX *ctx, scratch_t *scratch)
 		if (error)
 			return error;
 	}
+	if (entry)
+		flow_raise_epoch();
 	__builtin_memset(&scratch->fresh, 0, sizeof(scratch->fresh));
 	scratch->fresh.flags = CT_NODE_PORT;
 	scratch->fresh.rev_nat_index = scratch->translation.rev_nat_index;
@@ -56,6 +58,7 @@ static __always_inline int AF_FN(keeps_source)(scratch_t *scratch)
 	if (!tcp_opens(packet->tcp_flags))
 		return 1;
 	/* The next one from the same port. */
+	flow_raise_epoch();
 	bpf_map_delete_elem(&AF_JOIN(cilium_ct, _global), &scratch->flow);
 	return 0;
 }
@@ -71,12 +74,12 @@ static __always_inline struct ct_entry *AF_FN(nodeport_flow)(CTX *ctx, scratch_t
 	struct ct_entry *entry;
 
 	AF_FN(ct_reverse)(packet, &scratch->flow, CT_INGRESS);
-	if (DEBUGS())
+	if (DEBUGS(trace))
 		AF_FN(debug_lookup)(ctx, scratch, CT_INGRESS, DEBUG_SCOPE_REVERSE);
 	entry = AF_FN(ct_find)(&scratch->flow);
 	if (entry && !(entry->flags & by_service()))
 		entry = NULL;
-	if (DEBUGS())
+	if (DEBUGS(trace))
 		AF_FN(debug_found)(ctx, scratch, entry, entry ? CT_RESULT_REPLY : CT_RESULT_NEW);
 	if (!entry)
 		return NULL;
@@ -98,8 +101,11 @@ static __always_inline void AF_FN(learn_neighbour)(CTX *ctx, const packet_t *pac
 	AF_COPY(key.address, packet->saddr);
 	copy_mac(fresh.mac, ethernet->source);
 	known = bpf_map_lookup_elem(&AF_FN(cilium_nodeport_neigh), &key);
-	if (!known || *(const __u64 *)known != *(const __u64 *)&fresh)
-		bpf_map_update_elem(&AF_FN(cilium_nodeport_neigh), &key, &fresh, BPF_ANY);
+	if (known && *(const __u64 *)known == *(const __u64 *)&fresh)
+		return;
+	if (known)
+		flow_raise_epoch();
+	bpf_map_update_elem(&AF_FN(cilium_nodeport_neigh), &key, &fresh, BPF_ANY);
 }
 
 /* Looks up the service of a packet from outside; `known`: the address is one of the node. */

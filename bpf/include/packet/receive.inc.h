@@ -20,6 +20,7 @@ static __always_inline void AF_FN(delete_nodeport_entry)(scratch_t *scratch)
 	     (!(entry->flags & (CT_CLOSING | CT_SEEN_NON_SYN)) &&
 	      entry->last_tx_report + options.packet.ct_report_interval >= scratch->trace.now)))
 		return;
+	flow_raise_epoch();
 	if (scratch->flow.proto == IPPROTO_TCP)
 		bpf_map_delete_elem(&AF_JOIN(cilium_ct, _global), &scratch->flow);
 	else
@@ -214,6 +215,8 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, scratch_t *scratch,
 		return FAIL(trace, DROP_WRITE);
 	copy_mac(ethernet->source, receiver->node_mac);
 	copy_mac(ethernet->destination, receiver->mac);
+	if (!throttle_ingress(ctx, receiver->endpoint))
+		return TC_ACT_SHOT;
 	COUNT_PACKET(ctx, REASON_FORWARDED, how == FROM_POD ? METRIC_EGRESS : METRIC_INGRESS,
 		     METRIC_FILE_LOCAL_DELIVERY);
 	/* cil_to_container at the interface enforces the policy, except for loopback packets. */
@@ -226,8 +229,10 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, scratch_t *scratch,
 			    (how == FROM_INGRESS_PROXY	? MARK_INGRESS_PROXY
 			     : how == FROM_EGRESS_PROXY ? MARK_EGRESS_PROXY
 							: MARK_IDENTITY);
+		flow_note_exit(FLOW_REDIRECT, receiver->ifindex);
 		return bpf_redirect(receiver->ifindex, 0);
 	}
+	trace_as(trace, receiver->events);
 	trace->endpoint = receiver->endpoint;
 	trace->destination = receiver->endpoint;
 	trace->destination_identity = receiver->identity;
@@ -239,8 +244,11 @@ static __always_inline int AF_FN(deliver)(CTX *ctx, scratch_t *scratch,
 		return AF_FN(to_proxy)(ctx, scratch, 0);
 	if (error)
 		return error;
-	if (is_from_stack(how) || options.packet.legacy_routing)
+	if (is_from_stack(how) || options.packet.legacy_routing) {
+		flow_note_exit(FLOW_REDIRECT, receiver->ifindex);
 		return bpf_redirect(receiver->ifindex, 0);
+	}
+	flow_note_exit(FLOW_PEER, receiver->ifindex);
 	/* The inner frame has a MAC address of the other node. */
 	if (FROM_TUNNEL)
 		bpf_skb_change_type(ctx, PACKET_HOST);

@@ -67,7 +67,7 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, scratch_t *scratch)
 		key->proto = packet->proto;
 		AF_COPY(key->address, packet->daddr);
 		svc = AF_FN(master)(key);
-		if (DEBUGS())
+		if (DEBUGS(trace))
 			AF_FN(debug_frontend)(ctx, scratch, svc != NULL);
 		if (!svc && !packet->ct_error) {
 			entry = AF_FN(ct_lookup)(ctx, scratch, CT_EGRESS, CT_REVERSE_FIRST);
@@ -156,6 +156,8 @@ static __always_inline int AF_FN(send_tracked)(CTX *ctx, scratch_t *scratch)
 		if (entry)
 			DEBUG(ctx, trace, DEBUG_STALE_CT, translation->rev_nat_index,
 			      entry->rev_nat_index);
+		if (entry)
+			flow_raise_epoch();
 		if (AF_FN(ct_create)(ctx, scratch, CT_EGRESS, 1))
 			return FAIL(trace, DROP_CT_CREATE);
 	}

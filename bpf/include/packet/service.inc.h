@@ -107,7 +107,7 @@ static __always_inline const lb_backend_t *AF_FN(choose_backend)(CTX *ctx, scrat
 		return backend;
 	*backend_id = 0;
 	backend = AF_FN(random_backend)(&scratch->service, &scratch->key, backend_id);
-	if (DEBUGS())
+	if (DEBUGS(&scratch->trace))
 		AF_FN(debug_slot)(ctx, scratch, backend, *backend_id);
 	return backend;
 }
@@ -135,7 +135,7 @@ static __always_inline const lb_backend_t *AF_FN(new_backend)(CTX *ctx, scratch_
 	*ct_backend(entry) = *backend_id;
 	entry->rev_nat_index = svc->rev_nat_index;
 	ct_start(ctx, entry, scratch->packet.proto, CT_SERVICE, scratch->trace.now);
-	if (DEBUGS())
+	if (DEBUGS(&scratch->trace))
 		AF_FN(debug_create)(ctx, scratch);
 	/* Without the entry, the next packet may have another backend. */
 	AF_FN(ct_write)(&scratch->flow, entry);
@@ -179,7 +179,7 @@ GLOBAL int AF_FN(translate)(CTX *ctx, scratch_t *scratch)
 		scratch->client.rev_nat_id = rev_nat_index;
 	}
 
-	if (DEBUGS())
+	if (DEBUGS(&scratch->trace))
 		AF_FN(debug_lookup)(ctx, scratch, CT_SERVICE, DEBUG_SCOPE_REVERSE);
 	AF_FN(ct_fragment)(ctx, packet, METRIC_SERVICE);
 	entry = AF_FN(ct_find)(&scratch->flow);
@@ -197,7 +197,7 @@ GLOBAL int AF_FN(translate)(CTX *ctx, scratch_t *scratch)
 		else
 			ct_reopen(entry);
 	}
-	if (DEBUGS())
+	if (DEBUGS(&scratch->trace))
 		AF_FN(debug_found)(ctx, scratch, entry, entry ? CT_RESULT_REPLY : CT_RESULT_NEW);
 	if (entry) {
 		ct_count(ctx, entry);
@@ -215,6 +215,7 @@ GLOBAL int AF_FN(translate)(CTX *ctx, scratch_t *scratch)
 			backend = AF_FN(choose_backend)(ctx, scratch, &backend_id);
 			if (backend)
 				*ct_backend(entry) = backend_id;
+			flow_raise_epoch();
 		}
 	} else {
 		backend = AF_FN(new_backend)(ctx, scratch, &backend_id);

@@ -93,7 +93,9 @@ pub mod lxc_flags {
 pub struct LxcValue {
     /// Interface on the node's side, host order.
     pub ifindex: u32,
-    pub unused: u16,
+    /// See [`events`]; 0: those of the node. Zero in Cilium's maps.
+    pub events: u8,
+    pub unused: u8,
     /// Id of the endpoint, host order.
     pub endpoint: u16,
     /// See [`lxc_flags`]; host order.
@@ -128,6 +130,41 @@ pub mod endpoint_flags {
     pub const AUDIT: u8 = 1 << 5;
 }
 
+/// Bits of `events` in [`Endpoint`] and [`LxcValue`]. C twin: `EVENTS_*` in `bpf/include/event/packet_event.h`.
+pub mod events {
+    pub const DROPS: u8 = 1 << 0;
+    pub const TRACES: u8 = 1 << 1;
+    pub const DEBUG: u8 = 1 << 2;
+    /// The first bit of the aggregation level of traces, 0 to 4.
+    pub const LEVEL_SHIFT: u8 = 3;
+    /// Policy verdicts.
+    pub const VERDICTS: u8 = 1 << 6;
+    /// The events are those of the endpoint, not of the node.
+    pub const SET: u8 = 1 << 7;
+
+    /// Events of an endpoint, or of the node.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Events {
+        pub drops: bool,
+        pub traces: bool,
+        pub verdicts: bool,
+        pub debug: bool,
+        /// Aggregation of traces: 0 none, 4 maximum.
+        pub level: u8,
+    }
+
+    impl Events {
+        pub fn bits(self) -> u8 {
+            let bit = |is_on, bit| if is_on { bit } else { 0 };
+            SET | bit(self.drops, DROPS)
+                | bit(self.traces, TRACES)
+                | bit(self.verdicts, VERDICTS)
+                | bit(self.debug, DEBUG)
+                | self.level.min(4) << LEVEL_SHIFT
+        }
+    }
+}
+
 /// Value of `skep_endpoints`. C twin: `struct endpoint` in `bpf/include/endpoint/endpoint.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, IntoBytes, FromBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -143,7 +180,9 @@ pub struct Endpoint {
     /// Routing table, host order; 0 = none.
     pub route_table: u32,
     pub mac: [u8; 6],
-    pub pad: [u8; 2],
+    /// See [`events`]; 0: those of the node.
+    pub events: u8,
+    pub pad: u8,
     /// Cookie of the pod's network namespace, host order; 0 = unknown.
     pub netns_cookie: u64,
 }
@@ -184,9 +223,9 @@ const _: () = assert!(size_of::<VlanKey>() == 8 && offset_of!(VlanKey, id) == 4)
 
 layout!(LxcKey = "lxc_key" { address, family, key, cluster_id });
 layout!(LxcValue = "lxc_value" {
-    ifindex, unused, endpoint, flags, route_table, mac, node_mac, identity, parent_ifindex, pad
+    ifindex, events, unused, endpoint, flags, route_table, mac, node_mac, identity, parent_ifindex, pad
 });
-layout!(Endpoint = "endpoint" { ipv4, ipv6, identity, id, flags, verdicts, route_table, mac, pad, netns_cookie });
+layout!(Endpoint = "endpoint" { ipv4, ipv6, identity, id, flags, verdicts, route_table, mac, events, pad, netns_cookie });
 layout!(Device = "device" { masquerade4, masquerade6, mac, flags, pad });
 layout!(VlanKey = "vlan_key" { ifindex, id, pad });
 

@@ -111,6 +111,7 @@ pub struct Family {
     size: Size,
     inner: Option<Inner>,
     is_written_by_agent: bool,
+    is_mmapable: bool,
     is_sparse: bool,
     order: fn(&[u8], &[u8]) -> Ordering,
 }
@@ -199,7 +200,9 @@ impl Family {
             MapKind::LruPerCpuHash => MapFlags::NO_COMMON_LRU,
             _ => MapFlags::NONE,
         };
-        if self.is_written_by_agent {
+        if self.is_mmapable {
+            memory.union(MapFlags::MMAPABLE)
+        } else if self.is_written_by_agent {
             memory.union(MapFlags::RDONLY_PROG)
         } else {
             memory
@@ -225,6 +228,7 @@ impl Family {
             size,
             inner: None,
             is_written_by_agent: false,
+            is_mmapable: false,
             is_sparse: false,
             order: order_of::<K>,
         }
@@ -253,6 +257,13 @@ macro_rules! builders {
             #[must_use]
             pub const fn written_by_agent(mut self) -> Self {
                 self.family.is_written_by_agent = true;
+                self
+            }
+
+            /// User space can map its memory; an array.
+            #[must_use]
+            pub const fn mmapable(mut self) -> Self {
+                self.family.is_mmapable = true;
                 self
             }
 
@@ -478,7 +489,7 @@ mod tests {
         let mut unique = names.clone();
         unique.dedup();
         assert_eq!(names, unique);
-        assert_eq!(names.len(), 48);
+        assert_eq!(names.len(), 53);
     }
 
     #[test]
@@ -537,7 +548,7 @@ mod tests {
 
     #[test]
     fn an_address_family_has_names() {
-        assert_eq!(names_of(IpFamily::V4).count(), 16);
+        assert_eq!(names_of(IpFamily::V4).count(), 17);
         assert!(names_of(IpFamily::V6).all(|name| name.contains('6')));
     }
 }

@@ -7,11 +7,13 @@
 //!
 //! - [`lb`]: load balancing.
 //! - [`conntrack`], [`nat`], [`fragment`]: what programs remember of flows.
+//! - [`flow`]: the flow table.
 //! - [`ip_masq`]: networks without masquerade.
 //! - [`collect`]: removing them.
 //! - [`endpoint`], [`policy`]: who is on this node, and what they may send and receive.
 //! - [`node`]: which addresses are nodes.
 //! - [`event`]: what programs report.
+//! - [`throttle`]: rates of endpoints.
 //! - `testing` (feature `testing`): services written straight into the maps.
 //!
 //! Access to maps is in `skep-bpf-sys`, the programs that use them in `skep-bpf-programs`.
@@ -22,6 +24,7 @@ mod dump;
 pub mod endpoint;
 pub mod event;
 mod family;
+pub mod flow;
 pub mod fragment;
 pub mod ip_masq;
 pub mod layout;
@@ -33,6 +36,7 @@ mod sizes;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod text;
+pub mod throttle;
 
 pub use dump::Dump;
 #[doc(hidden)]

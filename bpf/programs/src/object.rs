@@ -22,6 +22,7 @@ pub(crate) struct IpFamilies {
     pub(crate) ipv6: bool,
     pub(crate) ip_masq_agent: bool,
     pub(crate) health_probes: bool,
+    pub(crate) bandwidth: bool,
 }
 
 impl IpFamilies {
@@ -31,6 +32,7 @@ impl IpFamilies {
             ipv6: options.ipv6,
             ip_masq_agent: options.packets.ip_masq_agent,
             health_probes: options.packets.health_probes,
+            bandwidth: options.packets.bandwidth,
         }
     }
 
@@ -39,6 +41,9 @@ impl IpFamilies {
             return false;
         }
         if family.owner == skep_bpf_maps::lb::HEALTH_OWNER && !self.health_probes {
+            return false;
+        }
+        if family.owner == skep_bpf_maps::throttle::OWNER && !self.bandwidth {
             return false;
         }
         match family.ip {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use libbpf_rs::{ProgramType, libbpf_sys};
+use skep_bpf_maps::endpoint::events::Events;
 
 use super::error::LoadError;
 
@@ -170,7 +171,14 @@ pub struct PacketOptions {
     pub all_vlans: bool,
     /// Entries of flows count packets and bytes (`bpf-conntrack-accounting`).
     pub ct_accounting: bool,
+    /// Events of packets outside of endpoints, and of endpoints without options of their own.
     pub events: EventKinds,
+    /// An endpoint has debug events.
+    pub endpoint_debug: bool,
+    /// Enforce the rates of `cilium_throttle` (`enable-bandwidth-manager`).
+    pub bandwidth: bool,
+    /// Keep a flow table (`bpf-flow-table-max`); not with `bandwidth`.
+    pub flows: bool,
     /// Packets between pods and the network pass the kernel's stack (`enable-host-legacy-routing`).
     pub legacy_routing: bool,
     /// Enforce the policy of the host endpoint (`enable-host-firewall`).
@@ -188,6 +196,26 @@ pub struct EventKinds {
     pub traces: bool,
     /// Messages of programs, and packets at further points (`debug-verbose`).
     pub debug: bool,
+}
+
+impl EventKinds {
+    /// As [`skep_bpf_maps::endpoint::events`], with this aggregation level of traces.
+    pub fn bits(&self, level: u8) -> u8 {
+        let Self {
+            drops,
+            verdicts,
+            traces,
+            debug,
+        } = *self;
+        let events = Events {
+            drops,
+            traces,
+            verdicts,
+            debug,
+            level,
+        };
+        events.bits()
+    }
 }
 
 impl Default for EventKinds {
@@ -333,6 +361,9 @@ impl Default for PacketOptions {
             all_vlans: false,
             ct_accounting: false,
             events: EventKinds::default(),
+            endpoint_debug: false,
+            bandwidth: false,
+            flows: false,
             legacy_routing: false,
             host_firewall: false,
         }
@@ -474,10 +505,11 @@ macro_rules! raw_options {
         }
         raw.sctp = packets.sctp.into();
         raw.ct_accounting = packets.ct_accounting.into();
-        raw.drop_events = packets.events.drops.into();
-        raw.verdict_events = packets.events.verdicts.into();
-        raw.trace_events = packets.events.traces.into();
-        raw.debug_events = packets.events.debug.into();
+        raw.events = packets.events.bits(options.trace_aggregation);
+        raw.debug_code = (packets.events.debug || packets.endpoint_debug).into();
+        raw.bandwidth = packets.bandwidth.into();
+        // Rates count each packet, and debug messages are of each one.
+        raw.flows = (packets.flows && !packets.bandwidth && raw.debug_code == 0).into();
         raw.protocols = packets.extended_protocols.into();
         raw.legacy_routing = packets.legacy_routing.into();
         raw.host_firewall = packets.host_firewall.into();

@@ -137,6 +137,7 @@ impl IterTerminator {
             ipv6,
             ip_masq_agent: false,
             health_probes: false,
+            bandwidth: false,
         };
         share(OBJECT, open.open_object_mut(), store, &sizes.into(), ip)?;
         let skeleton = logged(OBJECT, || open.load())?;

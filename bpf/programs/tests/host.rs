@@ -54,6 +54,11 @@ fn hashes_of_packets() {
 }
 
 #[test]
+fn rates_of_endpoints() {
+    run("throttle");
+}
+
+#[test]
 fn checksums() {
     run("checksums");
 }

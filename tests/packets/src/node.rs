@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use skep_bpf_programs::{
     NodeOptions,
-    testing::run::{FromTunnel, SkBuff},
+    testing::run::{FromQueue, FromTunnel, SkBuff},
 };
 use skep_bpf_sys::{KernelMap, MapStore, RawMap as _, testing::Node};
 
@@ -78,6 +78,18 @@ impl PacketNode {
             what: format!("program {program}"),
         })?;
         Ok(FromTunnel::new(tunnel_id, Some(found))?)
+    }
+
+    /// A program that runs another one on packets with this queue mapping.
+    ///
+    /// # Errors
+    ///
+    /// As [`PacketNode::in_tunnel`].
+    pub fn in_queue(&self, program: &str, queue: u16) -> Result<FromQueue, Error> {
+        let found = self.world.program(program).ok_or_else(|| Error::Facts {
+            what: format!("program {program}"),
+        })?;
+        Ok(FromQueue::new(queue, found)?)
     }
 
     /// Writes an entry of a map.

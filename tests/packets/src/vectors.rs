@@ -273,6 +273,7 @@ impl Step {
             ingress_ifindex: self.ctx_in.ingress_ifindex.unwrap_or(ingress),
             cb: self.ctx_in.cb.unwrap_or_default(),
             priority: self.ctx_in.priority,
+            ..SkBuff::default()
         }
     }
 }

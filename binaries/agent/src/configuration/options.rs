@@ -17,6 +17,7 @@ use skep_base_api::{BodyError, BodyModel};
 use skep_base_api_types::DaemonConfigurationSpec;
 use skep_base_settings::{MonitorConfig, PacketConfig};
 use skep_datapath_hooks::{EventOptions, EventSwitch};
+use skep_endpoint::Endpoints;
 use skep_policy_repository::Repository;
 
 use super::Configuration;
@@ -49,6 +50,8 @@ pub(super) fn level(number: u8) -> &'static str {
 pub(crate) struct RuntimeOptions {
     spec: Mutex<DaemonConfigurationSpec>,
     events: Arc<EventSwitch>,
+    /// They follow the options.
+    endpoints: Option<Endpoints>,
     /// Absent: nothing is enforced.
     policies: Option<Repository>,
 }
@@ -58,6 +61,7 @@ pub(super) fn runtime_options(
     monitor: Cfg<MonitorConfig>,
     packets: Cfg<PacketConfig>,
     events: Arc<EventSwitch>,
+    endpoints: Option<Endpoints>,
     policies: Option<Repository>,
 ) -> Arc<RuntimeOptions> {
     let is_on = |setting: &str| all.get(setting) == "true";
@@ -86,6 +90,7 @@ pub(super) fn runtime_options(
     Arc::new(RuntimeOptions {
         spec: Mutex::new(spec),
         events,
+        endpoints,
         policies,
     })
 }
@@ -147,10 +152,21 @@ impl RuntimeOptions {
         if *spec != before {
             tracing::info!(options = ?spec.options, enforcement = spec.policy_enforcement, "Changed options");
         }
-        if spec.options != before.options {
+        if spec.options != before.options && !self.change_endpoints(&wanted.options) {
             self.events.set(events(&spec.options));
         }
         Ok(())
+    }
+
+    /// Changes the options of all endpoints. Returns false without the host endpoint, whose events are those of the node.
+    fn change_endpoints(&self, changes: &BTreeMap<String, String>) -> bool {
+        let Some(endpoints) = &self.endpoints else {
+            return false;
+        };
+        endpoints.override_options(changes).unwrap_or_else(|error| {
+            tracing::warn!(error = %hive::error_chain(&error), "Cannot change options of endpoints");
+            false
+        })
     }
 }
 

@@ -401,14 +401,14 @@ async fn events_of_programs_follow_the_options() {
     let bench = Bench::start(&["--monitor-aggregation=medium"], &[1500], &[]).await;
     let switch: Arc<EventSwitch> = bench.running.get().unwrap();
     let events = switch.subscribe();
-    assert_eq!(*events.borrow(), None);
+    assert_eq!(events.borrow().options, None);
 
     let body = r#"{"options": {"Debug": "1", "TraceNotification": "off", "MonitorAggregationLevel": "max"}}"#;
     let request = Request::patch("/v1/config").header("content-type", "application/json");
     let (status, _) = bench.request(request.body(body.into()).unwrap()).await;
 
     assert_eq!(status, 200);
-    let events = events.borrow().unwrap();
+    let events = events.borrow().options.unwrap();
     assert!(events.debug && !events.traces && events.drops && events.verdicts);
     assert_eq!(events.aggregation, 4);
 }

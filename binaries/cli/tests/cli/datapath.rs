@@ -13,6 +13,7 @@ use skep_bpf_maps::{
     node::{IPCACHE, IpcacheKey, IpcacheValue},
     policy::{POLICIES, POLICY_STATS, PolicyEntry, PolicyKey, PolicyStats},
     text::Text,
+    throttle::{THROTTLE, ThrottleKey, ThrottleValue},
 };
 use skep_bpf_sys::{MapError, RawMap, map::possible_cpus, testing::Node};
 use zerocopy::{FromZeros, IntoBytes};
@@ -358,6 +359,45 @@ fn endpoints_and_fragments_are_listed() {
         assert!(
             !is_ok && errors.contains("map cilium_lxc has no entry for 10.0.1.7"),
             "{errors}"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn rates_of_endpoints_are_listed() {
+    with_node("cli-bandwidth", |node| {
+        let (is_ok, _, error) = output(node, &["bandwidth", "list"])?;
+        assert!(
+            !is_ok && error.contains("bandwidth manager not enabled"),
+            "{error}"
+        );
+
+        let map = node
+            .store()
+            .open_or_create(&THROTTLE.spec(&MapSizes::default()))?;
+        assert_eq!(output(node, &["bandwidth", "list"])?.2, "No entries found.\n");
+        for (endpoint, direction, rate, priority) in [
+            (724, ThrottleKey::INGRESS, 134_217_728, 0),
+            (724, ThrottleKey::EGRESS, 1_250_000, 7),
+            (2, ThrottleKey::EGRESS, 0, 0),
+        ] {
+            let value = ThrottleValue {
+                rate,
+                priority,
+                ..ThrottleValue::default()
+            };
+            map.update(&ThrottleKey::new(endpoint, direction), &value)?;
+        }
+
+        assert_eq!(
+            lines(&skep(node, &["bandwidth", "list"])?),
+            [
+                "IDENTITY   DIRECTION   PRIO   BANDWIDTH (BitsPerSec)",
+                "2          Egress      0      0",
+                "724        Egress      7      10M",
+                "724        Ingress     0      1073741824",
+            ]
         );
         Ok(())
     });

@@ -24,6 +24,8 @@ pub struct SkBuff {
     pub cb: [u32; 5],
     /// `skb->priority`.
     pub priority: u32,
+    /// `skb->tstamp`.
+    pub tstamp: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +54,9 @@ struct RawSkBuff {
     ifindex: u32,
     tc_index: u32,
     cb: [u32; 5],
-    rest: [u32; 31],
+    rest: [u32; 21],
+    tstamp: u64,
+    last: [u32; 8],
 }
 const _: () = assert!(size_of::<RawSkBuff>() == 192);
 
@@ -103,6 +107,7 @@ pub fn run_tc(program: BorrowedFd<'_>, packet: &[u8], context: &SkBuff, repeat: 
         ingress_ifindex: context.ingress_ifindex,
         cb: context.cb,
         priority: context.priority,
+        tstamp: context.tstamp,
         ..RawSkBuff::default()
     };
     let (out, after, verdict, duration) = test_run(program, packet, &mut before, repeat)?;
@@ -115,6 +120,7 @@ pub fn run_tc(program: BorrowedFd<'_>, packet: &[u8], context: &SkBuff, repeat: 
             ingress_ifindex: after.ingress_ifindex,
             cb: after.cb,
             priority: after.priority,
+            tstamp: after.tstamp,
         },
         duration,
     })
@@ -219,27 +225,78 @@ pub struct FromTunnel {
 impl FromTunnel {
     /// Packets have this tunnel id; `next` is called with them. `None`: what the key costs alone.
     pub fn new(tunnel_id: u32, next: Option<BorrowedFd<'_>>) -> io::Result<Self> {
-        let options = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-            ..Default::default()
-        };
-        let map = MapHandle::create(MapType::ProgArray, Some("next"), 4, 4, 1, &options)
-            .map_err(io::Error::other)?;
-        let program = load(
-            libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
-            c"from_tunnel",
-            &from_tunnel(tunnel_id, map.as_fd()),
-        )?;
-        if let Some(next) = next {
-            map.update(&[0; 4], &next.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
-                .map_err(io::Error::other)?;
-        }
+        let (program, map) = chain(c"from_tunnel", next, |map| from_tunnel(tunnel_id, map))?;
         Ok(Self { program, _next: map })
     }
 
     pub fn program(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
+}
+
+/// A tc program that sets the queue mapping of a packet and calls another one: `BPF_PROG_TEST_RUN` takes none.
+#[derive(Debug)]
+pub struct FromQueue {
+    program: OwnedFd,
+    /// Held so that the called program lives.
+    _next: MapHandle,
+}
+
+impl FromQueue {
+    pub fn new(queue: u16, next: BorrowedFd<'_>) -> io::Result<Self> {
+        let (program, map) = chain(c"from_queue", Some(next), |map| from_queue(queue, map))?;
+        Ok(Self { program, _next: map })
+    }
+
+    pub fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+}
+
+/// Loads a tc program that calls `next` through a map, which its instructions name.
+fn chain(
+    name: &CStr,
+    next: Option<BorrowedFd<'_>>,
+    instructions: impl FnOnce(BorrowedFd<'_>) -> Vec<u64>,
+) -> io::Result<(OwnedFd, MapHandle)> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    let map =
+        MapHandle::create(MapType::ProgArray, Some("next"), 4, 4, 1, &options).map_err(io::Error::other)?;
+    let instructions = instructions(map.as_fd());
+    let program = load(libbpf_sys::BPF_PROG_TYPE_SCHED_CLS, name, &instructions)?;
+    if let Some(next) = next {
+        map.update(&[0; 4], &next.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+            .map_err(io::Error::other)?;
+    }
+    Ok((program, map))
+}
+
+/// The call of the program in a map, with the context in register 1.
+fn call_next(next: BorrowedFd<'_>) -> [u64; 6] {
+    const TAIL_CALL: u32 = 12;
+    [
+        // The map's descriptor, in two halves.
+        instruction(0x18, 2, 1, 0, next.as_raw_fd() as u32),
+        0,
+        instruction(0xb7, 3, 0, 0, 0),
+        instruction(0x85, 0, 0, 0, TAIL_CALL),
+        // Reached if there is no program to call.
+        instruction(0xb7, 0, 0, 0, 0),
+        EXIT,
+    ]
+}
+
+fn from_queue(queue: u16, next: BorrowedFd<'_>) -> Vec<u64> {
+    /// Of `queue_mapping` in `struct __sk_buff`.
+    const QUEUE_MAPPING: i16 = 12;
+    let set = [
+        instruction(0xb7, 2, 0, 0, queue.into()),
+        instruction(0x63, 1, 2, QUEUE_MAPPING, 0),
+    ];
+    set.into_iter().chain(call_next(next)).collect()
 }
 
 /// A tc program that tags what leaves an interface with this VLAN id, as an interface of the VLAN does.
@@ -265,9 +322,8 @@ const fn instruction(code: u64, to: u64, from: u64, offset: i16, value: u32) -> 
     code | to << 8 | from << 12 | (offset as u16 as u64) << 16 | (value as u64) << 32
 }
 
-fn from_tunnel(tunnel_id: u32, next: BorrowedFd<'_>) -> [u64; 19] {
+fn from_tunnel(tunnel_id: u32, next: BorrowedFd<'_>) -> Vec<u64> {
     const SET_TUNNEL_KEY: u32 = 21;
-    const TAIL_CALL: u32 = 12;
     const KEY_SIZE: u32 = 28;
     const ZERO_CSUM_TX: u32 = 2;
     let zero = |offset| instruction(0x7a, 10, 0, offset, 0);
@@ -275,7 +331,7 @@ fn from_tunnel(tunnel_id: u32, next: BorrowedFd<'_>) -> [u64; 19] {
     let copy = |to, from| instruction(0xbf, to, from, 0, 0);
     let load = |to, value| instruction(0xb7, to, 0, 0, value);
     let call = |helper| instruction(0x85, 0, 0, 0, helper);
-    [
+    let set_key = [
         copy(6, 1),
         zero(-32),
         zero(-24),
@@ -290,15 +346,8 @@ fn from_tunnel(tunnel_id: u32, next: BorrowedFd<'_>) -> [u64; 19] {
         load(4, ZERO_CSUM_TX),
         call(SET_TUNNEL_KEY),
         copy(1, 6),
-        // The map's descriptor, in two halves.
-        instruction(0x18, 2, 1, 0, next.as_raw_fd() as u32),
-        0,
-        load(3, 0),
-        call(TAIL_CALL),
-        // Reached if there is no program to call.
-        load(0, 0),
-        EXIT,
-    ]
+    ];
+    set_key.into_iter().chain(call_next(next)).collect()
 }
 
 fn load(kind: libbpf_sys::bpf_prog_type, name: &CStr, instructions: &[u64]) -> io::Result<OwnedFd> {

@@ -5,9 +5,10 @@
 use hive::Cell;
 
 use crate::{
-    AddressFamilies, AttachConfig, BalancingConfig, ConntrackConfig, ForwardingConfig, HealthCheckConfig,
-    KernelConfig, KubeProxyReplacement, MaglevConfig, MapConfig, MasqueradeConfig, MonitorConfig, MtuConfig,
-    NodePorts, PacketConfig, ServiceConfig, ServiceIpamConfig, SocketLbConfig, StateConfig, TunnelConfig,
+    AddressFamilies, AttachConfig, BalancingConfig, BandwidthConfig, ConntrackConfig, ForwardingConfig,
+    HealthCheckConfig, KernelConfig, KubeProxyReplacement, MaglevConfig, MapConfig, MasqueradeConfig,
+    MonitorConfig, MtuConfig, NodePorts, PacketConfig, ServiceConfig, ServiceIpamConfig, SocketLbConfig,
+    StateConfig, TunnelConfig,
 };
 
 /// Declares the settings of the datapath.
@@ -29,6 +30,7 @@ pub fn cell() -> Cell {
         .config::<MasqueradeConfig>()
         .config::<BalancingConfig>()
         .config::<MaglevConfig>()
+        .config::<BandwidthConfig>()
         .config::<ServiceIpamConfig>()
         .config::<KernelConfig>()
         .config::<StateConfig>()

@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(requested(&[]), [""; 0]);
         assert_eq!(
             requested(&[
-                "--enable-bandwidth-manager=false",
+                "--enable-vtep=false",
                 "--datapath-mode=veth",
                 "--enable-wireguard=false"
             ]),
@@ -389,7 +389,7 @@ mod tests {
         );
         assert_eq!(
             requested(&[
-                "--enable-bandwidth-manager=true",
+                "--enable-vtep=true",
                 "--datapath-mode=netkit",
                 "--egress-masquerade-interfaces=eth0,eth1",
                 "--enable-wireguard",
@@ -398,7 +398,7 @@ mod tests {
                 "datapath-mode=netkit",
                 "egress-masquerade-interfaces=eth0,eth1",
                 "enable-wireguard=true",
-                "enable-bandwidth-manager=true",
+                "enable-vtep=true",
             ]
         );
     }

@@ -23,6 +23,7 @@
 //! | [`MtuConfig`] | how large packets may be |
 //! | [`MasqueradeConfig`] | which packets of pods get the node's address |
 //! | [`BalancingConfig`], [`MaglevConfig`] | how backends are picked |
+//! | [`BandwidthConfig`] | rates of pods |
 //! | [`ServiceIpamConfig`] | which controller allocates addresses to load balancer services |
 //! | [`ClusterSettings`](cluster::ClusterSettings) | name and id of the cluster, size of the mesh |
 //! | [`IdentityConfig`](identity::IdentityConfig) | where identities are allocated |
@@ -35,6 +36,7 @@
 #![warn(missing_docs)]
 
 mod balancing;
+mod bandwidth;
 mod cell;
 pub mod cilium;
 pub mod cluster;
@@ -59,6 +61,7 @@ mod testing;
 mod tunnel;
 
 pub use balancing::{Algorithm, BalancingConfig, DefaultIpam, ServiceIpamConfig, UnknownWord};
+pub use bandwidth::BandwidthConfig;
 pub use cell::{cell, service_ipam_cell};
 pub use clusters::{MaxConnectedClusters, UnsupportedMax};
 pub use forwarding::{Dispatch, ForwardingConfig, ForwardingError, NodeMode};

@@ -19,6 +19,6 @@ pub const HOST_DEVICE: &str = "cilium_host";
 /// The other side of [`HOST_DEVICE`].
 pub const NET_DEVICE: &str = "cilium_net";
 
-pub use events::{EventOptions, EventSwitch};
+pub use events::{EventOptions, EventState, EventSwitch, RateSwitch};
 pub use hooks::{EndpointFlows, EndpointHooks, FlowPass, FlowPasses, ForgetError, HookError};
 pub use sockets::{MapsWritten, PodNetworks, SocketTermination};

@@ -71,6 +71,10 @@ pub(crate) struct Desired {
     pub(crate) tunnel_index: Option<u32>,
     /// Events other than those of the settings.
     pub(crate) events: Option<EventOptions>,
+    /// An endpoint has debug events.
+    pub(crate) endpoint_debug: bool,
+    /// Rates of endpoints are enforced.
+    pub(crate) bandwidth: bool,
     pub(crate) pod_cidr4: Option<ipnet::Ipv4Net>,
     pub(crate) pod_cidr6: Option<ipnet::Ipv6Net>,
 }
@@ -147,6 +151,8 @@ impl Desired {
             pair_indexes: [HOST, NET].map(|name| tables.device(name).map(|device| device.index)),
             tunnel_index: tables.device(VXLAN).map(|device| device.index),
             events: None,
+            endpoint_debug: false,
+            bandwidth: false,
             pod_cidr4,
             pod_cidr6,
         }

@@ -9,10 +9,10 @@ use std::{
 
 use hive::{Cfg, Params};
 use skep_base_settings::{
-    Acceleration, AddressFamilies, Algorithm, AttachConfig, BalancingConfig, ConntrackConfig, Dispatch,
-    ForwardingConfig, KernelConfig, KubeProxyReplacement, MaglevConfig, MasqueradeConfig, MonitorConfig,
-    MtuConfig, NoBackend, NodePorts, PacketConfig, ServiceConfig, SocketLbConfig, TunnelConfig,
-    whole_seconds,
+    Acceleration, AddressFamilies, Algorithm, AttachConfig, BalancingConfig, BandwidthConfig,
+    ConntrackConfig, Dispatch, ForwardingConfig, KernelConfig, KubeProxyReplacement, MaglevConfig, MapConfig,
+    MasqueradeConfig, MonitorConfig, MtuConfig, NoBackend, NodePorts, PacketConfig, ServiceConfig,
+    SocketLbConfig, TunnelConfig, whole_seconds,
 };
 use skep_bpf_maps::lb::LbMapSizes;
 use skep_bpf_programs::{
@@ -61,6 +61,10 @@ pub struct PacketSettings {
     pub kernel: Cfg<KernelConfig>,
     /// Lookup tables of backends.
     pub maglev: Cfg<MaglevConfig>,
+    /// Rates of endpoints.
+    pub bandwidth: Cfg<BandwidthConfig>,
+    /// Sizes of maps.
+    pub maps: Cfg<MapConfig>,
     /// Sizes of the maps of services.
     pub sizes: Arc<LbMapSizes>,
 }
@@ -68,7 +72,8 @@ pub struct PacketSettings {
 impl PacketSettings {
     /// A program for what leaves the node is wanted: something is translated or filtered there.
     pub fn has_egress(&self) -> bool {
-        self.replacement.enabled || self.masquerade.bpf || self.packets.host_firewall
+        let translates = self.replacement.enabled || self.masquerade.bpf;
+        translates || self.packets.host_firewall || self.bandwidth.enabled
     }
 
     pub fn has_xdp(&self) -> bool {
@@ -137,6 +142,9 @@ impl PacketSettings {
             },
             xdp: self.has_xdp(),
             legacy_routing: self.attach.enable_host_legacy_routing,
+            endpoint_debug: desired.endpoint_debug,
+            bandwidth: desired.bandwidth,
+            flows: self.maps.flow_table_max > 0,
             ..self.unchanging()
         };
         let mut options = NodeOptions { packets, ..base };
@@ -257,6 +265,8 @@ pub(crate) mod tests {
             balancing: cfg(|_| ()),
             kernel: cfg(|_| ()),
             maglev: cfg(|_| ()),
+            bandwidth: cfg(|_| ()),
+            maps: cfg(|_| ()),
             sizes: Arc::new(LbMapSizes::uniform(1024)),
         }
     }

@@ -6,9 +6,10 @@ use std::{sync::Arc, time::Duration};
 
 use hive::{Health, Job, JobCtx, Jobs, Params, Readiness, ReadyGuard, SpawnError};
 use ipnet::IpNet;
-use skep_datapath_hooks::{EventOptions, EventSwitch, HOST_DEVICE as HOST, MapsWritten, NET_DEVICE as NET};
+use skep_bpf_sys::MapStore;
+use skep_datapath_hooks::{EventSwitch, HOST_DEVICE as HOST, MapsWritten, NET_DEVICE as NET, RateSwitch};
 use skep_datapath_socketlb::SocketDatapath;
-use skep_node_local::{Device, LocalNode, NodeAddress};
+use skep_node_local::{Device, LocalNode, Neighbor, NodeAddress, Route};
 use statedb::{Db, Table};
 use tokio::sync::watch;
 
@@ -36,12 +37,16 @@ const WRITTEN_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct ReconcilerParams {
     db: Db,
     devices: Table<Device>,
+    routes: Table<Route>,
+    neighbors: Table<Neighbor>,
+    store: Arc<MapStore>,
     addresses: Table<NodeAddress>,
     node: Table<LocalNode>,
     datapath: Arc<PacketDatapath>,
     sockets: Arc<SocketDatapath>,
     written: Option<Arc<dyn MapsWritten>>,
     events: Option<Arc<EventSwitch>>,
+    rates: Option<Arc<RateSwitch>>,
     readiness: Readiness,
     jobs: Jobs,
 }
@@ -72,6 +77,9 @@ pub(crate) fn start(params: ReconcilerParams) -> Result<(), SpawnError> {
     let datapath = params.datapath.clone();
     let linking = params.datapath.clone();
     let starting = params.readiness.guard("programs");
+    if params.datapath.settings().maps.flow_table_max > 0 {
+        invalidate_flows(&params)?;
+    }
     let reconciler = Arc::new(tokio::sync::Mutex::new(Reconciler {
         params,
         applied: None,
@@ -114,10 +122,36 @@ pub(crate) fn start(params: ReconcilerParams) -> Result<(), SpawnError> {
     ))
 }
 
-/// Waits for other options of events.
-async fn changed(events: &mut Option<watch::Receiver<Option<EventOptions>>>) {
-    if let Some(events) = events
-        && events.changed().await.is_ok()
+/// Invalidates recorded flows when routes or neighbours of the kernel change, which are in no map.
+fn invalidate_flows(params: &ReconcilerParams) -> Result<(), SpawnError> {
+    let (db, store) = (params.db.clone(), params.store.clone());
+    let (routes, neighbors) = (params.routes.clone(), params.neighbors.clone());
+    params
+        .jobs
+        .spawn(Job::once("invalidate-flows", move |cx: JobCtx| {
+            let (db, store) = (db.clone(), store.clone());
+            let (routes, neighbors) = (routes.clone(), neighbors.clone());
+            async move {
+                loop {
+                    let snapshot = db.read();
+                    let routes_changed = routes.table_watch(&snapshot);
+                    let neighbors_changed = neighbors.table_watch(&snapshot);
+                    drop(snapshot);
+                    store.raise_epoch();
+                    tokio::select! {
+                        () = cx.token.cancelled() => return,
+                        () = routes_changed.closed() => {}
+                        () = neighbors_changed.closed() => {}
+                    }
+                }
+            }
+        }))
+}
+
+/// Waits for a change of a switch.
+async fn changed<T>(switch: &mut Option<watch::Receiver<T>>) {
+    if let Some(switch) = switch
+        && switch.changed().await.is_ok()
     {
         return;
     }
@@ -128,6 +162,7 @@ impl Reconciler {
     async fn run(&mut self, health: &Health) {
         let mut retry = RETRY.0;
         let mut events = self.params.events.as_ref().map(|events| events.subscribe());
+        let mut rates = self.params.rates.as_ref().map(|rates| rates.subscribe());
         loop {
             let snapshot = self.params.db.read();
             let (have_devices, devices_complete) = self.params.devices.initialized_watch(&snapshot);
@@ -172,6 +207,7 @@ impl Reconciler {
                 () = addresses_changed.closed() => {}
                 () = node_changed.closed() => {}
                 () = changed(&mut events) => {}
+                () = changed(&mut rates) => {}
                 () = tokio::time::sleep(retry), if has_failed => retry = (retry * 2).min(RETRY.1),
             }
             if is_complete {
@@ -191,8 +227,14 @@ impl Reconciler {
         };
         let settings = self.settings();
         let events = self.params.events.as_ref();
+        let events = events
+            .map(|events| *events.subscribe().borrow())
+            .unwrap_or_default();
+        let rates = self.params.rates.as_ref();
         Desired {
-            events: events.and_then(|events| *events.subscribe().borrow()),
+            events: events.options,
+            endpoint_debug: events.endpoint_debug,
+            bandwidth: rates.is_some_and(|rates| *rates.subscribe().borrow()),
             ..Desired::new(&tables, &settings.families, &settings.attach, &settings.mtu)
         }
     }

@@ -55,7 +55,7 @@ impl MapOwner {
         }
     }
 
-    /// Which address families are on. Maps of one that is off are not pinned.
+    /// Which address families are on. Maps of one that is off are not pinned; without any, none of the owner is.
     #[must_use]
     pub fn ip(self, ipv4: bool, ipv6: bool) -> Self {
         Self { ipv4, ipv6, ..self }
@@ -99,7 +99,7 @@ impl Owners {
     /// Whether maps of a family are pinned: its address family is on.
     pub(crate) fn pin(&self, family: &Family) -> bool {
         self.find(family).is_none_or(|owner| match family.ip {
-            None => true,
+            None => owner.ipv4 || owner.ipv6,
             Some(IpFamily::V4) => owner.ipv4,
             Some(IpFamily::V6) => owner.ipv6,
         })

@@ -17,6 +17,10 @@ pub struct Config {
     /// Let packets pass that policies deny, with an event: option `PolicyAuditMode` of all endpoints.
     #[config(default = false)]
     pub policy_audit_mode: bool,
+    /// Keep the options of endpoints that were changed by the API over a restart of the agent; otherwise they
+    /// are those of the agent's settings again.
+    #[config(default = false)]
+    pub keep_config: bool,
     /// Time until an endpoint gets a new identity after a change of its labels.
     #[config(default = "5s")]
     pub identity_change_grace_period: Duration,

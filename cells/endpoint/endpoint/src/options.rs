@@ -4,7 +4,16 @@
 
 use std::collections::BTreeMap;
 
+use skep_base_settings::{MonitorConfig, PacketConfig};
+use skep_bpf_maps::endpoint::events::Events;
+use skep_datapath_hooks::EventOptions;
+
+use crate::Config;
+
 const AUDIT: &str = "PolicyAuditMode";
+const DEBUG: &str = "Debug";
+const DROPS: &str = "DropNotification";
+const TRACES: &str = "TraceNotification";
 const SOURCE: &str = "SourceIPVerification";
 const VERDICTS: &str = "PolicyVerdictNotification";
 const AGGREGATION: &str = "MonitorAggregationLevel";
@@ -12,15 +21,15 @@ const LEVELS: [&str; 5] = ["None", "Lowest", "Low", "Medium", "Maximum"];
 
 /// Names of options and their values in a new endpoint.
 const DEFAULT: [(&str, u8); 9] = [
-    ("Debug", 0),
+    (DEBUG, 0),
     ("DebugLB", 0),
     ("DebugPolicy", 0),
-    ("DropNotification", 1),
+    (DROPS, 1),
     (AGGREGATION, 0),
     (AUDIT, 0),
     (VERDICTS, 1),
     (SOURCE, 1),
-    ("TraceNotification", 1),
+    (TRACES, 1),
 ];
 
 /// Options by name. Names are compared without case; those of requests are kept as written.
@@ -45,12 +54,74 @@ impl Default for EndpointOptions {
 }
 
 impl EndpointOptions {
-    /// The options of new endpoints.
-    pub(crate) fn new(verifies_source: bool, is_audited: bool) -> Self {
+    /// The options of new endpoints, by the settings of the agent.
+    pub(crate) fn of_node(
+        config: &Config,
+        packets: Option<&PacketConfig>,
+        monitor: Option<&MonitorConfig>,
+    ) -> Self {
         let mut options = Self::default();
-        options.0.insert(SOURCE.to_owned(), verifies_source.into());
-        options.0.insert(AUDIT.to_owned(), is_audited.into());
+        let mut set = |name: &str, value: u8| options.0.insert(name.to_owned(), value);
+        set(SOURCE, config.enable_source_ip_verification.into());
+        set(AUDIT, config.policy_audit_mode.into());
+        if let Some(packets) = packets {
+            set(DROPS, packets.drop_events.into());
+            set(TRACES, packets.trace_events.into());
+            set(VERDICTS, packets.verdict_events.into());
+        }
+        if let Some(monitor) = monitor {
+            set(DEBUG, monitor.debug.has_datapath().into());
+            set(AGGREGATION, monitor.aggregation.number());
+        }
         options
+    }
+
+    /// The options with those of the agent that endpoints have as well; others are left out.
+    pub(crate) fn overridden(&self, changes: &BTreeMap<String, String>) -> Self {
+        let mut options = self.clone();
+        for (name, text) in changes {
+            let Some((known, _)) = known(name) else { continue };
+            let value = if known == AGGREGATION {
+                level(text)
+            } else {
+                switch(text)
+            };
+            if let Ok(value) = value {
+                options.0.insert(known.to_owned(), value);
+            }
+        }
+        options
+    }
+
+    /// Events of the programs on packets of the endpoint.
+    pub(crate) fn events(&self) -> EventOptions {
+        let is_on = |name| self.0.get(name).is_some_and(|value| *value != 0);
+        EventOptions {
+            drops: is_on(DROPS),
+            traces: is_on(TRACES),
+            verdicts: is_on(VERDICTS),
+            debug: is_on(DEBUG),
+            aggregation: self.0.get(AGGREGATION).copied().unwrap_or_default(),
+        }
+    }
+
+    /// As [`events`](Self::events), in maps.
+    pub(crate) fn event_bits(&self) -> u8 {
+        let EventOptions {
+            drops,
+            traces,
+            verdicts,
+            debug,
+            aggregation: level,
+        } = self.events();
+        let events = Events {
+            drops,
+            traces,
+            verdicts,
+            debug,
+            level,
+        };
+        events.bits()
     }
 
     /// What is denied passes, with an event.

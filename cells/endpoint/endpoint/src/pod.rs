@@ -13,6 +13,29 @@ pub struct EndpointPod {
     pub service_account: Str,
     /// Named ports of its containers, sorted by name.
     pub named_ports: Box<[NamedPort]>,
+    pub bandwidth: BandwidthAnnotations,
+}
+
+/// Annotations that limit what a pod sends and receives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BandwidthAnnotations {
+    /// `kubernetes.io/egress-bandwidth`: bits a second, as a quantity.
+    pub egress: Option<Str>,
+    /// `kubernetes.io/ingress-bandwidth`
+    pub ingress: Option<Str>,
+    /// `bandwidth.cilium.io/priority`
+    pub priority: Option<Str>,
+}
+
+impl From<&slim::Labels> for BandwidthAnnotations {
+    fn from(annotations: &slim::Labels) -> Self {
+        let text = |key| annotations.get(key).map(Str::from);
+        Self {
+            egress: text("kubernetes.io/egress-bandwidth"),
+            ingress: text("kubernetes.io/ingress-bandwidth"),
+            priority: text("bandwidth.cilium.io/priority"),
+        }
+    }
 }
 
 /// A named port of a container.
@@ -49,6 +72,7 @@ impl From<&Pod> for EndpointPod {
             labels: pod.metadata.labels.clone(),
             service_account: pod.spec.service_account_name.clone(),
             named_ports: named_ports.into(),
+            bandwidth: BandwidthAnnotations::from(&pod.metadata.annotations),
         }
     }
 }

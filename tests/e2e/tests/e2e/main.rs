@@ -3,6 +3,7 @@
 //! End-to-end tests. One program: linking each costs seconds.
 
 mod agent;
+mod bandwidth;
 mod chart;
 mod clustermesh;
 mod clustermesh_random;
@@ -19,6 +20,7 @@ mod health;
 mod host_policies;
 mod lab;
 mod legacy_routing;
+mod migration;
 mod names;
 mod node_ports;
 mod operator;

@@ -12,10 +12,10 @@ use run_packets::{
     Error,
     node::{PacketNode, with_options},
 };
-use skep_bpf_maps::endpoint::{Device, device_flags};
+use skep_bpf_maps::endpoint::{Device, Endpoint, LxcKey, LxcValue, device_flags, events};
 use skep_bpf_programs::{EventKinds, Nat46x64, NodeOptions, Tunnel, TunnelProtocol};
 use skep_datapath_monitor_events::event::{Event, PacketFlags};
-use zerocopy::IntoBytes as _;
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use crate::{dsr::*, frame::*, packet::*};
 
@@ -463,6 +463,56 @@ fn packets_without_ethernet_header_are_left_to_the_kernel() {
     done.unwrap();
 }
 
+#[test]
+fn events_of_endpoints_are_those_of_their_options() {
+    const IDS: [u16; 2] = [481, 1426];
+    let change = all(|options| options.packets.endpoint_debug = true);
+    let done = with_options(&with_policies(), change, |node| {
+        let sender = |bits: u8| {
+            let key = P1_IFINDEX.to_ne_bytes();
+            let entries = node.entries("skep_endpoints")?;
+            let mut endpoint = Endpoint::read_from_bytes(&entries[&key[..]]).unwrap();
+            endpoint.events = bits;
+            node.write("skep_endpoints", &key, endpoint.as_bytes())
+        };
+        let receiver = |bits: u8| {
+            let key = LxcKey::new(P2.into());
+            let entries = node.entries("cilium_lxc")?;
+            let mut value = LxcValue::read_from_bytes(&entries[key.as_bytes()]).unwrap();
+            value.events = bits;
+            node.write("cilium_lxc", key.as_bytes(), value.as_bytes())
+        };
+        // Types of the events with the ids of the endpoints that they are of.
+        let events = |port: u16| {
+            node.forget_flows()?;
+            node.take_events()?;
+            from_pod(node, (P2, port).into())?;
+            let events = node.take_events()?.into_iter();
+            let found = events.map(|event| (event[0], u16::from_ne_bytes([event[2], event[3]])));
+            Ok::<BTreeSet<_>, Error>(found.collect())
+        };
+        let [first, second] = IDS;
+        let of = |id| BTreeSet::from([(TRACE, id), (VERDICT, id)]);
+        assert_eq!(events(80)?, &of(first) | &of(second));
+
+        sender(events::SET | events::DROPS)?;
+        assert_eq!(events(80)?, of(second));
+        sender(events::SET | events::TRACES | events::DEBUG | 4 << events::LEVEL_SHIFT)?;
+        let found = events(80)?;
+        assert!(found.contains(&(DEBUG, first)) && !found.contains(&(VERDICT, first)));
+        assert!(!found.contains(&(TRACE, first)) && !found.contains(&(DEBUG, second)));
+
+        sender(0)?;
+        receiver(events::SET | events::DROPS)?;
+        assert_eq!(events(80)?, of(first));
+        assert_eq!(events(81)?, &of(first) | &[(DROP, second)].into());
+        receiver(events::SET | events::VERDICTS)?;
+        assert_eq!(events(81)?, &of(first) | &[(VERDICT, second)].into());
+        Ok(())
+    });
+    done.unwrap();
+}
+
 /// Options that add most to the programs.
 fn everything(options: &mut NodeOptions) {
     let packets = &mut options.packets;
@@ -472,6 +522,8 @@ fn everything(options: &mut NodeOptions) {
     packets.ip_masq_agent = true;
     packets.health_probes = true;
     packets.ct_accounting = true;
+    packets.bandwidth = true;
+    packets.endpoint_debug = true;
     packets.events_limit = Some((10, 10));
     packets.all_vlans = false;
     packets.vlans = vec![1, 2, 3, 4, 5];

@@ -28,6 +28,7 @@ mod policies;
 mod pressure;
 mod protocols;
 mod random;
+mod rates;
 mod redirect;
 mod sctp;
 mod termination;

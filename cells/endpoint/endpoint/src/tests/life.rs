@@ -7,7 +7,10 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use skep_bpf_maps::{endpoint::endpoint_flags, text::Text as _};
+use skep_bpf_maps::{
+    endpoint::{LxcKey, endpoint_flags, events},
+    text::Text as _,
+};
 use skep_identity::{Labels, NumericIdentity, Reserved};
 use skep_policy_maps::{AllowAll, Desired, MapStates};
 
@@ -105,6 +108,50 @@ async fn programs_look_a_policy_up_when_it_is_in_its_map() {
     let facts = world.maps.facts.lookup(&107).unwrap().unwrap();
     let audited = endpoint_flags::VERIFY_SOURCE | endpoint_flags::AUDIT;
     assert_eq!((facts.flags, facts.verdicts), (audited, 0));
+}
+
+#[tokio::test]
+async fn events_are_those_of_the_options_of_endpoint_and_agent() {
+    let world = World::new();
+    world.plug(7);
+    world.plug(8);
+    let agent = world.start();
+    let row = agent.ready(7).await;
+    let bits = |number: u8| {
+        let facts = world
+            .maps
+            .facts
+            .lookup(&(100 + u32::from(number)))
+            .unwrap()
+            .unwrap();
+        let key = LxcKey::new(format!("10.0.1.{number}").parse().unwrap());
+        let delivered = world.maps.lxc.lookup(&key).unwrap().unwrap();
+        assert_eq!(facts.events, delivered.events);
+        facts.events
+    };
+    let default = events::SET | events::DROPS | events::TRACES | events::VERDICTS;
+    assert_eq!(bits(7), default);
+
+    let (debug, on) = ("Debug".to_owned(), "Enabled".to_owned());
+    let options = row.options.with([(&debug, &on)]).unwrap();
+    agent.endpoints.set_options(row.id, options).unwrap();
+    agent.settle().await;
+    assert_eq!(bits(7), default | events::DEBUG);
+
+    // Endpoints do not have the last one.
+    let changes = [
+        ("tracenotification", "Disabled"),
+        ("MonitorAggregationLevel", "Medium"),
+        ("PolicyTracing", "Enabled"),
+    ];
+    let changes = changes.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let has_host = agent.endpoints.override_options(&changes.into()).unwrap();
+    agent.settle().await;
+    let changed = events::SET | events::DROPS | events::VERDICTS | 3 << events::LEVEL_SHIFT;
+    assert!(!has_host);
+    assert_eq!(bits(7), changed | events::DEBUG);
+    agent.ready(8).await;
+    assert_eq!(bits(8), changed);
 }
 
 #[tokio::test]
