@@ -8,11 +8,15 @@ const volatile struct node_options options = {};
 SEC("xdp")
 int cil_xdp_entry(struct xdp_md *ctx)
 {
-	union scratch *scratch = this_scratch();
-	int verdict = XDP_PASS;
+	int verdict = options.nodeport ? flow_lookup(ctx, FLOW_XDP, 0) : FLOW_MISS;
+	union scratch *scratch;
 	struct trace_ctx *trace;
 	__be16 type;
 
+	if (verdict != FLOW_MISS)
+		return verdict;
+	verdict = XDP_PASS;
+	scratch = this_scratch();
 	if (!scratch)
 		return XDP_PASS;
 	type = ether_type(ctx);
@@ -27,6 +31,8 @@ int cil_xdp_entry(struct xdp_md *ctx)
 	}
 	if (verdict < 0)
 		return drop_packet(ctx, trace, -verdict);
+	if (options.nodeport)
+		flow_end(ctx, verdict);
 	if (verdict == XDP_DONE) {
 		set_xdp_metadata(ctx, METADATA_NO_SERVICE);
 		return XDP_PASS;

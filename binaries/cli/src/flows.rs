@@ -12,6 +12,7 @@ use std::{
     io::{self, Write},
 };
 
+use clap::Subcommand;
 use skep_bpf_sys::clock::ClockError;
 
 use crate::{maps::MapsError, print::Format};
@@ -20,6 +21,17 @@ pub(crate) use self::{
     connections::{ConnectionCommand, connections},
     translations::{TranslationCommand, translations},
 };
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FlowTableCommand {
+    /// List all entries, also invalid ones.
+    #[command(alias = "ls")]
+    List,
+    /// Invalidate all entries.
+    Flush,
+    /// Show hits, and misses by cause.
+    Stats,
+}
 
 /// Why flows were not printed or deleted.
 #[derive(Debug, thiserror::Error)]

@@ -11,6 +11,7 @@ use std::{
 
 use skep_bpf_maps::{
     Dump, Family, IpFamily, MapFamily,
+    flow::{FLOW_COUNTERS, FLOW_EPOCH, FLOW_STATS, FLOWS4, FLOWS6},
     lb::{
         AFFINITY4, AFFINITY6, BACKENDS4, BACKENDS6, Backend4, Backend6, BackendKey, MAGLEV4, MAGLEV6,
         REVERSE_NAT4, REVERSE_NAT6, REVERSE_SK4, REVERSE_SK6, SERVICES4, SERVICES6, SKIP4, SKIP6,
@@ -108,6 +109,42 @@ impl Pinned {
                 source,
             })),
         }
+    }
+
+    /// Recorded flows of both families.
+    ///
+    /// # Errors
+    /// When a map cannot be read, or is missing while others of its family are pinned.
+    pub(crate) fn flow_table(&self) -> Result<Vec<Entry>, MapsError> {
+        self.families([self.entries(FLOWS4.name), self.entries(FLOWS6.name)])
+    }
+
+    /// Hits of the flow table, and misses by cause.
+    ///
+    /// # Errors
+    /// When the map is not pinned or cannot be read.
+    pub(crate) fn flow_counters(&self) -> Result<Vec<Entry>, MapsError> {
+        let counts = self.entries(FLOW_STATS.name)?.into_iter();
+        Ok(counts
+            .map(|(index, count)| {
+                let name = index
+                    .parse::<usize>()
+                    .ok()
+                    .and_then(|index| FLOW_COUNTERS.get(index));
+                (name.map_or(index, |name| (*name).to_owned()), count)
+            })
+            .collect())
+    }
+
+    /// Invalidates recorded flows.
+    ///
+    /// # Errors
+    /// When there is no flow table.
+    pub(crate) fn flush_flow_table(&self) -> Result<(), MapsError> {
+        let opened = self.store.open_raw(FLOW_EPOCH.name);
+        self.pinned(FLOW_EPOCH.name, opened)?;
+        self.store.raise_epoch();
+        Ok(())
     }
 
     /// Maglev tables of both families: `[id]/v4` or `/v6`, and the table.

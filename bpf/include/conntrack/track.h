@@ -13,6 +13,9 @@
 static __always_inline int ct_touch(struct ct_entry *entry, __u8 proto, __u8 direction,
 				    __u8 tcp_flags, __u32 now)
 {
+	/* Each packet of a closing connection is reported. */
+	if (entry->flags & CT_CLOSING)
+		flow_stop();
 	return ct_update(entry, packet_options(), proto, direction, tcp_flags, now);
 }
 
@@ -20,6 +23,7 @@ static __always_inline int ct_touch(struct ct_entry *entry, __u8 proto, __u8 dir
 static __always_inline void ct_start(CTX *ctx, struct ct_entry *entry, __u8 proto, __u8 direction,
 				     __u32 now)
 {
+	flow_stop();
 	ct_begin(entry, packet_options(), proto, direction, now);
 	if (options.packet.ct_accounting) {
 		entry->packets = 1;
@@ -32,6 +36,7 @@ static __always_inline void ct_count(CTX *ctx, struct ct_entry *entry)
 {
 	if (LIKELY(!options.packet.ct_accounting))
 		return;
+	flow_stop();
 	__sync_fetch_and_add(&entry->packets, 1);
 	__sync_fetch_and_add(&entry->bytes, packet_length(ctx));
 }

@@ -24,6 +24,7 @@ static __always_inline void AF_FN(nat_fill_reverse)(scratch_t *scratch, __u64 ne
 {
 	nat_entry_t *reverse = &scratch->reverse;
 
+	flow_stop();
 	__builtin_memset(reverse, 0, sizeof(*reverse));
 	reverse->created = scratch->trace.now;
 	reverse->needs_ct = needs_ct;
@@ -89,6 +90,7 @@ static __noinline int AF_FN(nat_take_over)(scratch_t *scratch, int closed)
 	other->proto = reverse_key->proto;
 	other->flags = NAT_FORWARD;
 	bpf_map_delete_elem(&NAT, other);
+	flow_raise_epoch();
 	return map_update(&NAT, reverse_key, &scratch->reverse, BPF_ANY);
 }
 
@@ -181,6 +183,7 @@ static __always_inline int AF_FN(nat_flow)(CTX *ctx, scratch_t *scratch)
 		AF_FN(nat_reverse_key)(forward, known->address, known->port, &scratch->reverse_key);
 		bpf_map_delete_elem(&NAT, &scratch->reverse_key);
 		bpf_map_delete_elem(&NAT, forward);
+		flow_raise_epoch();
 	}
 	return AF_FN(nat_allocate)(ctx, scratch);
 }
@@ -384,6 +387,7 @@ static __always_inline void AF_FN(nat_restore)(scratch_t *scratch, const nat_ent
 	original->flags = NAT_FORWARD;
 	if (bpf_map_lookup_elem(&NAT, original))
 		return;
+	flow_stop();
 	__builtin_memset(entry, 0, sizeof(*entry));
 	entry->created = scratch->trace.now;
 	entry->needs_ct = reverse->needs_ct;

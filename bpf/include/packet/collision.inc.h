@@ -111,6 +111,7 @@ GLOBAL int AF_FN(allocate_client_port)(CTX *ctx, scratch_t *scratch)
 	flow->sport = asked.port;
 	flow->flags = CT_SERVICE;
 	service = AF_FN(ct_find)(flow);
+	flow_raise_epoch();
 	if (service && service->rev_nat_index == to->rev_nat_index) {
 		service->nat_port = port;
 	} else if (!to->rev_nat_index) {

@@ -79,4 +79,6 @@ static __always_inline int continue_translated(CTX *ctx, union scratch *scratch,
 	return verdict;
 }
 
+#include "../flow/table.h"
+
 #endif /* PACKET_FAMILY_H */

@@ -88,9 +88,11 @@ static __noinline int AF_FN(route)(CTX *ctx, scratch_t *scratch, int with_hop)
 	struct trace_ctx *trace = &scratch->trace;
 	struct bpf_redir_neigh next = {};
 	struct bpf_fib_lookup fib = {};
+	struct flow *flow;
 	long found;
 	int error;
 
+	flow_note_mtu();
 	AF_FN(init_fib_lookup)(ctx, packet->saddr, packet->daddr, &fib);
 	fib.tot_len = options.packet.dsr && scratch->length ? scratch->length
 							    : AF_FN(l3_length)(ctx, packet);
@@ -99,6 +101,7 @@ static __noinline int AF_FN(route)(CTX *ctx, scratch_t *scratch, int with_hop)
 		return TC_ACT_OK;
 	if (found == BPF_FIB_LKUP_RET_FRAG_NEEDED) {
 		scratch->mtu = fib.mtu_result;
+		flow_stop();
 		return FAIL(trace, DROP_TOO_LARGE);
 	}
 	if (found != BPF_FIB_LKUP_RET_SUCCESS && found != BPF_FIB_LKUP_RET_NO_NEIGH) {
@@ -112,5 +115,10 @@ static __noinline int AF_FN(route)(CTX *ctx, scratch_t *scratch, int with_hop)
 	/* The gateway may be of the other family (RFC 5549). */
 	next.nh_family = fib.family;
 	__builtin_memcpy(&next.ipv6_nh, &fib.ipv6_dst, sizeof(next.ipv6_nh));
+	flow = flow_note_exit(FLOW_NEIGHBOUR, fib.ifindex);
+	if (flow) {
+		flow->next_family = next.nh_family;
+		copy6(flow->next, (const __be32 *)&next.ipv6_nh);
+	}
 	return bpf_redirect_neigh(fib.ifindex, &next, sizeof(next), 0);
 }

@@ -32,8 +32,11 @@ static __always_inline int redirect_to(CTX *ctx, struct trace_ctx *trace,
 		return FAIL(trace, DROP_WRITE);
 	copy_mac(ethernet->source, next_hop->link.source);
 	copy_mac(ethernet->destination, next_hop->link.destination);
-	if (next_hop->ifindex == packet_interface(ctx))
+	if (next_hop->ifindex == packet_interface(ctx)) {
+		flow_note_exit(FLOW_TX, 0);
 		return XDP_TX;
+	}
+	flow_note_exit(FLOW_REDIRECT, next_hop->ifindex);
 	return bpf_redirect(next_hop->ifindex, 0);
 }
 

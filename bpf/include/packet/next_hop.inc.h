@@ -16,6 +16,7 @@ static __noinline long AF_FN(find_next_hop)(CTX *ctx, struct next_hop *next_hop,
 
 	AF_FN(init_fib_lookup)(ctx, source, destination, &fib);
 	fib.tot_len = length;
+	flow_note_mtu();
 	found = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
 	next_hop->ifindex = fib.ifindex;
 	if (found == BPF_FIB_LKUP_RET_SUCCESS) {

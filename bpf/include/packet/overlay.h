@@ -11,16 +11,21 @@ static __always_inline int redirect_to_host(CTX *ctx, const struct trace_ctx *tr
 	__u32 host = options.packet.cilium_host;
 	const struct device *device = bpf_map_lookup_elem(&skep_devices, &host);
 	struct ethernet *ethernet = packet_bytes(ctx, 0, sizeof(*ethernet));
+	struct flow *flow;
 
 	if (options.packet.identity_mark)
 		ctx->mark = mark_with_identity(ctx->mark & ~MARK_MASK, trace->source_identity) |
 			    MARK_IDENTITY;
 	if (!device || !ethernet) {
+		flow_stop();
 		bpf_skb_change_type(ctx, PACKET_HOST);
 		return TC_ACT_OK;
 	}
 	copy_mac(ethernet->source, device->mac);
 	copy_mac(ethernet->destination, device->mac);
+	flow = flow_note_exit(FLOW_REDIRECT, host);
+	if (flow)
+		flow->redirect_flags = BPF_F_INGRESS;
 	return bpf_redirect(host, BPF_F_INGRESS);
 }
 

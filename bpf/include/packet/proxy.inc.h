@@ -30,6 +30,7 @@ GLOBAL int AF_FN(to_proxy)(CTX *ctx, scratch_t *scratch, __u32 port)
 	scratch = OWN_SCRATCH(scratch);
 	if (!scratch)
 		return -DROP_INVALID;
+	flow_stop();
 	trace = &scratch->trace;
 	packet = &scratch->packet;
 	AF_COPY(tuple.AF_FN(ipv).saddr, packet->saddr);

@@ -58,6 +58,7 @@ GLOBAL int encapsulate(CTX *ctx, struct trace_ctx *trace, const struct tunnel_pe
 		       __u32 identity)
 {
 	struct bpf_tunnel_key key = {.tunnel_ttl = TUNNEL_TTL};
+	struct flow *flow;
 	__u64 flags;
 	long failed;
 
@@ -80,6 +81,12 @@ GLOBAL int encapsulate(CTX *ctx, struct trace_ctx *trace, const struct tunnel_pe
 	}
 	COUNT_PACKET(ctx, REASON_FORWARDED, METRIC_EGRESS, METRIC_FILE_ENCAP);
 	trace_packet(ctx, trace, TRACE_TO_OVERLAY, options.packet.tunnel_device, NULL);
+	flow = flow_note_exit(FLOW_TUNNEL, options.packet.tunnel_device);
+	if (flow) {
+		flow->tunnel_id = key.tunnel_id;
+		flow->next_family = peer->flags & IPCACHE_TUNNEL_IPV6;
+		copy6(flow->next, peer->endpoint);
+	}
 	return bpf_redirect(options.packet.tunnel_device, 0);
 }
 

@@ -42,4 +42,6 @@ static __always_inline int is_for_tc(const struct lb_service *svc)
 #include "xdp.inc.h"
 #undef AF
 
+#include "../flow/table.h"
+
 #endif /* PACKET_XDP_H */

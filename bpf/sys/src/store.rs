@@ -24,8 +24,11 @@ use std::{
 use parking_lot::Mutex;
 
 mod carry;
+mod epoch;
 
 pub use carry::Carried;
+pub use epoch::EPOCH;
+pub(crate) use epoch::Epoch;
 
 use crate::{
     map::{
@@ -41,6 +44,7 @@ const PENDING: &str = ":new";
 #[derive(Debug)]
 pub struct MapStore {
     state: Mutex<State>,
+    epoch: Epoch,
 }
 
 #[derive(Debug)]
@@ -87,6 +91,7 @@ impl MapStore {
         };
         Arc::new(Self {
             state: Mutex::new(state),
+            epoch: Epoch::default(),
         })
     }
 
@@ -126,11 +131,23 @@ impl MapStore {
         let name = spec.name;
         if state.decided.contains_key(name) {
             state.pin_again(name)?;
-            return KernelMap::open_with(name, &state.current(name), spec.inner);
+            let map = KernelMap::open_with(name, &state.current(name), spec.inner)?;
+            return Ok(map.raising(&self.epoch));
         }
         let map = state.provide(spec)?;
         state.decide(name, &map)?;
-        Ok(map)
+        if name == EPOCH
+            && let Some(fd) = map.fd()
+        {
+            let filled = self.epoch.fill(fd);
+            filled.map_err(|source| MapError::Inspect {
+                map: name.to_owned(),
+                source,
+            })?;
+            // Programs of an earlier process may have recorded flows before its last write.
+            self.epoch.raise();
+        }
+        Ok(map.raising(&self.epoch))
     }
 
     /// Opens the inner map of a map of maps that is pinned as `pin`, or creates and pins it. One that does not fit is
@@ -143,11 +160,11 @@ impl MapStore {
         let mut state = self.state.lock();
         if state.decided.contains_key(pin) {
             state.pin_again(pin)?;
-            return KernelMap::open(pin, &state.current(pin));
+            return Ok(KernelMap::open(pin, &state.current(pin))?.raising(&self.epoch));
         }
         let map = state.provide_inner(spec, pin)?;
         state.decide(pin, &map)?;
-        Ok(map)
+        Ok(map.raising(&self.epoch))
     }
 
     /// Names of the pins that begin with `prefix`, sorted.
@@ -201,8 +218,7 @@ impl MapStore {
     /// [`MapError::Open`] if there is none ([`MapError::is_missing`]), [`MapError::Incompatible`] if keys
     /// or values have other sizes.
     pub fn open<K: Plain, V: Plain>(&self, name: &str) -> Result<Map<K, V>, MapError> {
-        let path = self.state.lock().current(name);
-        Map::open(name, &path)
+        Map::from_raw(Arc::new(self.open_raw(name)?))
     }
 
     /// As [`open`](Self::open), whatever keys and values are.
@@ -211,8 +227,19 @@ impl MapStore {
     ///
     /// [`MapError::Open`] if there is none, [`MapError::NotMap`] if it is something else.
     pub fn open_raw(&self, name: &str) -> Result<KernelMap, MapError> {
-        let path = self.state.lock().current(name);
-        KernelMap::open(name, &path)
+        let state = self.state.lock();
+        self.epoch.find(&state.directory());
+        Ok(KernelMap::open(name, &state.current(name))?.raising(&self.epoch))
+    }
+
+    /// Invalidates what programs recorded of flows: something that decides on packets has changed, and is in no map.
+    pub fn raise_epoch(&self) {
+        self.epoch.raise();
+    }
+
+    /// The epoch of recorded flows; none without a flow table.
+    pub fn epoch(&self) -> Option<u32> {
+        self.epoch.get()
     }
 
     /// Removes the pin of a map; false if there was none. Programs that use the map keep it alive.
@@ -428,6 +455,8 @@ impl Hold {
         self.released = true;
         let mut state = self.store.state.lock();
         state.holds -= 1;
+        // Programs that were replaced have recorded with their options.
+        self.store.epoch.raise();
         if state.holds > 0 {
             return Ok(());
         }

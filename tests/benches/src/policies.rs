@@ -403,6 +403,7 @@ fn packets(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     let load = Load {
         services: 1,
         flows: 10_000,
+        flow_table: 0,
     };
     let kinds = [None, Some(ENTRIES)];
     let mut rounds: [Vec<Vec<Costs>>; 2] = Default::default();

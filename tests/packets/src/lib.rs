@@ -10,12 +10,14 @@ pub mod node;
 mod options;
 mod ports;
 mod run;
+mod twins;
 mod vectors;
 mod world;
 
 use std::{io, path::PathBuf};
 
-pub use run::{Outcome, Report, run_file};
+pub use run::{Outcome, Report, run_file, run_file_with};
+pub use twins::{FlowTable, Twins, take_twins};
 
 /// Why a file could not be run.
 #[derive(Debug, thiserror::Error)]

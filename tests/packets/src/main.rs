@@ -5,7 +5,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use run_packets::{Error, Outcome, run_file};
+use run_packets::{Error, FlowTable, Outcome, run_file_with};
 
 /// Runs recorded packets through the programs, and compares what they do with what was recorded.
 #[derive(Debug, Parser)]
@@ -21,6 +21,9 @@ struct Arguments {
     /// Say what differs as it is meant to, too.
     #[arg(long)]
     explain: bool,
+    /// Flow table of the programs.
+    #[arg(long, value_enum, default_value_t = FlowTable::Off)]
+    flow_table: FlowTable,
     /// Scenarios.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
@@ -30,7 +33,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let (mut passed, mut failed, mut different) = (0, 0, 0);
     for file in &arguments.files {
-        let reports = match run_file(file, &arguments.facts, &arguments.only) {
+        let reports = match run_file_with(file, &arguments.facts, &arguments.only, arguments.flow_table) {
             Ok(reports) => reports,
             // `*.json` of a folder has both.
             Err(Error::FactsAlone { .. }) => continue,

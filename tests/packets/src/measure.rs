@@ -12,6 +12,7 @@ use std::{
     fmt,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::Path,
+    time::{Duration, Instant},
 };
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -27,7 +28,7 @@ pub use self::{
 };
 use crate::{
     Error,
-    options::options,
+    options::{missing, options},
     vectors::{Facts, Group, Scenario, Step},
     world::World,
 };
@@ -199,6 +200,8 @@ pub struct Costs {
     pub name: &'static str,
     /// IPv6.
     pub is_ipv6: bool,
+    /// A program that does nothing, in ns.
+    pub idle: u64,
     /// The first packet of a flow.
     pub first: Cost,
     pub established: Option<Cost>,
@@ -212,12 +215,18 @@ pub struct Load {
     pub services: u32,
     /// Entries of TCP connections, for each address family.
     pub flows: u32,
+    /// Room in the flow table; 0: none.
+    pub flow_table: u32,
 }
 
 impl fmt::Display for Load {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let services = if self.services == 1 { "service" } else { "services" };
-        write!(f, "{} {services}, {} flows", self.services, self.flows)
+        write!(f, "{} {services}, {} flows", self.services, self.flows)?;
+        match self.flow_table {
+            0 => Ok(()),
+            _ => write!(f, ", flow table"),
+        }
     }
 }
 
@@ -273,7 +282,8 @@ fn visit<T: Send>(
                 continue;
             }
             let facts = Facts::read_all(files.iter().map(|file| folder.join(file)))?;
-            let options = with_mode(options(&facts, "")?, &facts, mode)?;
+            let mut options = with_mode(options(&facts, "")?, &facts, mode)?;
+            options.packets.flows = load.flow_table > 0;
             let sizes = background::sizes(load);
             // Flows of different ways have different ports.
             let ports = PORTS.count() as u32 / ways.len() as u32;
@@ -358,6 +368,58 @@ fn pin() -> Result<(), Error> {
     Ok(sched_setaffinity(None, &one).map_err(std::io::Error::from)?)
 }
 
+/// Mean time of established packets to a service with its backend on the node while the flow table is invalidated so often
+/// a second.
+///
+/// # Errors
+///
+/// [`Error`] as of [`run_file`](crate::run_file).
+pub fn measure_churn(folder: &Path, rates: &[u32], seconds: u32) -> Result<Vec<(u32, f64)>, Error> {
+    let way = WAYS.iter().find(|way| way.scenario == "ew_local");
+    let way = way.ok_or_else(|| missing("scenario ew_local"))?;
+    let facts = Facts::read_all(["facts.json"].map(|file| folder.join(file)))?;
+    let mut options = options(&facts, "")?;
+    options.packets.flows = true;
+    let load = Load {
+        services: 1,
+        flows: 1,
+        flow_table: 65_536,
+    };
+    let scenario = way.scenario(folder, false)?;
+    Node::run("churn", |node| {
+        pin()?;
+        let mut world = World::with_options(node, facts, "", &options, &background::sizes(load))?;
+        world.stop_listening();
+        let meter = Meter {
+            world: &world,
+            steps: &scenario.steps,
+            way,
+            is_ipv6: false,
+            calls: 1000,
+            ports: PORTS.start().to_owned()..PORTS.end().to_owned(),
+        };
+        meter.open()?;
+        let runner = meter.runner(way.established.unwrap_or_default())?;
+        let frame = meter.acknowledgement(&runner);
+        let idle = runner.idle(1000)?;
+        let mut means = Vec::new();
+        for rate in rates {
+            let (began, mut raised) = (Instant::now(), 0);
+            let (mut total, mut calls) = (0_u64, 0_u64);
+            while began.elapsed() < Duration::from_secs(seconds.into()) {
+                if u128::from(raised) < began.elapsed().as_micros() * u128::from(*rate) / 1_000_000 {
+                    world.store.raise_epoch();
+                    raised += 1_u64;
+                }
+                total += runner.call(&frame)?.saturating_sub(idle);
+                calls += 1;
+            }
+            means.push((*rate, total as f64 / calls.max(1) as f64));
+        }
+        Ok(means)
+    })
+}
+
 struct Meter<'a> {
     world: &'a World,
     steps: &'a [Step],
@@ -373,6 +435,7 @@ impl Meter<'_> {
         Ok(Costs {
             name: self.way.name,
             is_ipv6: self.is_ipv6,
+            idle: self.runner(self.way.opening[0])?.idle(self.calls)?,
             first: self.first()?,
             established: self.again(self.way.established)?,
             reply: self.again(self.way.reply)?,

@@ -16,6 +16,7 @@ use crate::{
     difference::{self, Difference},
     options::missing,
     ports::Ports,
+    twins::{self, FlowTable},
     vectors::{Facts, Group, Scenario, Step, Write},
     world::{FLOW_MAPS, World, content, now},
 };
@@ -70,10 +71,24 @@ impl fmt::Display for Report {
 ///
 /// [`Error`] if a file cannot be read, or the node of the facts cannot be made. What programs do is no error.
 pub fn run_file(path: &Path, facts: &[PathBuf], only: &str) -> Result<Vec<Report>, Error> {
+    run_file_with(path, facts, only, FlowTable::Off)
+}
+
+/// As [`run_file`], with a flow table.
+///
+/// # Errors
+///
+/// As [`run_file`].
+pub fn run_file_with(
+    path: &Path,
+    facts: &[PathBuf],
+    only: &str,
+    table: FlowTable,
+) -> Result<Vec<Report>, Error> {
     let group = Group::read(path)?;
     let all = Facts::read_all(group.facts_files(path, facts))?;
     Node::run("packets", |node| {
-        let world = World::new(node, all, &group.facts.see)?;
+        let world = World::new(node, all, &group.facts.see, table)?;
         let mut reports = Vec::new();
         for scenario in group
             .scenarios
@@ -179,11 +194,19 @@ fn run_packet(world: &World, program: &str, step: &Step, ports: &mut Ports) -> R
     let input = ports.packet(&step.packet_in.0);
     let mut last = Vec::new();
     for _ in 0..ATTEMPTS {
+        if world.flow_table == FlowTable::Cold {
+            world.store.raise_epoch();
+        }
         let done = run_once(world, program, step, &input)?;
         ports.learn(step, &done.after);
         last = differences(step, &input, &done, ports);
         if last.is_empty() {
-            return Ok(Ended::Same);
+            let last = twins::check(world, &input, &done, || run_once(world, program, step, &input))?;
+            return Ok(if last.is_empty() {
+                Ended::Same
+            } else {
+                Ended::Failed(last)
+            });
         }
         if let Some(Difference { name, .. }) = difference::of(step, &input, &done, ports) {
             return Ok(Ended::Different(name, last));
@@ -243,7 +266,7 @@ fn snapshot(world: &World, step: &Step) -> Result<Maps, Error> {
     Ok(maps)
 }
 
-type Content = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Content = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Counters that moved, by reason and direction.
 fn moved(before: &Content, after: &Content) -> BTreeMap<(u8, u8), (u64, u64)> {
@@ -275,7 +298,7 @@ fn moved(before: &Content, after: &Content) -> BTreeMap<(u8, u8), (u64, u64)> {
 }
 
 /// Makes a step undone, but for its counters.
-fn put_back(world: &World, done: &Done) -> Result<(), Error> {
+pub(crate) fn put_back(world: &World, done: &Done) -> Result<(), Error> {
     let empty = BTreeMap::new();
     for name in FLOW_MAPS {
         let (Some(map), Some(after)) = (world.map(name), done.after.get(name)) else {

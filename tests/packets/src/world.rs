@@ -37,6 +37,7 @@ use zerocopy::IntoBytes as _;
 use crate::{
     Error,
     options::{Settings, address, missing, network_of, options},
+    twins::FlowTable,
     vectors::{Entry, Facts},
 };
 
@@ -71,6 +72,7 @@ pub struct Called {
 /// Programs see no more than what they were loaded with and the maps of this node.
 pub(crate) struct World {
     pub(crate) store: Arc<MapStore>,
+    pub(crate) flow_table: FlowTable,
     programs: Vec<Packets>,
     /// Of programs that count what they call.
     counters: Vec<Counter>,
@@ -86,9 +88,12 @@ pub(crate) struct World {
 
 impl World {
     /// Makes the node in the namespaces of this thread.
-    pub(crate) fn new(node: &Node, facts: Facts, see: &str) -> Result<Self, Error> {
-        let options = options(&facts, see)?;
-        Self::with_options(node, facts, see, &options, &small())
+    pub(crate) fn new(node: &Node, facts: Facts, see: &str, table: FlowTable) -> Result<Self, Error> {
+        let mut options = options(&facts, see)?;
+        options.packets.flows = table != FlowTable::Off;
+        let mut world = Self::with_options(node, facts, see, &options, &small())?;
+        world.flow_table = table;
+        Ok(world)
     }
 
     /// As [`World::new`], with these options instead of those of the facts, and maps of these sizes.
@@ -153,6 +158,7 @@ impl World {
             events: Some(Rings::open(&store, "cilium_events")?),
             signals: Rings::open(&store, "cilium_signals")?,
             verifies_sources: true,
+            flow_table: FlowTable::Off,
             facts,
             store: store.clone(),
         };
@@ -428,6 +434,7 @@ pub(crate) fn small() -> MapSizes {
         .with(skep_bpf_maps::conntrack::CT_TCP_MAX, 8192)
         .with(skep_bpf_maps::conntrack::CT_ANY_MAX, 8192)
         .with(skep_bpf_maps::nat::NAT_MAX, 8192)
+        .with(skep_bpf_maps::flow::FLOWS_MAX, 1024)
         .with(skep_bpf_maps::node::NEIGHBOURS_MAX, 1024)
 }
 

@@ -16,6 +16,7 @@ fn measures_every_way_of_both_families_with_other_services_and_flows() {
     let load = Load {
         services: 10,
         flows: 100,
+        flow_table: 100,
     };
 
     let all = measure(&recorded(), 40, load).unwrap();
@@ -33,7 +34,7 @@ fn measures_every_way_of_both_families_with_other_services_and_flows() {
 
 #[test]
 fn counts_what_packets_call() {
-    let all = count(&recorded()).unwrap();
+    let all = count(&recorded(), 0).unwrap();
 
     assert_eq!(all.len(), 24);
     let of = |name: &str| {

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use run_packets::{Outcome, Report, run_file};
+use run_packets::{FlowTable, Outcome, Report, Twins, run_file, run_file_with, take_twins};
 use serde_json::{Value, json};
 
 /// Runs the scenarios of both address families of a group; `different` are those that differ, as they are meant to.
@@ -317,4 +317,53 @@ fn broken_files_are_named() {
         error.to_string().ends_with("is no file of this format"),
         "{error}"
     );
+}
+
+/// Every scenario with a flow table: what was recorded holds, and packets of known flows have the same effects by the table.
+fn with_flow_table(table: FlowTable) -> Twins {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
+    let mut files: Vec<PathBuf> = [folder.clone(), folder.join("own")]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .filter(|path| {
+            !path
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("facts"))
+        })
+        .collect();
+    files.sort();
+    take_twins();
+    let mut failed = Vec::new();
+    for file in files {
+        let reports = run_file_with(&file, &[], "", table)
+            .unwrap_or_else(|error| panic!("{}: {error:?}", file.display()));
+        failed.extend(
+            reports
+                .iter()
+                .filter(|report| matches!(report.outcome, Outcome::Failed(_)))
+                .map(Report::to_string),
+        );
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    take_twins()
+}
+
+#[test]
+fn a_cold_flow_table_changes_nothing() {
+    with_flow_table(FlowTable::Cold);
+}
+
+#[test]
+fn a_warm_flow_table_changes_nothing() {
+    with_flow_table(FlowTable::Warm);
+}
+
+#[test]
+fn twins_have_the_same_effects() {
+    let twins = with_flow_table(FlowTable::Twins);
+
+    println!("{twins:?}");
+    assert!(twins.hits * 2 > twins.compared, "{twins:?}");
 }

@@ -14,7 +14,10 @@ use super::{
     raw::{is_nested, is_opaque, unsupported, value_len},
     spec::{self, is_per_cpu},
 };
-use crate::syscall::{self as sys, MapInfo};
+use crate::{
+    store::Epoch,
+    syscall::{self as sys, MapInfo},
+};
 
 /// Entries fetched or written with one call.
 const BATCH: usize = 4096;
@@ -33,6 +36,8 @@ pub struct KernelMap {
     value_len: usize,
     /// Set once the kernel has refused a batch: do not ask again.
     single_only: AtomicBool,
+    /// Raised after each write.
+    epoch: Epoch,
 }
 
 impl KernelMap {
@@ -110,6 +115,7 @@ impl KernelMap {
             single_only: AtomicBool::new(
                 is_per_cpu(info.kind) || is_nested(info.kind) && inner.is_none_or(|inner| inner.is_table()),
             ),
+            epoch: Epoch::default(),
         };
         if is_nested(info.kind) && inner.is_none() {
             map.value_len = map.first_inner_size().map_err(failed)?;
@@ -120,6 +126,12 @@ impl KernelMap {
     /// One of several maps of a specification.
     pub(crate) fn named(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
+        self
+    }
+
+    /// Raises this epoch after each write.
+    pub(crate) fn raising(mut self, epoch: &Epoch) -> Self {
+        self.epoch = epoch.clone();
         self
     }
 
@@ -265,6 +277,99 @@ impl KernelMap {
         }
     }
 
+    fn update_all(&self, keys: &[u8], values: &[u8]) -> Vec<RawFailure> {
+        let (key_len, value_len) = (self.key_len(), self.value_len);
+        let total = keys.len() / key_len.max(1);
+        let mut failures = Vec::new();
+        if let Err(error) = check_len(values.len(), total * value_len) {
+            return (0..total)
+                .map(|index| RawFailure {
+                    index,
+                    error: io::Error::from(error.kind()),
+                })
+                .collect();
+        }
+        let key = |at: usize| &keys[at * key_len..][..key_len];
+        let value = |at: usize| &values[at * value_len..][..value_len];
+        let mut at = 0;
+        while at < total {
+            let end = total.min(at + BATCH);
+            if end - at > 1 && self.batches() {
+                let (count, result) = sys::map_update_batch(
+                    self.fd.as_fd(),
+                    &keys[at * key_len..end * key_len],
+                    &values[at * value_len..end * value_len],
+                    end - at,
+                );
+                match result {
+                    Ok(()) => {
+                        at = end;
+                        continue;
+                    }
+                    Err(error) if self.refuses_batches(&error) => {}
+                    // The kernel stops at an entry that it cannot write: go on behind it.
+                    Err(error) => {
+                        let index = at + count.min(end - at - 1);
+                        failures.push(RawFailure { index, error });
+                        at = index + 1;
+                        continue;
+                    }
+                }
+            }
+            for index in at..end {
+                if let Err(error) = self.update_one(key(index), value(index)) {
+                    failures.push(RawFailure { index, error });
+                }
+            }
+            at = end;
+        }
+        failures
+    }
+
+    fn delete_all(&self, keys: &[u8]) -> RawDeletion {
+        let key_len = self.key_len();
+        let total = keys.len() / key_len.max(1);
+        let mut done = RawDeletion::default();
+        let mut at = 0;
+        while at < total {
+            let end = total.min(at + BATCH);
+            if end - at > 1 && self.batches() {
+                let (count, result) =
+                    sys::map_delete_batch(self.fd.as_fd(), &keys[at * key_len..end * key_len], end - at);
+                match result {
+                    Ok(()) => {
+                        done.deleted += end - at;
+                        at = end;
+                        continue;
+                    }
+                    Err(error) if self.refuses_batches(&error) => {}
+                    // The kernel stops at a key that is not there, or cannot be deleted: go on behind it.
+                    Err(error) => {
+                        let count = count.min(end - at - 1);
+                        done.deleted += count;
+                        if error.raw_os_error() != Some(libc::ENOENT) {
+                            let index = at + count;
+                            done.failures.push(RawFailure { index, error });
+                        }
+                        at += count + 1;
+                        continue;
+                    }
+                }
+            }
+            for index in at..end {
+                match present(sys::map_delete(
+                    self.fd.as_fd(),
+                    &keys[index * key_len..][..key_len],
+                )) {
+                    Ok(deleted) => done.deleted += usize::from(deleted),
+                    Err(error) => done.failures.push(RawFailure { index, error }),
+                }
+            }
+            at = end;
+        }
+        done
+    }
+
     fn batches(&self) -> bool {
         !self.single_only.load(Ordering::Relaxed)
     }
@@ -327,95 +432,14 @@ impl RawMap for KernelMap {
     }
 
     fn update(&self, keys: &[u8], values: &[u8]) -> Vec<RawFailure> {
-        let (key_len, value_len) = (self.key_len(), self.value_len);
-        let total = keys.len() / key_len.max(1);
-        let mut failures = Vec::new();
-        if let Err(error) = check_len(values.len(), total * value_len) {
-            return (0..total)
-                .map(|index| RawFailure {
-                    index,
-                    error: io::Error::from(error.kind()),
-                })
-                .collect();
-        }
-        let key = |at: usize| &keys[at * key_len..][..key_len];
-        let value = |at: usize| &values[at * value_len..][..value_len];
-        let mut at = 0;
-        while at < total {
-            let end = total.min(at + BATCH);
-            if end - at > 1 && self.batches() {
-                let (count, result) = sys::map_update_batch(
-                    self.fd.as_fd(),
-                    &keys[at * key_len..end * key_len],
-                    &values[at * value_len..end * value_len],
-                    end - at,
-                );
-                match result {
-                    Ok(()) => {
-                        at = end;
-                        continue;
-                    }
-                    Err(error) if self.refuses_batches(&error) => {}
-                    // The kernel stops at an entry that it cannot write: go on behind it.
-                    Err(error) => {
-                        let index = at + count.min(end - at - 1);
-                        failures.push(RawFailure { index, error });
-                        at = index + 1;
-                        continue;
-                    }
-                }
-            }
-            for index in at..end {
-                if let Err(error) = self.update_one(key(index), value(index)) {
-                    failures.push(RawFailure { index, error });
-                }
-            }
-            at = end;
-        }
+        let failures = self.update_all(keys, values);
+        self.epoch.raise();
         failures
     }
 
     fn delete(&self, keys: &[u8]) -> RawDeletion {
-        let key_len = self.key_len();
-        let total = keys.len() / key_len.max(1);
-        let mut done = RawDeletion::default();
-        let mut at = 0;
-        while at < total {
-            let end = total.min(at + BATCH);
-            if end - at > 1 && self.batches() {
-                let (count, result) =
-                    sys::map_delete_batch(self.fd.as_fd(), &keys[at * key_len..end * key_len], end - at);
-                match result {
-                    Ok(()) => {
-                        done.deleted += end - at;
-                        at = end;
-                        continue;
-                    }
-                    Err(error) if self.refuses_batches(&error) => {}
-                    // The kernel stops at a key that is not there, or cannot be deleted: go on behind it.
-                    Err(error) => {
-                        let count = count.min(end - at - 1);
-                        done.deleted += count;
-                        if error.raw_os_error() != Some(libc::ENOENT) {
-                            let index = at + count;
-                            done.failures.push(RawFailure { index, error });
-                        }
-                        at += count + 1;
-                        continue;
-                    }
-                }
-            }
-            for index in at..end {
-                match present(sys::map_delete(
-                    self.fd.as_fd(),
-                    &keys[index * key_len..][..key_len],
-                )) {
-                    Ok(deleted) => done.deleted += usize::from(deleted),
-                    Err(error) => done.failures.push(RawFailure { index, error }),
-                }
-            }
-            at = end;
-        }
+        let done = self.delete_all(keys);
+        self.epoch.raise();
         done
     }
 

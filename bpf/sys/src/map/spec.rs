@@ -53,6 +53,8 @@ bitflags! {
         const NO_COMMON_LRU = 1 << 1;
         /// Programs may only read (Linux 5.2).
         const RDONLY_PROG = 1 << 7;
+        /// User space can map its memory (Linux 5.5).
+        const MMAPABLE = 1 << 10;
     }
 }
 

@@ -56,6 +56,9 @@ pub struct MapConfig {
     /// Most MAC addresses of clients, not more than entries of source translation; 0: as many.
     #[config(default = 0, flag = "bpf-neigh-global-max", hidden)]
     pub neighbours_max: i64,
+    /// Maximum number of flows of each address family in the flow table; 0: no flow table.
+    #[config(default = 0, flag = "bpf-flow-table-max")]
+    pub flow_table_max: i64,
     /// Maximum number of tracked fragmented datagrams.
     #[config(default = 8192, flag = "bpf-fragments-map-max")]
     pub fragments_max: i64,
@@ -136,6 +139,7 @@ impl MapConfig {
             ("bpf-ct-global-any-max", self.ct_any_max),
             ("bpf-nat-global-max", self.nat_max),
             ("bpf-neigh-global-max", self.neighbours_max),
+            ("bpf-flow-table-max", self.flow_table_max),
         ] {
             if size != 0 && !FLOWS.contains(&size) {
                 faults.add(flag, format!("must be 0, or from {least} to {most}"));
@@ -206,6 +210,7 @@ mod tests {
             |c, n| c.ct_any_max = n,
             |c, n| c.nat_max = n,
             |c, n| c.neighbours_max = n,
+            |c, n| c.flow_table_max = n,
         ] {
             assert!(faults(&|config| edit(config, 1023)).contains("must be 0, or from 1024 to 16777216"));
             assert_eq!(faults(&|config| edit(config, 1024)), "");

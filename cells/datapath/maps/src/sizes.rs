@@ -9,6 +9,7 @@ use skep_base_settings::{MaglevConfig, MapConfig};
 use skep_bpf_maps::{
     MapSizes,
     conntrack::{CT_ANY_MAX, CT_TCP_MAX},
+    flow::FLOWS_MAX,
     fragment::FRAGMENTS_MAX,
     lb::{DEFAULT_LB_MAP_MAX, DEFAULT_REVERSE_SK, LbMapSizes, dynamic_reverse_sk, round_to_cpus},
     nat::NAT_MAX,
@@ -80,6 +81,11 @@ fn flow_sizes(config: &MapConfig, memory: u64, cpus: u32) -> MapSizes {
             entries
         }
     };
+    // Without a flow table, the maps have room for one entry.
+    let flows_of_table = match u32::try_from(config.flow_table_max) {
+        Ok(flows) if flows > 0 => lru(flows),
+        _ => FLOWS_MAX.default,
+    };
     // Other limits are moved into this range, as Cilium does.
     let policy = config.policy_max.clamp(256, 65_536) as u32;
     let policy_stats = u32::try_from(config.policy_stats_max).unwrap_or(POLICY_STATS_MAX.default);
@@ -89,6 +95,7 @@ fn flow_sizes(config: &MapConfig, memory: u64, cpus: u32) -> MapSizes {
         .with(CT_TCP_MAX, lru(tcp))
         .with(CT_ANY_MAX, lru(any))
         .with(NAT_MAX, lru(nat))
+        .with(FLOWS_MAX, flows_of_table)
         .with(NEIGHBOURS_MAX, lru(neighbours))
         .with(FRAGMENTS_MAX, lru(fragments))
         .with_memory(config.preallocate, config.distributed_lru)

@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use skep_bpf_maps::{
     MapSizes,
     conntrack::{CT_ANY_MAX, CT_TCP_MAX, CtEntry, CtKey4, CtKey6, entry_flags},
+    flow::FLOWS_MAX,
     lb::{Backend4, Backend6, LbMapSizes, Scope, Service4Key, Service6Key, ServiceFlags, ServiceValue},
     nat::NAT_MAX,
 };
@@ -33,6 +34,7 @@ pub(super) fn sizes(load: Load) -> MapSizes {
         .with(CT_TCP_MAX, flows.max(CT_TCP_MAX.default))
         .with(CT_ANY_MAX, CT_ANY_MAX.default)
         .with(NAT_MAX, NAT_MAX.default)
+        .with(FLOWS_MAX, load.flow_table.max(FLOWS_MAX.default))
 }
 
 /// Fills the maps of both address families.

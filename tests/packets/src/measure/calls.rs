@@ -21,15 +21,17 @@ pub struct WayCalls {
     pub reply: Option<Calls>,
 }
 
-/// Counts what packets of all ways call, with the facts and scenarios of this folder.
+/// Counts what packets of all ways call, with the facts and scenarios of this folder, and room for so many flows in the
+/// flow table.
 ///
 /// # Errors
 ///
 /// [`Error`] as of [`run_file`](crate::run_file).
-pub fn count(folder: &Path) -> Result<Vec<WayCalls>, Error> {
+pub fn count(folder: &Path, flow_table: u32) -> Result<Vec<WayCalls>, Error> {
     let load = Load {
         services: 0,
         flows: 0,
+        flow_table,
     };
     visit(folder, 1, load, None, true, |meter| meter.way_calls())
 }
@@ -40,9 +42,11 @@ pub fn count(folder: &Path) -> Result<Vec<WayCalls>, Error> {
 ///
 /// [`Error`] as of [`run_file`](crate::run_file).
 pub fn count_between_pods(folder: &Path, policy: Option<u32>) -> Result<Vec<WayCalls>, Error> {
+    let flow_table = 0;
     let load = Load {
         services: 0,
         flows: 0,
+        flow_table,
     };
     visit(folder, 1, load, Some(policy), true, |meter| meter.way_calls())
 }
