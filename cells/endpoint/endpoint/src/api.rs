@@ -275,7 +275,9 @@ impl Api {
         let created = async {
             let metadata = self.metadata.wait(&spec).await;
             let identity = (!self.has_allocator).then_some(NumericIdentity::INIT);
-            let row = self.endpoints.add(spec, metadata, wanted, identity, request::phase(body))?;
+            let row = self
+                .endpoints
+                .add(spec, metadata, wanted, identity, request::phase(body))?;
             tracing::info!(
                 endpoint = row.id,
                 interface = row.spec.interface,
