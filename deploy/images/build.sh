@@ -39,8 +39,8 @@ program() { # root, file, path in the image
 		exit 1
 	fi
 	install -D -m 755 "$2" "$1$3"
-	# A statically linked program has none.
-	ldd "$2" 2>/dev/null | grep -o '/[^ ]*' | while read -r library; do
+	# A statically linked program has none: `ldd` and `grep` fail.
+	{ ldd "$2" 2>/dev/null | grep -o '/[^ ]*' || true; } | while read -r library; do
 		[ -e "$1$library" ] || install -D -m 755 "$(readlink -f "$library")" "$1$library"
 	done
 }
