@@ -43,11 +43,12 @@ struct {
 	__type(value, struct flow_note);
 } flow_notes SEC(".maps");
 
+/* Index of the notes: not on the stacks of callers, and no call deeper. */
+const volatile __u32 flow_index = 0;
+
 static __always_inline struct flow_note *this_flow_note(void)
 {
-	__u32 index = 0;
-
-	return bpf_map_lookup_elem(&flow_notes, &index);
+	return bpf_map_lookup_elem(&flow_notes, (const void *)&flow_index);
 }
 
 /* The notes, if the packet is to be recorded. */

@@ -14,7 +14,7 @@
 #define FLOW_MISS 0x200
 
 /* The packet passes the program without notes. */
-static __always_inline void flow_skip(void)
+static __noinline void flow_skip(void)
 {
 	struct flow_note *note = this_flow_note();
 

@@ -75,13 +75,13 @@ pub(crate) fn check(
     for _ in 0..ATTEMPTS {
         // The first acknowledgement changes the flow.
         world.store.raise_epoch();
-        run()?;
+        let first = run()?;
         world.store.raise_epoch();
         let cold = run()?;
         let hits = counter(world, "hit")?;
         let warm = run()?;
         let is_hit = counter(world, "hit")? > hits;
-        put_back(world, &cold)?;
+        put_back(world, &first)?;
         if cold.now != warm.now {
             continue;
         }
