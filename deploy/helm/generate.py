@@ -231,7 +231,7 @@ def without_effect(values, keys, states):
             continue
         if group:
             found[value.path] = group
-        elif value.path in keys:
+        elif value.path in keys and "used" not in value.tags:
             reasons = [state for key in keys[value.path] for state in states.get(key, [])]
             if reasons and all(r.startswith(("no effect", "unsupported")) for r in reasons):
                 # "no effect: reason" and "unsupported; reported unless `x`: reason"

@@ -40,7 +40,7 @@ measure hive hive
 measure sockets sockets --rounds 30
 measure packets packets
 measure endpoints endpoints
-for case in plugin labels fleet; do
+for case in plugin labels names fleet; do
 	measure "pods-$case" pods "$case" --programs "$target/dist"
 done
 measure policies-maps policies maps

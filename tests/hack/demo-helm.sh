@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs two clusters with helm in a lab of containers, meshes them, changes values during traffic, uninstalls: demo-helm.sh [NODES]
-# NODES is the number of nodes of each cluster.
+# Installs two clusters with helm in a lab of containers, meshes them with kvstoremesh and certificates of jobs, tests the connectivity,
+# changes values during traffic, uninstalls: demo-helm.sh [NODES]
+# NODES is the number of nodes of each cluster. PROGRAMS is a folder of built programs, such as target/dist; CONNECTIVITY are the tests
+# of `skep connectivity test`, all with the value `.`.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 nodes=${1:-2} lab=demo-helm
@@ -10,12 +12,12 @@ if [ "$(id -u)" -ne 0 ]; then
 	echo "demo-helm: making network namespaces and containers needs root" >&2
 	exit 1
 fi
-if [ -z "${SKEP_BUILT:-}" ]; then
+if [ -z "${PROGRAMS:-}" ]; then
 	echo "== Building (the first time takes a few minutes)"
 	cargo build --bin skep-agent --bin skep-operator --bin skep-clustermesh-apiserver --bin skep --bin skep-cluster --bin skep-probe \
-		--bin skep-cni --bin skep-init --bin skep-lab
+		--bin skep-cni --bin skep-init --bin skep-lab --bin skep-certgen
 fi
-PATH=$(realpath "${CARGO_TARGET_DIR:-target}/debug"):$PATH
+PATH=$(realpath "${PROGRAMS:-${CARGO_TARGET_DIR:-target}/debug}"):$PATH
 work=$(mktemp -d)
 trap 'skep-lab --name $lab down; rm -rf "$work"' EXIT
 
@@ -38,27 +40,47 @@ ready() { # cluster, workload
 	on "$1" --namespace kube-system rollout status "$2" --timeout=1s
 }
 
-# Agents read the other cluster's etcd: with kvstoremesh they need the name of a Service, and there is no DNS in a lab.
+# Memory of the programs of all pods, without pages of files, in MiB: the largest of each program.
+memory() {
+	for status in /proc/[0-9]*/status; do
+		grep -qs "skep-lab/$lab/" "${status%status}cgroup" || continue
+		awk '$1 == "Name:" { name = $2 } $1 == "RssAnon:" { kib = $2 } END { if (name ~ /^(skep-|etcd$)/ && name != "skep-lab") print name, kib }' \
+			"$status" 2>/dev/null || true
+	done | awk '$2 > most[$1] { most[$1] = $2 } { count[$1]++ } END { for (name in most) printf "%-26s %d processes, at most %.1f MiB\n", name, count[name], most[name] / 1024 }' | sort
+}
+
 say "Two clusters of $nodes nodes with containerd; helm install"
-skep-lab --name $lab up --clusters 2 --nodes "$nodes" --install \
-	--set clustermesh.useAPIServer=true --set clustermesh.apiserver.service.type=NodePort \
-	--set clustermesh.apiserver.kvstoremesh.enabled=false
+skep-lab --name $lab up --clusters 2 --nodes "$nodes" --install
 for cluster in c1 c2; do
 	skep-lab --name $lab kubeconfig $cluster >"$work/$cluster"
 done
 export KUBECONFIG=$work/c1:$work/c2
 for cluster in c1 c2; do
 	wait_for "the operator of $cluster is ready" ready $cluster deployment/cilium-operator
-	wait_for "the mesh's API server of $cluster is ready" ready $cluster deployment/clustermesh-apiserver
-	on $cluster get pods --all-namespaces -o wide
 done
 
 say "Cluster mesh"
-# Each chart made an authority of its own.
+# Jobs make the certificates, and an authority for each cluster.
+for cluster in c1 c2; do
+	skep clustermesh enable --context $lab-$cluster --service-type NodePort
+	wait_for "the mesh's API server of $cluster is ready" ready $cluster deployment/clustermesh-apiserver
+	on $cluster get pods --all-namespaces -o wide
+done
 skep clustermesh connect --context $lab-c1 --destination-context $lab-c2 --allow-mismatching-ca
 for cluster in c1 c2; do
 	skep clustermesh status --context $lab-$cluster --wait
 done
+
+say "Memory of the pods"
+memory
+
+say "Connectivity"
+# The world is a machine behind the router of the lab.
+skep-lab --name $lab exec beyond -- ip address add 10.250.0.3/24 dev eth0
+skep-lab --name $lab exec beyond -- skep-probe serve 80 >/dev/null 2>&1 &
+skep connectivity test --context $lab-c1 --external-ip 10.250.0.2 --external-other-ip 10.250.0.3 --external-cidr 10.250.0.0/24 \
+	--external-target 10.250.0.2 --test "${CONNECTIVITY:-^no-policies,^pod-to,^client-ingress,^echo-ingress,^host-entity,fqdns,^health,^no-unexpected}"
+skep connectivity test --context $lab-c1 --cleanup
 
 say "Pods of one service in both clusters"
 pod() { # name, label, node, arguments

@@ -29,6 +29,9 @@ need_program protoc protobuf-compiler
 need_header google/protobuf/descriptor.proto libprotobuf-dev
 # Meshed clusters of a lab share their state through it.
 need_program etcd etcd-server
+# The DNS server of a lab's pods, and their look-ups.
+need_program dnsmasq dnsmasq-base
+need_program dig bind9-dnsutils
 if [ "${1:-}" = --tests ]; then
 	need_program bpftool bpftool
 	# The keys of a lab.
@@ -37,8 +40,6 @@ if [ "${1:-}" = --tests ]; then
 	# Traffic between places of a lab; checksums in software, so that captured packets have them.
 	need_program iperf3 iperf3
 	need_program ethtool ethtool
-	# DNS servers in pods of a lab.
-	need_program dnsmasq dnsmasq-base
 	# Pods of a container runtime; the program of their images is static, so that they have no libraries.
 	need_program containerd containerd
 	need_program runc runc

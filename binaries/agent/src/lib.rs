@@ -10,6 +10,7 @@ mod cilium;
 mod cluster;
 mod configuration;
 mod debug_info;
+mod feature_metrics;
 mod features;
 mod health;
 mod interfaces;

@@ -3,6 +3,7 @@
 //! Pods: the CNI plugin and the agent as processes in namespaces of their own, the API server in another process.
 
 mod labels;
+mod names;
 mod relay;
 mod world;
 
@@ -50,6 +51,8 @@ enum Case {
     Plugin,
     /// Pods whose labels change.
     Labels,
+    /// DNS of a pod, through the DNS proxy.
+    Names,
     /// An agent that sees the objects of a large cluster.
     Fleet,
 }
@@ -70,6 +73,12 @@ pub(crate) struct Options {
     /// Label sets that pods have in turn.
     #[arg(long, default_value_t = 5_000)]
     label_sets: u32,
+    /// Time of DNS traffic, in seconds.
+    #[arg(long, default_value_t = 10)]
+    seconds: u32,
+    /// Names that the cache has in the end.
+    #[arg(long, default_value_t = 100_000)]
+    names: u32,
     /// Nodes of the fleet: each has 40 pods, and there are four times as many identities.
     #[arg(long, default_value_t = 5_000)]
     fleet: u32,
@@ -77,7 +86,7 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> {
     let cases = match options.cases.as_slice() {
-        [] => &[Case::Plugin, Case::Labels, Case::Fleet],
+        [] => &[Case::Plugin, Case::Labels, Case::Names, Case::Fleet],
         cases => cases,
     };
     let programs = match &options.programs {
@@ -89,6 +98,7 @@ pub(crate) fn run(options: &Options, report: &mut Report) -> anyhow::Result<()> 
             let measured = match case {
                 Case::Plugin => plugin(options, node, &programs),
                 Case::Labels => labels::measure(options.label_sets, node, &programs),
+                Case::Names => names::measure(options.seconds, options.names, node, &programs),
                 Case::Fleet => fleet(options.fleet, node, &programs),
             };
             Ok::<_, std::io::Error>(measured)
@@ -415,6 +425,8 @@ mod tests {
             pods: 12,
             flows: 100,
             label_sets: 60,
+            seconds: 1,
+            names: 500,
             fleet: 20,
         };
         let mut report = Report::default();
@@ -431,6 +443,8 @@ mod tests {
             "resident memory of the agent an endpoint",
             "12 pods added by 10 workers",
             "60 label sets",
+            "10000 DNS answers/s, through the proxy: p99",
+            "a cached name of 500",
             "fleet of 20 nodes, 800 pods, 80 identities: resident memory",
         ] {
             assert!(has(text), "{text}");

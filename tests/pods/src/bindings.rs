@@ -5,6 +5,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    net::IpAddr,
 };
 
 use serde_json::{Map, Value};
@@ -38,6 +39,28 @@ pub(crate) struct Bindings {
 /// Names of values that are never the same.
 fn is_any(name: &str) -> bool {
     name == "TIME"
+}
+
+/// Whether a name may have a value: numbers of identities and endpoints, addresses.
+fn fits(name: &str, value: &str) -> bool {
+    let number = || value.parse::<u64>();
+    if name.starts_with("LOCAL_") {
+        return number().is_ok_and(|number| number > 0xff_ffff);
+    }
+    if ["EP_", "ID_", "IFINDEX", "NETNSID", "COOKIE"]
+        .iter()
+        .any(|start| name.starts_with(start))
+    {
+        return number().is_ok();
+    }
+    let address = || value.parse::<IpAddr>();
+    match name.split_once('_') {
+        // Those of expirations are ids.
+        Some((start, _)) if start.starts_with("EXPIRATION") => true,
+        Some((_, "IPV4")) => address().is_ok_and(|address| address.is_ipv4()),
+        Some((_, "IPV6")) => address().is_ok_and(|address| address.is_ipv6()),
+        _ => true,
+    }
 }
 
 impl Bindings {
@@ -335,6 +358,9 @@ impl Bindings {
         ends.into_iter().any(|at| {
             let mut trial = self.clone();
             if !is_any(&name) {
+                if !fits(&name, &rest[..at]) {
+                    return false;
+                }
                 trial.bound.insert(name.clone(), rest[..at].to_owned());
             }
             let is_match = trial.matches_text(behind, &rest[at..]);

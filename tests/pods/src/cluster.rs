@@ -261,6 +261,15 @@ impl<'a> Cluster<'a> {
         let routers: Vec<String> = families
             .filter_map(|family| family["ip"].as_str().map(str::to_owned))
             .collect();
+        // Programs are loaded again once the networks of the node are known.
+        let _ = self.until("programs have the networks of the node", |cluster| {
+            let masquerading = &cluster.ask("GET", "/v1/healthz").ok()?.body["masquerading"];
+            let has = |family: &str| {
+                let network = format!("snat-exclusion-cidr-{}", family.replace("ip", ""));
+                masquerading["enabledProtocols"][family] != true || masquerading[network].is_string()
+            };
+            (has("ipv4") && has("ipv6")).then_some(())
+        });
         let skep = program("skep")?;
         self.until("router has its addresses", |_| {
             let places: [&[&str]; 2] = [

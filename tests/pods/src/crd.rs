@@ -9,7 +9,7 @@ use skep_bpf_sys::testing::Node;
 use skep_k8s_memory::{DeleteOptions, Gvr, ListOptions, Patch, Subresource, WriteOptions};
 
 use crate::{
-    Boxed, Error, Options, Report,
+    Boxed, Error, Options, Outcome, Report,
     bindings::{Bindings, Mismatch},
     cluster::{Cluster, kind_of, without_default_account},
     differences,
@@ -68,8 +68,9 @@ pub(crate) fn run(recording: &Value, options: &Options) -> Result<Vec<Report>, E
                 }
                 std::thread::sleep(Duration::from_millis(100));
             };
-            failed += usize::from(!differing.is_empty());
-            reports.push(Report::new(format!("{file}/{index} {action}"), differing));
+            let report = Report::new(format!("{file}/{index} {action}"), differing);
+            failed += usize::from(matches!(report.outcome, Outcome::Failed(_)));
+            reports.push(report);
         }
         Ok(reports)
     };

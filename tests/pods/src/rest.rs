@@ -12,7 +12,7 @@ use crate::{
     Boxed, Error, Options, Report,
     bindings::Bindings,
     cluster::{Cluster, request, request_url, without_default_account},
-    differences,
+    differences, text,
 };
 
 const SOCKET: &str = "/run/cilium/cilium.sock";
@@ -21,7 +21,14 @@ const SOCKET: &str = "/run/cilium/cilium.sock";
 const CLIENT: &str = "client-id ";
 
 /// Counters, which depend on what the agent did before.
-const COUNTERS: [&str; 4] = ["success-count", "failure-count", "refCount", "resourceVersion"];
+const COUNTERS: [&str; 5] = [
+    "success-count",
+    "failure-count",
+    "refCount",
+    "resourceVersion",
+    // The port is random.
+    "proxy-port",
+];
 
 /// Agents that are started until no random address is one that requests name.
 const ATTEMPTS: usize = 5;
@@ -221,7 +228,7 @@ fn without_counters(value: &Value) -> Value {
             )
         }
         // The recorded program has no version.
-        Value::String(text) => text.replace(" (v-)", env!("CARGO_PKG_VERSION")).into(),
+        Value::String(text) => text::redirects(&text.replace(" (v-)", env!("CARGO_PKG_VERSION"))).into(),
         other => other.clone(),
     }
 }

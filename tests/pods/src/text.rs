@@ -8,7 +8,7 @@ use regex::{Captures, Regex};
 use serde_json::{Map, Value};
 
 /// Members of JSON that differ in each run.
-const VOLATILE: [&str; 16] = [
+const VOLATILE: [&str; 17] = [
     "uuid",
     "uptime",
     "latency",
@@ -25,6 +25,7 @@ const VOLATILE: [&str; 16] = [
     "last15min",
     "clientid",
     "nummaptypes",
+    "proxyport",
 ];
 /// Counters, which are left out when they are zero.
 const COUNTERS: [&str; 4] = [
@@ -88,6 +89,7 @@ pub(crate) fn prepare(text: &str, has_durations: bool) -> String {
         regex!(r"(cilium_(?:policy|calls)\w*?_)0+([1-9]\d*)\b"),
         |found| format!("{}{}", &found[1], &found[2]),
     );
+    let text = redirects(&text);
     match has_durations {
         true => replace(
             &text,
@@ -96,6 +98,15 @@ pub(crate) fn prepare(text: &str, has_durations: bool) -> String {
         ),
         false => text,
     }
+}
+
+/// A text with redirects to proxies without the random ids of endpoints and ports.
+pub(crate) fn redirects(text: &str) -> String {
+    replace(
+        text,
+        regex!(r"\b\d+:((?:in|e)gress:\w+:\d+:)(\s+[1-9]\d*\b)?"),
+        |found| format!("<id>:{}{}", &found[1], found.get(2).map_or("", |_| " <port>")),
+    )
 }
 
 /// Whether a text has durations since an event.
@@ -138,7 +149,9 @@ pub(crate) fn rows(text: &str) -> Value {
             let is_counter = titles
                 .get(at)
                 .is_some_and(|title| COLUMNS.contains(&title.as_str()));
-            match is_counter && !COLUMNS.contains(cell) {
+            let is_port = titles.get(at).is_some_and(|title| title == "PROXY PORT")
+                && cell.parse::<u16>().is_ok_and(|port| port > 0);
+            match is_counter && !COLUMNS.contains(cell) || is_port {
                 true => "<n>",
                 false => cell,
             }
@@ -200,12 +213,12 @@ pub(crate) fn stable(value: &Value) -> Value {
             let text = replace(text, regex!(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), |_| {
                 "<time>".to_owned()
             });
-            replace(
+            let text = replace(
                 &text,
                 regex!(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),
                 |_| "<uuid>".to_owned(),
-            )
-            .into()
+            );
+            redirects(&text).into()
         }
         other => other.clone(),
     }
@@ -226,8 +239,9 @@ pub(crate) fn slotless(value: &Value) -> Value {
                     format!("/{}{scope} (n){}", &found[1], &found[3])
                 },
             );
-            replace(&text, regex!(r"^\d+ (=>|0\[0\] )|^\d+ (TCP|UDP|SCTP)"), |_| {
-                "n ".to_owned()
+            let text = replace(&text, regex!(r"^\d+ =>|^\d+ (TCP|UDP|SCTP)"), |_| "n ".to_owned());
+            replace(&text, regex!(r"(^| )\d+ (0\[0\] )"), |found| {
+                format!("{}n {}", &found[1], &found[2])
             })
             .into()
         }
@@ -260,6 +274,13 @@ pub(crate) fn slotless(value: &Value) -> Value {
 /// Ids of nodes on lines of their own, in front of addresses.
 pub(crate) fn split_ids(text: &str) -> String {
     replace(text, regex!(r"(?m)^(0x[0-9a-f]+)\s+(\S+)"), |found| {
+        format!("{}\n   {}", &found[1], &found[2])
+    })
+}
+
+/// Ids of the identities of a selector on lines of their own.
+pub(crate) fn split_identities(text: &str) -> String {
+    replace(text, regex!(r"(?m)^(\S.*\S)[ \t]+(\d+)[ \t]*$"), |found| {
         format!("{}\n   {}", &found[1], &found[2])
     })
 }

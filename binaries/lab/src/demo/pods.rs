@@ -7,7 +7,7 @@ use std::{ffi::OsString, process::Stdio, time::Duration};
 use serde_json::json;
 use skep_k8s_client::{DeleteOptions, ListOptions};
 use skep_k8s_types::{Kind, Resource, slim};
-use tokio::time::Instant;
+use tokio::{process::Child, time::Instant};
 
 use super::{AnyError, Check, PATIENCE, UNDISTURBED, headline, uninterrupted};
 use crate::{
@@ -226,19 +226,7 @@ async fn running(lab: &Session) -> Result<Vec<String>, AnyError> {
 
 /// A server behind the router of the nodes, which has no routes to pods.
 async fn world(name: &str, lab: &Session) -> Result<Check, AnyError> {
-    let port = WORLD_PORT.to_string();
-    let program = [
-        own_program(),
-        "echo".into(),
-        "--name".into(),
-        "world".into(),
-        "--tcp".into(),
-        port.into(),
-    ];
-    let mut server = command::in_place(name, BEYOND, program.to_vec())?;
-    let mut server = server.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-    let (_, address, _) = BEYOND_NETWORK[0];
-    let to = at(&address.to_string(), WORLD_PORT.into());
+    let (mut server, to) = world_server(name)?;
     let deadline = Instant::now() + PATIENCE;
     let mut outcome = lab.call(CLIENT, &to, CallMode::TCP, 5).await?;
     while outcome.failed > 0 && Instant::now() < deadline {
@@ -251,4 +239,24 @@ async fn world(name: &str, lab: &Session) -> Result<Check, AnyError> {
         found: format!("{} answered, {} failed", outcome.answered, outcome.failed),
         is_good: outcome.failed == 0,
     })
+}
+
+/// Starts a server behind the router. Returns its address, too.
+pub(super) fn world_server(name: &str) -> Result<(Child, String), AnyError> {
+    let port = WORLD_PORT.to_string();
+    let program = [
+        own_program(),
+        "echo".into(),
+        "--name".into(),
+        "world".into(),
+        "--tcp".into(),
+        port.into(),
+    ];
+    let mut server = command::in_place(name, BEYOND, program.to_vec())?;
+    server
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true);
+    let (_, address, _) = BEYOND_NETWORK[0];
+    Ok((server.spawn()?, at(&address.to_string(), WORLD_PORT.into())))
 }

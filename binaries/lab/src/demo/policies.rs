@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Network policies: default deny, allow by label, namespace and network, of nodes; which rule decided, and its verdicts.
+//! Network policies: default deny, allow by label, namespace, network and DNS name, of nodes; which rule decided, and its verdicts.
 
 use std::process::Stdio;
 
@@ -9,10 +9,10 @@ use skep_k8s_client::{Subresource, WriteOptions};
 use skep_k8s_types::Kind;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use super::{AnyError, Check, PATIENCE, headline};
+use super::{AnyError, Check, PATIENCE, headline, pods::world_server};
 use crate::{
     command,
-    plan::OUTSIDE,
+    plan::{BEYOND_NETWORK, OUTSIDE},
     session::{CallMode, Session, at, client_pod, echo_pod},
 };
 
@@ -47,8 +47,7 @@ pub(super) async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
         object["metadata"]["labels"] = json!({"role": pod});
         lab.create(object).await?;
     }
-    let address = address(&lab).await?;
-    let to = at(&address, PORT);
+    let to = at(&address(&lab, "shop").await?, PORT);
     let steps = Steps { lab: &lab, to: &to };
     let clients = ["default/friend", "default/stranger", "team/friend"];
     checks.push(steps.check("without a policy", clients, [true; 3]).await);
@@ -83,14 +82,25 @@ pub(super) async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
             .await,
     );
 
+    let (mut server, world) = world_server(name)?;
     headline("Allow by CIDR: egress of a pod to nowhere but one network");
+    let network = format!("{}/24", BEYOND_NETWORK[0].1);
     let egress = json!({"podSelector": {"matchLabels": {"role": "friend"}}, "policyTypes": ["Egress"],
-        "egress": [{"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}]});
+        "egress": [{"to": [{"ipBlock": {"cidr": network}}]}]});
     let egress = policy("egress", egress);
     lab.create(egress.clone()).await?;
     checks.push(
         steps
             .check("egress to another network alone", clients, [false, false, true])
+            .await,
+    );
+    let to_world = Steps {
+        lab: &lab,
+        to: &world,
+    };
+    checks.push(
+        to_world
+            .check("egress to that network", ["default/friend"], [true])
             .await,
     );
     lab.delete(&egress).await?;
@@ -99,6 +109,8 @@ pub(super) async fn show(name: &str) -> Result<Vec<Check>, AnyError> {
             .check("egress allowed again", clients, [true, false, true])
             .await,
     );
+    checks.extend(by_name(name, &to_world).await?);
+    server.kill().await?;
 
     let port = format!("{PORT}/TCP");
     let explain = [
@@ -179,16 +191,16 @@ fn allow(name: &str, peers: Value) -> Value {
     )
 }
 
-/// The address of the server.
-async fn address(lab: &Session) -> Result<String, AnyError> {
+/// The address of a pod.
+async fn address(lab: &Session, pod: &str) -> Result<String, AnyError> {
     let get = || async {
-        let pod = lab.client().get(&Kind::POD, "default", "shop").await.ok()?;
+        let pod = lab.client().get(&Kind::POD, "default", pod).await.ok()?;
         let pod = pod.to_value().ok()?;
         pod["status"]["podIP"].as_str().map(str::to_owned)
     };
-    lab.wait("the server has an address", || async { get().await.is_some() })
-        .await?;
-    get().await.ok_or_else(|| "the server has no address".into())
+    let what = format!("pod {pod} has an address");
+    lab.wait(&what, || async { get().await.is_some() }).await?;
+    get().await.ok_or_else(|| format!("not any more: {what}").into())
 }
 
 struct Steps<'a> {
@@ -198,7 +210,7 @@ struct Steps<'a> {
 
 impl Steps<'_> {
     /// Waits until the clients reach the server as expected.
-    async fn check(&self, what: &str, clients: [&str; 3], expected: [bool; 3]) -> Check {
+    async fn check<const N: usize>(&self, what: &str, clients: [&str; N], expected: [bool; N]) -> Check {
         let mut found = Vec::new();
         let mut is_good = true;
         for (client, expected) in clients.into_iter().zip(expected) {
@@ -226,6 +238,89 @@ impl Steps<'_> {
             is_good,
         }
     }
+}
+
+/// A pod that may reach what it has looked up under one name.
+async fn by_name(name: &str, world: &Steps<'_>) -> Result<Vec<Check>, AnyError> {
+    const CLIENT: &str = "default/stranger";
+    headline("Allow by name: what the pod finds at its DNS server");
+    let lab = world.lab;
+    let mut pod = client_pod("dns", NODES[0]);
+    pod["metadata"]["labels"] = json!({"app": "dns"});
+    lab.create(pod).await?;
+    let server = address(lab, "dns").await?;
+    let address = BEYOND_NETWORK[0].1.to_string();
+    let records =
+        ["www.example.com", "www.example.net"].map(|name| format!("--host-record={name},{address}"));
+    let options = [
+        "--keep-in-foreground",
+        "--conf-file=/dev/null",
+        "--user=root",
+        "--pid-file=",
+        "--no-resolv",
+    ];
+    let program = ["dnsmasq"].into_iter().chain(options).map(Into::into);
+    let program = program.chain(records.map(Into::into)).collect();
+    let mut dns = command::in_place(name, "default/dns", program)?;
+    let mut dns = dns.stdin(Stdio::null()).kill_on_drop(true).spawn()?;
+    let at = format!("@{server}");
+    let look_up = |name: &'static str| {
+        let program = [
+            "dig",
+            "+noall",
+            "+comments",
+            "+answer",
+            "+tries=1",
+            "+timeout=3",
+            &at,
+            name,
+        ];
+        async move { lab.run(CLIENT, &program).await.unwrap_or_default() }
+    };
+    let of_name = || async { look_up("www.example.com").await.contains(&address) };
+    lab.wait("the DNS server answers", of_name).await?;
+    let spec = json!({
+        "endpointSelector": {"matchLabels": {"role": "stranger"}},
+        "egress": [
+            {"toEndpoints": [{"matchLabels": {"app": "dns"}}],
+             "toPorts": [{"ports": [{"port": "53", "protocol": "ANY"}], "rules": {"dns": [{"matchPattern": "*.example.com"}]}}]},
+            {"toFQDNs": [{"matchName": "www.example.com"}]},
+        ],
+    });
+    let policy = json!({"apiVersion": "cilium.io/v2", "kind": "CiliumNetworkPolicy",
+        "metadata": {"namespace": "default", "name": "by-name"}, "spec": spec});
+    lab.create(policy.clone()).await?;
+    let mut checks = vec![
+        world
+            .check("a name that was not looked up", [CLIENT], [false])
+            .await,
+    ];
+    let refused = lab.wait("other names are refused", || async {
+        look_up("www.example.net").await.contains("status: REFUSED")
+    });
+    let is_refused = refused.await.is_ok();
+    println!(
+        "  www.example.net is {}",
+        if is_refused { "refused" } else { "answered" }
+    );
+    checks.push(Check {
+        what: "DNS of other names is refused".into(),
+        found: is_refused.to_string(),
+        is_good: is_refused,
+    });
+    let answer = look_up("www.example.com").await;
+    let answer = answer
+        .lines()
+        .find(|line| line.contains(&address))
+        .unwrap_or_default();
+    println!("  {answer}");
+    checks.push(world.check("a name that was looked up", [CLIENT], [true]).await);
+    let program = ["skep", "fqdn", "cache", "list"];
+    headline(&program.join(" "));
+    print!("{}", lab.run(NODES[1], &program).await?);
+    lab.delete(&policy).await?;
+    dns.kill().await?;
+    Ok(checks)
 }
 
 /// `skep monitor` on the node of the server, while a stranger calls.

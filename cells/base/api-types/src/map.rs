@@ -34,8 +34,10 @@ pub struct BpfMapEntry {
     /// Key.
     pub key: String,
     /// Value.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
     /// `sync`, or the write that failed: `to-be-inserted`, `to-be-deleted`.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub desired_action: String,
     /// Error of the failed write.
     #[serde(skip_serializing_if = "String::is_empty")]

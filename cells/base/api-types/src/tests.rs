@@ -181,7 +181,7 @@ fn maps_have_the_form_of_ciliums() {
     let document = json!({"maps": [
         {"path": "/sys/fs/bpf/tc/globals/cilium_ipcache_v2", "cache": [
             {"key": "10.0.0.1/32", "value": "identity=1", "desired-action": "sync"},
-            {"key": "10.0.0.2/32", "value": "", "desired-action": "to-be-inserted", "last-error": "full"},
+            {"key": "10.0.0.2/32", "desired-action": "to-be-inserted", "last-error": "full"},
         ]},
         {"path": "/sys/fs/bpf/tc/globals/cilium_events"},
     ]});

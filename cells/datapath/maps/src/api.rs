@@ -143,6 +143,9 @@ fn value_text(family: &Family, value: &[u8]) -> String {
     }
 }
 
+/// Maps whose entries have a state even if nothing failed, as in Cilium.
+const STATEFUL: [&str; 2] = ["cilium_ipcache_v2", "cilium_lxc"];
+
 /// Writes a [`BpfMap`]: what is in it, then what should be and is not.
 fn write_map(map: &OpenMap, out: &mut Pieces) -> io::Result<()> {
     let family = map.family();
@@ -158,6 +161,8 @@ fn write_map(map: &OpenMap, out: &mut Pieces) -> io::Result<()> {
     serde_json::to_writer(&mut *out, &path)?;
     out.write_all(b",\"cache\":[")?;
     let mut failed = map.failed();
+    let is_stateful = STATEFUL.iter().any(|name| path.ends_with(name));
+    let state = if is_stateful { "sync" } else { "" };
     let mut separator: &[u8] = b"\n";
     let mut write = |entry: &BpfMapEntry| -> io::Result<()> {
         out.write_all(separator)?;
@@ -171,7 +176,7 @@ fn write_map(map: &OpenMap, out: &mut Pieces) -> io::Result<()> {
             value: family.value.text(value),
             desired_action: failure
                 .as_ref()
-                .map_or("sync", |entry| entry.action.desired())
+                .map_or(state, |entry| entry.action.desired())
                 .to_owned(),
             last_error: failure.map(|entry| entry.error).unwrap_or_default(),
         })?;

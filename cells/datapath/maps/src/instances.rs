@@ -80,10 +80,11 @@ impl<K: Plain + Ord + Text + Layout, V: Plain + Text + Layout> InstanceMaps<K, V
         self.maps.remove_instance(self.family, instance)
     }
 
-    /// Reports how full the fullest map is: in one series, whose name ends with `*`.
-    pub fn report_pressure(&self, entries: u32) {
+    /// Reports how full the fullest map is: in one series, whose name ends with `*`, and which is there above a ratio.
+    pub fn report_pressure(&self, entries: u32, threshold: f64) {
         let name = format!("{}_*", self.family.name);
-        self.maps.report_pressure_of(&name, entries, self.max_entries());
+        self.maps
+            .report_pressure_of(&name, entries, self.max_entries(), threshold);
     }
 
     /// Applies `write` to each run of keys of one instance.

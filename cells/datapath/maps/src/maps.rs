@@ -208,8 +208,8 @@ impl Maps {
         self.metrics.set_pressure(name, entries, max);
     }
 
-    pub(crate) fn report_pressure_of(&self, series: &str, entries: u32, max: u32) {
-        self.metrics.set_pressure_of(series, entries, max);
+    pub(crate) fn report_pressure_of(&self, series: &str, entries: u32, max: u32, threshold: f64) {
+        self.metrics.set_pressure_of(series, entries, max, threshold);
     }
 
     /// A map of a family that is not open yet.

@@ -36,15 +36,17 @@ pub(crate) struct MapMetrics {
 
 impl MapMetrics {
     pub(crate) fn set_pressure(&self, name: &str, entries: u32, max: u32) {
-        self.set_pressure_of(short_name(name), entries, max);
+        self.set_pressure_of(short_name(name), entries, max, -1.0);
     }
 
-    /// As [`set_pressure`](Self::set_pressure), by the label.
-    pub(crate) fn set_pressure_of(&self, label: &str, entries: u32, max: u32) {
-        if max > 0 {
-            self.pressure
-                .with([label])
-                .set(f64::from(entries) / f64::from(max));
+    /// As [`set_pressure`](Self::set_pressure), by the label; the series is there above a ratio.
+    pub(crate) fn set_pressure_of(&self, label: &str, entries: u32, max: u32, threshold: f64) {
+        if max == 0 {
+            return;
+        }
+        match f64::from(entries) / f64::from(max) {
+            ratio if ratio > threshold => self.pressure.with([label]).set(ratio),
+            _ => _ = self.pressure.remove([label]),
         }
     }
 
@@ -282,5 +284,16 @@ mod tests {
         fail(most + 1..most + 2);
 
         assert_eq!((has(5), has(most + 1)), (false, true));
+    }
+
+    #[test]
+    fn pressure_is_shown_above_its_threshold() {
+        let metrics = MapMetrics::default();
+        for (entries, is_shown) in [(20, false), (30, true), (25, false)] {
+            metrics.set_pressure_of("cilium_policy_v2_*", entries, 256, 0.1);
+
+            let text = exposition(&Registry::new(metrics.metrics(), &[]).unwrap());
+            assert_eq!(text.contains("cilium_policy_v2_*"), is_shown, "{entries}: {text}");
+        }
     }
 }

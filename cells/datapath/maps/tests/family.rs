@@ -141,7 +141,7 @@ fn a_family_of_another_crate_is_opened_listed_and_dumped() {
             assert_eq!(
                 maps_of(node.directory()).await?,
                 json!({"maps": [{"path": path, "cache": [
-                    {"key": "colour 258", "value": "7", "desired-action": "sync"},
+                    {"key": "colour 258", "value": "7"},
                 ]}]})
             );
             running.stop().await?;

@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use hive::JobCtx;
 use skep_base_net::NetError;
-use skep_identity_labels::host_labels;
+use skep_identity_labels::{LabelFilter, host_labels};
 use skep_node_local::LocalNode;
 use statedb::{Db, Table};
 use tokio::time::timeout;
@@ -25,6 +25,8 @@ pub(crate) struct HostEndpoint {
     pub(crate) interfaces: Arc<dyn Interfaces>,
     pub(crate) node: Option<Table<LocalNode>>,
     pub(crate) db: Db,
+    /// Which labels of the Node it has.
+    pub(crate) labels: LabelFilter,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +49,7 @@ impl HostEndpoint {
             let labels = node
                 .all(&snapshot)
                 .next()
-                .map(|row| host_labels(row.labels.iter()));
+                .map(|row| host_labels(row.labels.iter(), &self.labels));
             drop(snapshot);
             let found = self.interfaces.find(INTERFACE)?;
             let pause = match (found, labels) {

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use hive::{Cell, Cfg, Jobs, Params, SpawnError};
+use hive::{Cell, Cfg, Jobs, Members, Params, SpawnError};
 use parking_lot::Mutex;
 use skep_base_settings::AddressFamilies;
 use skep_ipcache::Writer;
-use skep_k8s_client::Client;
+use skep_k8s_client::{Client, WatchedKind};
 use skep_k8s_types::slim::{CiliumEndpoint, CiliumEndpointSlice};
 use skep_node_local::LocalNodeStore;
 
@@ -22,7 +22,18 @@ use crate::watch::Watch;
 pub fn cell() -> Cell {
     Cell::module("endpoint-watcher", "Endpoints of all nodes in the ipcache")
         .config::<Config>()
+        .provide(watched)
         .run(start)
+}
+
+/// What the status of the agent names.
+fn watched(config: Cfg<Config>) -> Members<WatchedKind> {
+    let kind = match (config.disable_endpoint_crd, config.enable_cilium_endpoint_slice) {
+        (true, _) => None,
+        (false, true) => Some("cilium/v2alpha1::CiliumEndpointSlice"),
+        (false, false) => Some("cilium/v2::CiliumEndpoint"),
+    };
+    Members(kind.map(WatchedKind).into_iter().collect())
 }
 
 /// Why endpoints cannot be watched.

@@ -11,7 +11,7 @@ use skep_base_settings::AddressFamilies;
 use skep_base_settings::cluster::ClusterSettings;
 use skep_base_settings::identity::{AllocationMode, IdentityConfig, ManagementMode};
 use skep_identity::{IdentityRange, RangeError};
-use skep_identity_cache::{LocalIdentities, SecurityIdentity};
+use skep_identity_cache::{LocalIdentities, SecurityIdentity, Writer};
 use skep_identity_kvstore::AllocatorOptions;
 use skep_k8s_client::Client as KubernetesClient;
 use skep_kvstore_client::Client;
@@ -44,6 +44,8 @@ enum StartError {
     Range(#[from] RangeError),
     #[error("fixed identities")]
     Fixed(#[from] FixedIdentityError),
+    #[error(transparent)]
+    Table(#[from] statedb::Error),
     #[error(transparent)]
     Job(#[from] SpawnError),
 }
@@ -112,12 +114,14 @@ fn allocator(
     identities: Cfg<IdentityConfig>,
     cluster: Cfg<ClusterSettings>,
     local: LocalIdentities,
+    cache: Writer,
     stores: Stores,
 ) -> Result<Allocator, StartError> {
     let mut fixed = FixedIdentities::new(&config.fixed_identity_mapping)?;
     if config.enable_well_known_identities {
         fixed = fixed.well_known(&cluster.cluster_name, AGENTS);
     }
+    cache.insert_reserved(fixed.all_well_known())?;
     let store = stores.store(identities.identity_allocation_mode);
     Ok(Allocator::new(
         fixed,

@@ -36,7 +36,12 @@ const WELL_KNOWN: [WellKnown; 5] = [
         105,
         None,
         "cilium-operator",
-        &[("name", "cilium-operator"), ("io.cilium/app", "operator")],
+        &[
+            ("name", "cilium-operator"),
+            ("io.cilium/app", "operator"),
+            ("app.kubernetes.io/name", "cilium-operator"),
+            ("app.kubernetes.io/part-of", "cilium"),
+        ],
     ),
     (
         106,
@@ -106,6 +111,11 @@ impl FixedIdentities {
             add(id + WITH_NAMESPACE_NAME, &pairs);
         }
         self
+    }
+
+    /// Well-known identities with their labels.
+    pub(crate) fn all_well_known(&self) -> impl Iterator<Item = (NumericIdentity, &Labels)> {
+        self.well_known.iter().map(|(labels, id)| (*id, labels))
     }
 
     /// The identity of labels that need no allocation: well-known, fixed, reserved.

@@ -61,6 +61,17 @@ impl SecurityIdentity {
     pub const BY_LABELS: Index<Self, str> =
         Index::new("labels", |row, keys| keys.add(&row.labels.to_string()));
 
+    /// An identity that is the same in every cluster.
+    pub(crate) fn reserved(id: NumericIdentity, labels: Labels) -> Self {
+        Self {
+            id,
+            source: IdentitySource::Reserved,
+            cluster: CompactString::default(),
+            labels: Arc::new(labels),
+            object: ObjectFacts::default(),
+        }
+    }
+
     /// Labels as the API has them: `source:key=value` each, without `=` if the value is empty.
     pub fn label_texts(&self) -> Vec<String> {
         self.labels.iter().map(Label::to_string).collect()
@@ -104,14 +115,7 @@ pub(crate) fn with_reserved(db: &Db) -> Result<RwTable<SecurityIdentity>, stated
             .flatten()
             .map(Label::from)
             .collect();
-        let row = SecurityIdentity {
-            id: reserved.identity(),
-            source: IdentitySource::Reserved,
-            cluster: CompactString::default(),
-            labels: Arc::new(labels),
-            object: ObjectFacts::default(),
-        };
-        table.insert(&mut txn, row)?;
+        table.insert(&mut txn, SecurityIdentity::reserved(reserved.identity(), labels))?;
     }
     txn.commit();
     Ok(table)

@@ -2,7 +2,7 @@
 
 //! The one owner of writes to `identities`.
 
-use skep_identity::NumericIdentity;
+use skep_identity::{Labels, NumericIdentity};
 use statedb::{Db, InitGuard, RwTable, WriteTxn};
 
 use crate::table::{IdentitySource, SecurityIdentity};
@@ -54,6 +54,20 @@ impl Writer {
             );
         }
         Ok(is_free)
+    }
+
+    /// Inserts identities that are the same in every cluster.
+    pub fn insert_reserved<'a>(
+        &self,
+        identities: impl IntoIterator<Item = (NumericIdentity, &'a Labels)>,
+    ) -> Result<(), statedb::Error> {
+        let mut txn = self.write();
+        for (id, labels) in identities {
+            let row = SecurityIdentity::reserved(id, labels.clone());
+            self.table.insert(&mut txn, row)?;
+        }
+        txn.commit();
+        Ok(())
     }
 
     /// Deletes an identity of a source.

@@ -15,6 +15,8 @@ use hive::{Cell, Member};
 use serde::Deserialize;
 use skep_base_api::{BodyModel, LocalApi, Routes, json_list};
 use skep_base_api_types::{Identity, IpListEntry, IpListEntryMetadata};
+use skep_identity::NumericIdentity;
+use skep_node_local::{LocalNode, LocalNodeStore};
 use statedb::{Db, Obj, Snapshot, Table};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -28,10 +30,18 @@ pub fn cell() -> Cell {
     Cell::module("ipcache-api", "Addresses in the API of the agent").provide(api)
 }
 
-fn api(db: Db, table: Table<IpcacheEntry>) -> Member<Routes> {
+fn api(db: Db, table: Table<IpcacheEntry>, local: Option<LocalNodeStore>) -> Member<Routes> {
+    let state = Ipcache { db, table, local };
     Member(Routes::new(
-        OpenApiRouter::new().routes(routes!(list)).with_state((db, table)),
+        OpenApiRouter::new().routes(routes!(list)).with_state(state),
     ))
+}
+
+#[derive(Clone)]
+struct Ipcache {
+    db: Db,
+    table: Table<IpcacheEntry>,
+    local: Option<LocalNodeStore>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -47,7 +57,7 @@ struct Filter {
     (status = 400, description = "The network or the body is invalid", body = String),
     (status = 404, description = "No such entry")))]
 async fn list(
-    State((db, table)): State<(Db, Table<IpcacheEntry>)>,
+    State(Ipcache { db, table, local }): State<Ipcache>,
     Query(Filter { cidr }): Query<Filter>,
     api: Option<Extension<LocalApi>>,
     headers: HeaderMap,
@@ -83,8 +93,9 @@ async fn list(
     if rows.is_empty() && (within.is_some() || identities.is_some()) {
         return StatusCode::NOT_FOUND.into_response();
     }
-    json_list(rows, |row, out| {
-        serde_json::to_writer(out, &entry(row).unwrap_or_default())
+    let host = local.and_then(|local| local.get());
+    json_list(rows, move |row, out| {
+        serde_json::to_writer(out, &entry(row, host.as_deref()).unwrap_or_default())
     })
 }
 
@@ -114,8 +125,17 @@ fn is_shadowed(row: &IpcacheEntry, table: &Table<IpcacheEntry>, snapshot: &Snaps
     twin.is_some_and(|address| address.resolve().is_some())
 }
 
-fn entry(row: &IpcacheEntry) -> Option<IpListEntry> {
+/// Whether this node has the address for an endpoint or its router.
+fn is_hosted(row: &IpcacheEntry, identity: NumericIdentity, host: &LocalNode) -> bool {
+    let is_own = row.claims.iter().any(|claim| claim.owner.source == Source::Local);
+    let is_router = || host.routers().any(|router| router == row.prefix.net().addr());
+    is_own && row.prefix.kind() == PrefixKind::Address && (identity != NumericIdentity::HOST || is_router())
+}
+
+fn entry(row: &IpcacheEntry, host: Option<&LocalNode>) -> Option<IpListEntry> {
     let resolved = row.resolve()?;
+    let host = host.filter(|host| is_hosted(row, resolved.identity, host));
+    let host = host.and_then(|host| host.node_ip(true).or_else(|| host.node_ip(false)));
     let pod = resolved
         .pod
         .map(|pod| (pod.name.to_string(), pod.namespace.to_string()));
@@ -131,6 +151,7 @@ fn entry(row: &IpcacheEntry) -> Option<IpListEntry> {
         encrypt_key: resolved.encrypt_key,
         host_ip: resolved
             .tunnel_peer
+            .or(host)
             .map(|node| node.to_string())
             .unwrap_or_default(),
         identity: resolved.identity.get(),
@@ -148,13 +169,22 @@ mod tests {
     use std::sync::Arc;
 
     use serde_json::{Value, json};
-    use skep_identity::NumericIdentity;
+    use skep_base_settings::NodeName;
+    use skep_k8s_types::slim::NodeAddressType;
 
     use super::*;
     use crate::{Claim, Owner, PodMetadata, ResourceId, Writer};
 
     async fn ask(writer: &Writer, cidr: Option<&str>) -> (u16, Value) {
-        let state = (writer.db().clone(), writer.table());
+        ask_on(writer, None, cidr).await
+    }
+
+    async fn ask_on(writer: &Writer, local: Option<LocalNodeStore>, cidr: Option<&str>) -> (u16, Value) {
+        let state = Ipcache {
+            db: writer.db().clone(),
+            table: writer.table(),
+            local,
+        };
         let filter = Filter {
             cidr: cidr.map(str::to_owned),
         };
@@ -211,5 +241,31 @@ mod tests {
                 json!("`x` is no address or network: invalid IP address syntax")
             )
         );
+    }
+
+    #[tokio::test]
+    async fn pods_and_routers_of_this_node_are_hosted_by_it() {
+        let writer = Writer::with_table(&Db::new()).unwrap();
+        let local = LocalNodeStore::new(writer.db(), &NodeName::new("n1")).unwrap();
+        let own = [
+            (NodeAddressType::InternalIp, "172.30.40.1"),
+            (NodeAddressType::CiliumInternalIp, "10.1.0.3"),
+        ];
+        local
+            .update(|node| node.addresses = own.map(|(kind, ip)| (kind, ip.parse().unwrap())).into())
+            .unwrap();
+        let mut txn = writer.write();
+        for (prefix, identity) in [("10.1.0.3", 1), ("10.1.0.8", 300), ("172.30.40.1", 1), ("0.0.0.0/0", 2)] {
+            let owner = Owner::new(Source::Local, ResourceId::new("test", "", prefix));
+            let claim = Claim::identity(owner, NumericIdentity::new(identity));
+            writer.upsert(&mut txn, prefix.parse().unwrap(), claim).unwrap();
+        }
+        txn.commit();
+
+        let (_, found) = ask_on(&writer, Some(local), None).await;
+
+        let hosted = found.as_array().unwrap().iter();
+        let hosted: Vec<_> = hosted.filter(|entry| entry["hostIP"] == "172.30.40.1").map(|entry| &entry["cidr"]).collect();
+        assert_eq!(hosted, ["10.1.0.3/32", "10.1.0.8/32"]);
     }
 }

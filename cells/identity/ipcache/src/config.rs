@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use hive::config::Faults;
+use skep_identity_labels::{LabelFilter, PatternError};
 
 /// What addresses are, and how long sources may take.
 #[derive(Debug, Clone, hive::Config)]
@@ -20,6 +21,10 @@ pub struct Config {
     /// Give other nodes identities with the labels of their Node, for `fromNodes` and `toNodes`.
     #[config(default = false, flag = "enable-node-selector-labels")]
     pub node_labels: bool,
+    /// Label patterns of nodes, `[source:][!]expression`: of the host endpoint in addition to the default ones; of other nodes
+    /// instead of all labels.
+    #[config(flag = "node-labels")]
+    pub node_label_patterns: Vec<String>,
 }
 
 impl Config {
@@ -28,7 +33,29 @@ impl Config {
         self.cidr_match_mode.iter().any(|mode| mode == "nodes")
     }
 
+    /// Which labels of its Node the host endpoint has.
+    ///
+    /// # Errors
+    ///
+    /// [`PatternError`] for the first invalid pattern.
+    pub fn host_label_filter(&self) -> Result<LabelFilter, PatternError> {
+        LabelFilter::new(self.node_label_patterns.iter().map(String::as_str))
+    }
+
+    /// Which labels of their Node other nodes have; none: all.
+    ///
+    /// # Errors
+    ///
+    /// [`PatternError`] for the first invalid pattern.
+    pub fn node_label_filter(&self) -> Result<Option<LabelFilter>, PatternError> {
+        let filter = (!self.node_label_patterns.is_empty()).then(|| self.host_label_filter());
+        filter.transpose()
+    }
+
     fn check(&self, faults: &mut Faults) {
+        if let Err(error) = self.host_label_filter() {
+            faults.add("node-labels", hive::error_chain(&error).to_string());
+        }
         let unknown = |mode: &&String| !mode.is_empty() && *mode != "nodes";
         if let Some(mode) = self.cidr_match_mode.iter().find(unknown) {
             faults.add("policy-cidr-match-mode", format!("`{mode}` is not nodes"));

@@ -149,10 +149,6 @@ impl LabelIdentities {
         let own: Labels = own.cloned().collect();
         let mut labels: Vec<Label> = self.inherited(txn, prefix, &own);
         labels.extend(own.iter().cloned());
-        let has_network = labels.iter().any(|label| *label.source() == LabelSource::Cidr);
-        if reserved.contains(Reserved::KubeApiserver) && !has_network {
-            labels.extend(Label::cidr(prefix.net()));
-        }
         if labels.is_empty() {
             return None;
         }

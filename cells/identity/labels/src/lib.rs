@@ -90,11 +90,14 @@ pub fn named_port_labels<'a>(ports: impl IntoIterator<Item = (&'a str, &'a str, 
     values.iter().enumerate().filter_map(label).collect()
 }
 
-/// The labels of the host endpoint: `reserved:host`, and those of its Node that the default patterns include.
-pub fn host_labels<'a>(of_node: impl IntoIterator<Item = (&'a str, &'a str)>) -> Labels {
+/// The labels of the host endpoint: `reserved:host`, and those of its Node that the filter includes.
+pub fn host_labels<'a>(
+    of_node: impl IntoIterator<Item = (&'a str, &'a str)>,
+    filter: &LabelFilter,
+) -> Labels {
     let of_node = of_node.into_iter();
     let of_node = of_node.filter_map(|(key, value)| Label::new(LabelSource::K8s, key, value).ok());
-    let (labels, _) = LabelFilter::default().split(of_node);
+    let (labels, _) = filter.split(of_node);
     labels.iter().cloned().chain([Reserved::Host.into()]).collect()
 }
 

@@ -45,20 +45,20 @@ pub fn is_private(addr: IpAddr) -> bool {
     }
 }
 
+fn is_link_local(addr: IpAddr) -> bool {
+    matches!(addr, IpAddr::V6(addr) if addr.is_unicast_link_local())
+}
+
 /// Addresses of a device that other machines can reach, in order of preference.
 fn usable<'a>(device: &'a Device, rules: &AddressRules) -> Vec<&'a DeviceAddress> {
     let mut addrs: Vec<&DeviceAddress> = device
         .addrs
         .iter()
         .filter(|own| {
-            let link_local = match own.addr {
-                IpAddr::V4(_) => false,
-                IpAddr::V6(addr) => addr.is_unicast_link_local(),
-            };
             rules.uses(own.addr)
                 && own.state.accepts()
                 && own.scope <= LARGEST_SCOPE
-                && !link_local
+                && !is_link_local(own.addr)
                 && !own.addr.is_loopback()
                 && !own.addr.is_multicast()
         })
@@ -109,6 +109,10 @@ pub fn device_addresses(device: &Device, rules: &AddressRules) -> Vec<NodeAddres
         .iter()
         .map(|own| row(own, !is_host_device && in_networks(own)))
         .collect();
+    // The node answers to them, but serves nothing there.
+    let link_local = device.addrs.iter().filter(|own| is_link_local(own.addr));
+    let link_local = link_local.filter(|own| rules.uses(own.addr) && own.state.accepts());
+    rows.extend(link_local.filter(|_| !is_host_device).map(|own| row(own, false)));
     for ipv4 in [true, false] {
         let family = || (0..addrs.len()).filter(|row| addrs[*row].addr.is_ipv4() == ipv4);
         // Private addresses if there are any. Deprecated ones may have clients from when they were preferred.
@@ -234,6 +238,7 @@ mod tests {
                 "10.0.0.4 nodeport",
                 "10.0.0.5",
                 "fd00::5 nodeport",
+                "fe80::5",
             ],
         );
     }

@@ -15,6 +15,7 @@ use skep_node_local::{AddressConfig, LocalNode, LocalNodeStore};
 use statedb::{Db, Table};
 
 use crate::apiserver::ApiServers;
+use crate::claims::NodeLabels;
 use crate::ids::{self, NodeId};
 use crate::k8s::NodeObjects;
 use crate::manager::NodeManager;
@@ -32,7 +33,7 @@ pub fn cell() -> Cell {
             .provide(read_only)
             .run(start)
             .library(), // other cells add nodes and read the table
-        Cell::module("node-ids", "Ids of other nodes")
+        Cell::module("node-ids", "Ids of nodes")
             .provide_private(ids::new_table)
             .provide(statedb::read_only::<NodeId>)
             .provide(ids::owner)
@@ -109,7 +110,7 @@ fn start(params: StartParams) -> Result<(), BoxError> {
         families,
         tunnel,
         excluded: addresses.map_or_else(Vec::new, |config| config.excluded_networks()),
-        node_labels: config.node_labels,
+        node_labels: NodeLabels::new(&config)?,
     }
     .spawn(&jobs)?;
     Ok(())

@@ -9,7 +9,8 @@ use hive::Cfg;
 use ipnet::IpNet;
 use skep_base_settings::{AddressFamilies, TunnelConfig};
 use skep_identity::{Label, LabelSource, Labels, Reserved};
-use skep_ipcache::{Claim, EndpointFlags, Owner, Prefix, ResourceId};
+use skep_identity_labels::{LabelFilter, PatternError};
+use skep_ipcache::{Claim, Config, EndpointFlags, Owner, Prefix, ResourceId};
 use skep_k8s_types::slim::NodeAddressType;
 
 use crate::node::{Node, NodeKey};
@@ -25,8 +26,24 @@ pub(crate) struct View {
     pub(crate) tunnel: Cfg<TunnelConfig>,
     /// Networks whose addresses are not this node's.
     pub(crate) excluded: Vec<IpNet>,
-    /// Other nodes have the labels of their Node.
-    pub(crate) node_labels: bool,
+    pub(crate) node_labels: NodeLabels,
+}
+
+/// Which labels of their Node other nodes have.
+#[derive(Clone, Debug)]
+pub(crate) enum NodeLabels {
+    None,
+    All,
+    Filtered(LabelFilter),
+}
+
+impl NodeLabels {
+    pub(crate) fn new(config: &Config) -> Result<Self, PatternError> {
+        Ok(match config.node_labels {
+            false => Self::None,
+            true => config.node_label_filter()?.map_or(Self::All, Self::Filtered),
+        })
+    }
 }
 
 impl View {
@@ -50,11 +67,14 @@ impl View {
 
 /// Labels of the addresses of another node.
 fn remote_labels(node: &Node, view: &View) -> Arc<Labels> {
-    if !view.node_labels {
-        return Reserved::RemoteNode.into();
-    }
+    let filter = match &view.node_labels {
+        NodeLabels::None => return Reserved::RemoteNode.into(),
+        NodeLabels::All => None,
+        NodeLabels::Filtered(filter) => Some(filter),
+    };
     let of_node = node.labels.iter();
     let of_node = of_node.filter_map(|(key, value)| Label::new(LabelSource::Node, key, value).ok());
+    let of_node = of_node.filter(|label| filter.is_none_or(|filter| filter.is_relevant(label)));
     let cluster = Label::new(LabelSource::K8s, Labels::CLUSTER, &node.key.cluster).ok();
     let all = of_node.chain(cluster).chain([Reserved::RemoteNode.into()]);
     Arc::new(all.collect())

@@ -13,7 +13,7 @@ use skep_ipcache::{Claim, Owner, Prefix, Publisher, ResourceId, Source, Writer};
 use skep_node_local::{LocalNodeStore, NodeAddress};
 use statedb::{Db, ReadTxn, Table};
 
-use crate::claims::View;
+use crate::claims::{NodeLabels, View};
 use crate::local::local_key;
 
 /// Kind of the resources that claim for devices.
@@ -40,7 +40,7 @@ pub(crate) fn start(params: HostParams) -> Result<(), BoxError> {
         tunnel: params.tunnel,
         // They are not in the table.
         excluded: Vec::new(),
-        node_labels: false,
+        node_labels: NodeLabels::None,
     };
     let work = HostAddresses {
         db: params.db,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Ids of other nodes: table `node-ids`, allocation, and map `cilium_node_map_v2`.
+//! Ids of nodes: table `node-ids`, allocation, and map `cilium_node_map_v2`.
 //!
 //! An id stays with the addresses of its node, also over a restart: ids in the map are taken before any other. A node whose
 //! addresses have several ids gets the first of them for all.
@@ -24,7 +24,7 @@ pub(crate) use reconciler::owner;
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeId {
     pub address: IpAddr,
-    /// The id, from 1 on; this node is 0 and has no row.
+    /// The id, from 1 on.
     pub id: u16,
     pub node: NodeKey,
     /// Index of the node's IPsec key, 0 for none.

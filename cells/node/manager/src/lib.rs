@@ -14,7 +14,7 @@
 //!
 //! - claims in the ipcache: addresses of nodes, health endpoints and ingress listeners, and the networks of their pods, so
 //!   that packets to pods that are not known yet are tunnelled to their node (`claims.rs`);
-//! - table `node-ids` and map `cilium_node_map_v2`: a number for each other node (`ids.rs`).
+//! - table `node-ids` and map `cilium_node_map_v2`: an id for each node (`ids.rs`).
 //!
 //! Claimed here as well are the addresses of this node's devices and the rest of the world (`host.rs`), and those of the API
 //! server (`apiserver.rs`). Feature `api`: `GET /v1/node/ids`, `GET /v1/cluster/nodes`.

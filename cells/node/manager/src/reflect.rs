@@ -12,7 +12,7 @@ use skep_ipcache::{Owner, Published, SourceGuard, Writer};
 use skep_node_local::LocalNodeStore;
 use statedb::{Change, Snapshot};
 
-use crate::claims::{self, View};
+use crate::claims::{self, NodeLabels, View};
 use crate::local::local_key;
 use crate::manager::NodeManager;
 use crate::node::NodeKey;
@@ -27,8 +27,7 @@ pub(crate) struct NodeClaims {
     pub(crate) tunnel: Cfg<TunnelConfig>,
     /// Networks whose addresses are not this node's.
     pub(crate) excluded: Vec<IpNet>,
-    /// Other nodes have the labels of their Node.
-    pub(crate) node_labels: bool,
+    pub(crate) node_labels: NodeLabels,
 }
 
 impl NodeClaims {
@@ -50,7 +49,7 @@ impl NodeClaims {
             families: self.families.clone(),
             tunnel: self.tunnel.clone(),
             excluded: self.excluded.clone(),
-            node_labels: self.node_labels,
+            node_labels: self.node_labels.clone(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 //! `/v1/fqdn`: names in caches, selectors of names; part `proxy` of the status.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
 use axum::{
@@ -11,18 +11,19 @@ use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use hive::{Cell, Member};
+use hive::{Cell, Cfg, Member};
 use ipnet::IpNet;
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use serde::{Deserialize, Serialize};
 use skep_base_api::{Routes, StatusProbe};
 use skep_base_api_types::{ProxyRedirect, ProxyStatus, Status, StatusResponse};
+use skep_node_local::LocalNodeStore;
 use skep_policy_model::fqdn::{FqdnError, FqdnSelector, NameMatcher, pattern_regex};
 use skep_policy_repository::Repository;
 use utoipa::ToSchema;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use crate::{Lookup, LookupSource, Names};
+use crate::{Config, Lookup, LookupSource, Names};
 
 hive::catalogue!(cell);
 
@@ -33,11 +34,23 @@ pub fn cell() -> Cell {
         .provide(status)
 }
 
-struct Proxy(Repository);
+struct Proxy {
+    config: Cfg<Config>,
+    repository: Repository,
+    local: Option<LocalNodeStore>,
+}
 
 /// Part `proxy`.
-fn status(repository: Repository) -> Member<Arc<dyn StatusProbe>> {
-    Member(Arc::new(Proxy(repository)))
+fn status(
+    config: Cfg<Config>,
+    repository: Repository,
+    local: Option<LocalNodeStore>,
+) -> Member<Arc<dyn StatusProbe>> {
+    Member(Arc::new(Proxy {
+        config,
+        repository,
+        local,
+    }))
 }
 
 #[async_trait]
@@ -47,20 +60,31 @@ impl StatusProbe for Proxy {
     }
 
     async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
-        let port = self.0.dns_port()?;
+        if !self.config.enable_l7_proxy {
+            return None;
+        }
+        let port = self.repository.dns_port().unwrap_or_default();
         let redirect = |name| ProxyRedirect {
             name,
             proxy: crate::proxy::NAME.to_owned(),
             proxy_port: port,
         };
-        let redirects: Vec<ProxyRedirect> = self.0.dns_redirects().into_iter().map(redirect).collect();
+        let redirects: Vec<ProxyRedirect> = self.repository.dns_redirects().into_iter().map(redirect).collect();
+        let node = self.local.as_ref().and_then(|local| local.get());
+        let routers: Vec<IpAddr> = node.iter().flat_map(|node| node.routers()).collect();
+        let router = routers.iter().min_by_key(|router| router.is_ipv6());
+        let envoy = if self.config.external_envoy {
+            "external"
+        } else {
+            "embedded"
+        };
         response.proxy = Some(ProxyStatus {
-            ip: "127.0.0.1".to_owned(),
-            port_range: port.to_string(),
-            total_ports: 1,
+            envoy_deployment_mode: envoy.to_owned(),
+            ip: router.map(ToString::to_string).unwrap_or_default(),
+            port_range: format!("{}-{}", self.config.port_min, self.config.port_max),
+            total_ports: u64::from(!redirects.is_empty()),
             total_redirects: redirects.len() as u64,
             redirects,
-            ..ProxyStatus::default()
         });
         None
     }
@@ -139,6 +163,9 @@ struct SelectorEntry {
 /// What follows names.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 struct NameManager {
+    /// Names that are looked up regularly: none.
+    #[serde(rename = "DNSPollNames")]
+    poll_names: Option<Vec<String>>,
     /// Selectors of names.
     #[serde(rename = "FQDNPolicySelectors")]
     selectors: Vec<SelectorEntry>,
@@ -263,6 +290,7 @@ async fn selectors(State(names): State<Names>) -> Json<NameManager> {
         selector_string: selector.to_string(),
     };
     Json(NameManager {
+        poll_names: None,
         selectors: names.selectors().into_iter().map(entry).collect(),
     })
 }

@@ -13,6 +13,15 @@ pub struct Config {
     /// Run the DNS proxy. Without it, DNS queries that policies redirect to a proxy are dropped.
     #[config(default = true)]
     pub enable_l7_proxy: bool,
+    /// First port of redirects to L7 proxies, in the status: the DNS proxy has a port of its own.
+    #[config(default = 10000, flag = "proxy-portrange-min")]
+    pub port_min: u16,
+    /// Last port of redirects to L7 proxies, in the status.
+    #[config(default = 20000, flag = "proxy-portrange-max")]
+    pub port_max: u16,
+    /// Envoy runs outside of the agent, in the status: neither uses one.
+    #[config(default = false, flag = "external-envoy-proxy")]
+    pub external_envoy: bool,
     /// Minimum TTL of DNS answers in caches, in seconds.
     #[config(default = 0, flag = "tofqdns-min-ttl")]
     pub min_ttl: u32,

@@ -34,31 +34,22 @@ impl Connections {
                 seen.insert((source, to));
             }
         };
-        if wanted.iter().any(IpAddr::is_ipv4) {
-            for family in [&CT_TCP4, &CT_ANY4] {
-                let map: Map<_, CtEntry> = self.maps.handle(family);
-                // Addresses are exchanged.
-                map.for_each(|key, _| {
-                    look(
-                        key.daddr.into(),
-                        key.saddr.into(),
-                        key.flags & !key_flags::RELATED,
-                    )
-                })?;
-            }
+        macro_rules! look_at {
+            ($is_wanted:expr, $families:expr) => {
+                if wanted.iter().any($is_wanted) {
+                    for family in $families {
+                        let map: Map<_, CtEntry> = self.maps.handle(family);
+                        // Addresses are exchanged.
+                        map.for_each(|key, _| {
+                            let flags = key.flags & !key_flags::RELATED;
+                            look(key.daddr.into(), key.saddr.into(), flags);
+                        })?;
+                    }
+                }
+            };
         }
-        if wanted.iter().any(IpAddr::is_ipv6) {
-            for family in [&CT_TCP6, &CT_ANY6] {
-                let map: Map<_, CtEntry> = self.maps.handle(family);
-                map.for_each(|key, _| {
-                    look(
-                        key.daddr.into(),
-                        key.saddr.into(),
-                        key.flags & !key_flags::RELATED,
-                    )
-                })?;
-            }
-        }
+        look_at!(IpAddr::is_ipv4, [&CT_TCP4, &CT_ANY4]);
+        look_at!(IpAddr::is_ipv6, [&CT_TCP6, &CT_ANY6]);
         let alive = seen.into_iter().filter_map(|(source, to)| {
             let endpoint = self.endpoints.by_address(source)?.id;
             let is_zombie = zombies.get(&endpoint).is_some_and(|of| of.contains(&to));

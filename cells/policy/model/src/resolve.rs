@@ -146,6 +146,13 @@ impl Scope<'_> {
         }
         let denies_by_default =
             enforcement == Enforcement::Always || rules.iter().any(|rule| rule.default_deny);
+        // Who is isolated by a policy of the normal tier is not opened by a later one.
+        let is_isolated = rules
+            .iter()
+            .any(|rule| rule.tier == Tier::NORMAL && rule.default_deny);
+        if is_isolated && !self.settings.fail_open {
+            rules.retain(|rule| rule.tier != Tier::BASELINE || rule.verdict != Verdict::Allow);
+        }
         let has_pass = rules.iter().any(|rule| rule.verdict == Verdict::Pass);
         let mut defaults = Vec::new();
         match (is_enforced, denies_by_default) {

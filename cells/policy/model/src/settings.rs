@@ -71,7 +71,9 @@ impl PolicySettings {
     /// - an ICMP rule for type 0, and a range that starts at port 0, stand for the whole protocol;
     /// - a `cidrGroupSelector` of negative requirements alone selects what is in no group;
     /// - an unknown authentication mode demands none; ICMP types out of range are accepted, and port names of protocols
-    ///   without ports (the schema of the API server refuses the first).
+    ///   without ports (the schema of the API server refuses the first);
+    /// - rules of the Baseline tier that allow apply to who is isolated by policies of the normal tier, and allowed namespaces are
+    ///   those of all clusters.
     #[must_use]
     pub fn cilium_corners(mut self) -> Self {
         self.fail_open = true;

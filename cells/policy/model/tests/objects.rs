@@ -180,3 +180,34 @@ fn selectors_of_groups_select_groups_alone() {
     assert!(selects(&closed, &["cidrgroup:trust", "cidrgroup:trust+high"]));
     assert!(!selects(&closed, &["cidrgroup:trust", "cidrgroup:trust+low"]));
 }
+
+#[test]
+fn allowed_namespaces_are_those_of_the_own_cluster() {
+    let object = |action: &str| {
+        json!({
+            "apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy", "metadata": {"name": "p"},
+            "spec": {"tier": "Admin", "priority": 1, "subject": {"namespaces": {}},
+                "ingress": [{"action": action, "from": [{"namespaces": {"matchLabels": {"team": "a"}}}]}]},
+        })
+    };
+    let selects_other = |action: &str, settings: &PolicySettings| {
+        let context = Context {
+            settings,
+            services: &[],
+        };
+        let parsed = PolicyObject::parse(&object(action), &context).unwrap();
+        let Content::Rules(set) = parsed.content else {
+            panic!("no rules")
+        };
+        let labels = [
+            "k8s:io.cilium.k8s.namespace.labels.team=a",
+            "k8s:io.cilium.k8s.policy.cluster=other",
+        ];
+        let labels = labels.map(|text| text.parse::<skep_identity::Label>().unwrap());
+        set.rules[0].peers[0].matches(&labels.into_iter().collect())
+    };
+    let closed = PolicySettings::default();
+
+    assert!(!selects_other("Accept", &closed) && selects_other("Deny", &closed));
+    assert!(selects_other("Accept", &closed.cilium_corners()));
+}

@@ -75,12 +75,22 @@ struct StartParams {
     services: Option<Table<Service>>,
     backends: Option<Table<Backend>>,
     node: Option<Table<LocalNode>>,
+    node_labels: Cfg<skep_ipcache::Config>,
     db: Db,
     metrics: Arc<PolicyMetrics>,
     jobs: Jobs,
 }
 
-fn start(params: StartParams) -> Result<(), SpawnError> {
+/// Why the cell does not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("node-labels")]
+    Labels(#[from] skep_identity_labels::PatternError),
+    #[error(transparent)]
+    Job(#[from] SpawnError),
+}
+
+fn start(params: StartParams) -> Result<(), StartError> {
     let StartParams {
         repository,
         ipcache,
@@ -89,6 +99,7 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
         services,
         backends,
         node,
+        node_labels,
         db,
         metrics,
         jobs,
@@ -108,11 +119,12 @@ fn start(params: StartParams) -> Result<(), SpawnError> {
         objects,
         endpoints,
         node,
+        node_labels: node_labels.host_label_filter()?,
         metrics,
         arrivals,
         services: services
             .zip(backends)
             .map(|(services, backends)| Services { services, backends }),
     });
-    jobs.keep("follow-tables", follow, Follow::run)
+    Ok(jobs.keep("follow-tables", follow, Follow::run)?)
 }

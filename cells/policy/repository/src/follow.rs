@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Instant};
 use hive::{JobCtx, error_chain};
 use parking_lot::Mutex;
 use skep_identity_cache::SecurityIdentity;
-use skep_identity_labels::host_labels;
+use skep_identity_labels::{LabelFilter, host_labels};
 use skep_ipcache::{IpcacheEntry, Writer as IpcacheWriter};
 use skep_node_local::LocalNode;
 use skep_policy_maps::EndpointPolicy;
@@ -33,6 +33,7 @@ pub(crate) struct Follow {
     pub(crate) endpoints: Table<EndpointPolicy>,
     /// Its labels are those of the host endpoint.
     pub(crate) node: Option<Table<LocalNode>>,
+    pub(crate) node_labels: LabelFilter,
     pub(crate) services: Option<Services>,
     pub(crate) metrics: Arc<PolicyMetrics>,
     pub(crate) arrivals: Arc<Arrivals>,
@@ -152,11 +153,13 @@ impl Follow {
         if let Some(node) = &self.node {
             watches.push(node.table_watch(&snapshot));
             let row = node.all(&snapshot).next();
-            host = row.map(|row| IdentityLabels::from(&host_labels(row.labels.iter())));
+            host = row.map(|row| IdentityLabels::from(&host_labels(row.labels.iter(), &self.node_labels)));
         }
         drop(snapshot);
         {
+            let asked = Instant::now();
             let mut state = inner.state.lock();
+            let locked = Instant::now();
             let mut is_changed = !objects.is_empty() || !state.is_ready;
             let (mut added, mut deleted) = (Vec::new(), Vec::new());
             for (row, is_gone) in identities {
@@ -167,6 +170,9 @@ impl Follow {
             }
             let has_identities = !added.is_empty() || !deleted.is_empty();
             is_changed |= state.update_identities(added, deleted);
+            if has_identities {
+                self.metrics.identities_updated(locked - asked, locked.elapsed());
+            }
             for (row, is_gone) in addresses {
                 let entry = (!is_gone).then_some(&*row);
                 let state = &mut *state;

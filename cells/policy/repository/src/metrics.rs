@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use skep_base_metrics::{CounterVec, Gauge, GaugeVec, HistogramVec, Metrics};
-use skep_policy_model::Policies;
+use skep_identity::Labels;
+use skep_policy_model::{Policies, Selector};
 use skep_policy_sources::Origin;
 
 /// Rules, their changes, and the time that these take.
@@ -35,6 +36,28 @@ pub(crate) struct PolicyMetrics {
     /// Number of identities that selectors of peers are matched against.
     #[metric(name = "policy_selector_cache_identities", labels = ["type"])]
     selector_cache_identities: GaugeVec,
+    /// Time of operations on the selectors of peers, and of waits for them, in seconds.
+    #[metric(name = "policy_selector_cache_operation_duration_seconds", labels = ["operation", "scope", "type"], buckets = [0.0005, 0.001, 0.005, 0.025, 0.05, 0.1, 0.2, 0.4])]
+    selector_cache_operations: HistogramVec,
+    /// Highest number of identities that a selector of a class selects: of names, of the world, of the cluster, others.
+    #[metric(name = "policy_selector_match_count_max", labels = ["class"])]
+    selector_match_count_max: GaugeVec,
+}
+
+/// Classes of selectors, by what they are about.
+const CLASSES: [&str; 4] = ["cluster", "fqdn", "other", "world"];
+
+fn class(selector: &Selector) -> &'static str {
+    if selector.names().is_some() {
+        return "fqdn";
+    }
+    let text = selector.as_str();
+    let is_in_namespace = text.contains(Labels::NAMESPACE);
+    match text {
+        _ if text.contains("reserved:world") => "world",
+        _ if text.contains(Labels::CLUSTER) && !is_in_namespace => "cluster",
+        _ => "other",
+    }
 }
 
 impl PolicyMetrics {
@@ -65,6 +88,15 @@ impl PolicyMetrics {
             .observe(delay.as_secs_f64());
     }
 
+    /// Identities were taken in, after a wait for the lock.
+    pub(crate) fn identities_updated(&self, waited: Duration, took: Duration) {
+        for (scope, time) in [("lock", waited), ("operation", took)] {
+            self.selector_cache_operations
+                .with(["identity_updates", scope, "peer"])
+                .observe(time.as_secs_f64());
+        }
+    }
+
     pub(crate) fn updated(&self, duration: Duration) {
         self.incremental_update_duration
             .with(["global"])
@@ -76,6 +108,18 @@ impl PolicyMetrics {
         self.max_revision.set(policies.revision() as f64);
         self.missing_proxy_redirects.set(missing_redirects as f64);
         let peers = policies.peers();
+        let mut most = CLASSES.map(|_| 0);
+        for (_, cached) in peers.iter() {
+            let class = class(&cached.selector);
+            for (name, most) in CLASSES.iter().zip(&mut most) {
+                if *name == class {
+                    *most = cached.selection.len().max(*most);
+                }
+            }
+        }
+        for (class, most) in CLASSES.iter().zip(most) {
+            self.selector_match_count_max.with([*class]).set(most as f64);
+        }
         self.selector_cache_selectors
             .with(["peer"])
             .set(peers.iter().count() as f64);

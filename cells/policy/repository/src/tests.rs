@@ -8,6 +8,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use hive::{Cell, Hive, Running, Settings};
 use serde_json::{Value, json};
+use skep_base_metrics::{MetricSet as _, Registry, exposition};
 use skep_base_settings::NodeName;
 use skep_bpf_maps::policy::{PolicyEntry, PolicyKey};
 use skep_identity::NumericIdentity;
@@ -24,7 +25,7 @@ use skep_policy_maps::PolicyMaps;
 use statedb::Db;
 use tokio::time::{Instant, sleep};
 
-use crate::Repository;
+use crate::{Repository, metrics::PolicyMetrics};
 
 const POLICIES: Kind = Kind::new(
     "cilium.io",
@@ -75,7 +76,8 @@ impl Bench {
             .root::<PolicyMaps>()
             .root::<Repository>()
             .root::<ServiceWriter>()
-            .root::<IdentityWriter>();
+            .root::<IdentityWriter>()
+            .root::<Arc<PolicyMetrics>>();
         let hive = hive::testing::start_with(hive, Settings::new()).await;
         let bench = Self { cluster, hive };
         bench.identity(WEB, "web");
@@ -152,6 +154,12 @@ impl Bench {
         };
         writer.upsert_service(&mut txn, service).unwrap();
         txn.commit();
+    }
+
+    /// Metrics, as `/metrics` shows them.
+    fn metrics(&self) -> String {
+        let metrics: Arc<PolicyMetrics> = self.hive.get().unwrap();
+        exposition(&Registry::new(metrics.metrics(), &[]).unwrap())
     }
 
     async fn policy(&self, name: &str, spec: Value) {
@@ -377,4 +385,90 @@ async fn after_a_storm_of_labels_the_map_is_that_of_the_last_ones() {
         "I 2008 ANY allow",
     ]);
     bench.expect(&wanted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn identities_may_come_before_or_after_the_rules_that_select_them() {
+    let late = Bench::start().await;
+    let peers = json!([{"matchLabels": {"app": "peer"}}, {"matchLabels": {"app": "other"}}]);
+    let rule = json!({"fromEndpoints": peers, "toPorts": ports("80")});
+    let deny = json!({"fromEndpoints": [{"matchLabels": {"app": "other"}}]});
+    let mut spec = spec(rule);
+    spec["ingressDeny"] = json!([deny]);
+    let wanted = [
+        "I 1 ANY allow",
+        "I 2000 80/TCP allow",
+        "I 2001 ANY deny",
+        "E 0 ANY allow",
+    ];
+
+    late.policy("p", spec.clone()).await;
+    late.expect(&["I 1 ANY allow", "E 0 ANY allow"]).await;
+    for (id, app) in [(2000, "peer"), (2001, "other")] {
+        late.identity(id, app);
+    }
+    late.expect(&wanted).await;
+
+    let early = Bench::start().await;
+    for (id, app) in [(2000, "peer"), (2001, "other")] {
+        early.identity(id, app);
+    }
+    early.policy("p", spec).await;
+    early.expect(&wanted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overlapping_ranges_and_networks_are_as_their_union_says() {
+    let bench = Bench::start().await;
+    let range = |from: &str, to: u16| json!([{"ports": [{"port": from, "endPort": to, "protocol": "TCP"}]}]);
+    let peers = json!([{"matchLabels": {"app": "api"}}]);
+    let mut spec = spec(json!({"fromEndpoints": peers, "toPorts": range("80", 95)}));
+    spec["ingress"] = json!([
+        {"fromEndpoints": peers, "toPorts": range("80", 95)},
+        {"fromEndpoints": peers, "toPorts": range("88", 103)},
+        {"fromEndpoints": peers, "toPorts": range("64", 127)},
+    ]);
+    spec["ingressDeny"] = json!([{"toPorts": range("90", 91)}]);
+
+    bench.policy("p", spec).await;
+
+    bench
+        .expect(&[
+            "I 0 90-91/TCP deny",
+            "I 1 ANY allow",
+            "I 1001 64-127/TCP allow",
+            "I 1001 80-95/TCP allow",
+            "I 1001 88-95/TCP allow",
+            "I 1001 96-103/TCP allow",
+            "E 0 ANY allow",
+        ])
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_tell_how_many_identities_selectors_select() {
+    let bench = Bench::start().await;
+    let peers = json!([{"matchLabels": {"app": "api"}}]);
+    for id in 2000..2005 {
+        bench.identity(id, "api");
+    }
+    let mut spec = spec(json!({"fromEndpoints": peers}));
+    spec["egress"] = json!([{"toEntities": ["world", "cluster"]}]);
+    bench.policy("p", spec).await;
+
+    // The peers; all pods of the cluster.
+    let wanted = [
+        "policy_selector_match_count_max{class=\"other\"} 6",
+        "policy_selector_match_count_max{class=\"cluster\"} 7",
+        "policy_selector_match_count_max{class=\"fqdn\"} 0",
+    ];
+    let is_shown = || wanted.iter().all(|line| bench.metrics().contains(line));
+    until(|| async { is_shown() }, || bench.metrics()).await;
+    let text = bench.metrics();
+    for series in [
+        "policy_selector_cache_selectors{type=\"peer\"}",
+        "operation=\"identity_updates\",scope=\"lock\"",
+    ] {
+        assert!(text.contains(series), "{text}");
+    }
 }

@@ -88,7 +88,7 @@ impl<'a> World<'a> {
         let outside = network()?;
         for pod in 0..count {
             let namespace = Namespace::new()?;
-            namespace.pin(Path::new(&netns(pod)))?;
+            namespace.pin(Path::new(&namespace_of(pod)))?;
             // Where the agent finds those of containers.
             namespace.pin(&Path::new("/run/cilium/netns").join(name(pod)))?;
         }
@@ -216,7 +216,7 @@ impl<'a> World<'a> {
                 ("CNI_IFNAME", "eth0"),
                 ("CNI_PATH", "/opt/cni/bin"),
                 ("CNI_CONTAINERID", &container),
-                ("CNI_NETNS", &netns(pod)),
+                ("CNI_NETNS", &namespace_of(pod)),
                 ("CNI_ARGS", &arguments),
             ])
             .stdin(Stdio::piped())
@@ -256,7 +256,7 @@ fn name(pod: u32) -> String {
     format!("pod-{pod}")
 }
 
-fn netns(pod: u32) -> String {
+pub(super) fn namespace_of(pod: u32) -> String {
     format!("/run/netns/{}", name(pod))
 }
 

@@ -13,6 +13,6 @@ fn everything_that_the_demo_checks_is_good() {
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}\n{errors}");
-    assert!(text.contains("\n81 checked, 0 failed"), "{text}");
+    assert!(text.contains("\n85 checked, 0 failed"), "{text}");
     assert!(!skep_lab::plan::folder_of(&name).exists());
 }

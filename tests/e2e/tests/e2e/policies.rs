@@ -99,4 +99,40 @@ async fn policies_decide_about_the_packets_of_pods() {
     reaches(&lab, "default/client", &near, CallMode::TCP).await;
     assert!(lab.session.delete(&deny).await.is_ok());
     is_denied(&lab, "default/far", &near, CallMode::TCP).await;
+
+    // By hand, until the agent compares the map with the policy.
+    let id_of = |endpoints: &[Value], pod: &str| {
+        let is_of = |endpoint: &&Value| endpoint["status"]["external-identifiers"]["k8s-pod-name"] == pod;
+        let found = endpoints.iter().find(is_of).cloned().unwrap_or_default();
+        (
+            found["id"].to_string(),
+            found["status"]["identity"]["id"].to_string(),
+        )
+    };
+    let (endpoint, _) = id_of(&lab.endpoints("c1-n1", 2).await, "near");
+    let (_, identity) = id_of(&lab.endpoints("c1-n2", 1).await, "far");
+    let bpf = |verb: &'static str, rest: &'static [&'static str]| {
+        let (lab, endpoint, identity) = (&lab, &endpoint, &identity);
+        async move {
+            let fixed = ["skep", "bpf", "policy", verb, endpoint.as_str(), "ingress", identity.as_str()];
+            lab.run("c1-n1", &[fixed.as_slice(), rest].concat()).await
+        }
+    };
+    bpf("add", &["8080/tcp"]).await;
+    reaches(&lab, "default/far", &near, CallMode::TCP).await;
+    is_denied(&lab, "default/far", &near, CallMode::UDP).await;
+    for program in [
+        ["skep", "bpf", "policy", "get", endpoint.as_str(), "--numeric"].as_slice(),
+        &["skep", "bpf", "policy", "list", "--numeric"],
+    ] {
+        let shown = lab.run("c1-n1", program).await;
+        let words = |line: &str| line.split_whitespace().take(4).collect::<Vec<_>>().join(" ");
+        let row = format!("Allow Ingress {identity} 8080/TCP");
+        assert!(shown.lines().any(|line| words(line) == row), "{shown}");
+    }
+    bpf("delete", &["8080/tcp"]).await;
+    is_denied(&lab, "default/far", &near, CallMode::TCP).await;
+    // The host endpoint is among those that it waits for.
+    lab.run("c1-n1", &["skep", "policy", "wait", "1", "--max-wait-time", "60"])
+        .await;
 }

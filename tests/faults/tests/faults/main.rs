@@ -9,6 +9,7 @@ mod interrupted;
 mod kubernetes;
 mod maps;
 mod memory;
+mod network_policies;
 mod pods;
 mod pods_killed;
 mod policies;

@@ -32,7 +32,10 @@ impl Verb {
 }
 
 /// Answers the questions of a watch while `work` goes on.
-async fn answering<T>(watch: CallWatch, work: impl Future<Output = Outcome<T>>) -> Outcome<(T, CallWatch)> {
+pub(crate) async fn answering<T>(
+    watch: CallWatch,
+    work: impl Future<Output = Outcome<T>>,
+) -> Outcome<(T, CallWatch)> {
     let is_done = Arc::new(AtomicBool::new(false));
     let asked = is_done.clone();
     let answers = tokio::task::spawn_blocking(move || {
@@ -56,8 +59,8 @@ async fn plugin(pods: &Pods, verb: Verb, pod: &Pod) -> Outcome<String> {
 }
 
 /// Starts an agent whose calls are held back on demand, and waits until it is well.
-async fn watched_agent(pods: &Pods) -> Outcome<(Agent, CallWatch)> {
-    let (mut agent, watch) = Agent::watched_at(Calls::Effects, &pods.world, &pods.api, &pods.flags())?;
+pub(crate) async fn watched_agent(pods: &Pods, calls: Calls) -> Outcome<(Agent, CallWatch)> {
+    let (mut agent, watch) = Agent::watched_at(calls, &pods.world, &pods.api, &pods.flags())?;
     let ((), watch) = answering(watch, agent.wait_well(&pods.world)).await?;
     Ok((agent, watch))
 }
@@ -112,7 +115,7 @@ async fn agent_is_killed(world: World, verb: Verb) -> Outcome {
     let agent = pods.agent().await?;
     let (before, with_pod) = first_count(&pods).await?;
     agent.kill()?;
-    let (mut agent, mut watch) = watched_agent(&pods).await?;
+    let (mut agent, mut watch) = watched_agent(&pods, Calls::Effects).await?;
     let mut steps = 0;
     loop {
         let pod = pods.pod(&format!("pod-{steps}"))?;
@@ -137,7 +140,7 @@ async fn agent_is_killed(world: World, verb: Verb) -> Outcome {
         if steps.is_multiple_of(2) {
             running.wait()?;
         }
-        (agent, watch) = watched_agent(&pods).await?;
+        (agent, watch) = watched_agent(&pods, Calls::Effects).await?;
         let left = async {
             tokio::task::spawn_blocking(move || running.wait()).await??;
             clean_up(&pods, verb, &pod, steps).await?;

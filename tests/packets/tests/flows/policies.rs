@@ -12,6 +12,7 @@ use run_packets::{
     Error,
     node::{PacketNode, with_options},
 };
+use serde_json::json;
 use skep_bpf_maps::{
     node::{IpcacheKey, IpcacheValue},
     policy::{POLICY_STATIC_BITS, PolicyEntry, PolicyKey, policy_pin},
@@ -80,6 +81,22 @@ fn entries(map: &MapState) -> Vec<(PolicyKey, PolicyEntry)> {
     rows.collect()
 }
 
+fn policy_facts() -> [std::path::PathBuf; 2] {
+    let [facts, _] = facts();
+    [facts.clone(), facts.with_file_name("facts-pol.json")]
+}
+
+/// Makes a state the policy of the pod.
+fn realize(node: &PacketNode, state: &MapState) -> Result<(), Error> {
+    let map = policy_pin(ENDPOINT);
+    for key in node.entries(&map)?.keys() {
+        node.delete(&map, key)?;
+    }
+    entries(state)
+        .iter()
+        .try_for_each(|(key, entry)| node.write(&map, key.as_bytes(), entry.as_bytes()))
+}
+
 /// Whether a packet between the pod and the other side, of this identity, passes.
 fn passes(node: &PacketNode, packet: &Packet) -> Result<bool, Error> {
     let entry = IpcacheValue::new(identity(packet.peer).get());
@@ -130,18 +147,12 @@ fn the_program_the_maps_and_the_reference_agree() {
                 .collect()
         })
         .collect();
-    let map = policy_pin(ENDPOINT);
     let quiet = |options: &mut skep_bpf_programs::NodeOptions| {
         options.packets.events.traces = false;
         options.packets.events.drops = false;
         options.packets.events.verdicts = false;
     };
-    let facts = {
-        let [facts, _] = facts();
-        [facts.clone(), facts.with_file_name("facts-pol.json")]
-    };
-
-    let done = with_options(&facts, quiet, |node| {
+    let done = with_options(&policy_facts(), quiet, |node| {
         change_flags(node, |endpoint| endpoint.flags = 0)?;
         for rules in &cases {
             let mut policies = engine();
@@ -154,12 +165,7 @@ fn the_program_the_maps_and_the_reference_agree() {
             }
             policies.refresh(&NoProxies);
             let state = policies.map_of(ENDPOINT).unwrap();
-            for key in node.entries(&map)?.keys() {
-                node.delete(&map, key)?;
-            }
-            for (key, entry) in entries(state) {
-                node.write(&map, key.as_bytes(), entry.as_bytes())?;
-            }
+            realize(node, state)?;
             let world = World { rules };
             for direction in [Direction::Ingress, Direction::Egress] {
                 for peer in all_peers().into_iter().filter(|peer| *peer != Peer::Host) {
@@ -184,14 +190,57 @@ fn the_program_the_maps_and_the_reference_agree() {
 }
 
 #[test]
+fn rules_with_ports_open_their_protocol_alone() {
+    let change = |options: &mut skep_bpf_programs::NodeOptions| options.packets.sctp = true;
+    let done = with_options(&policy_facts(), change, |node| {
+        change_flags(node, |endpoint| endpoint.flags = 0)?;
+        for (protocol, allowed) in [
+            ("TCP", [TCP].as_slice()),
+            ("UDP", &[UDP]),
+            ("SCTP", &[SCTP]),
+            ("ANY", &[TCP, UDP, SCTP]),
+        ] {
+            let rules =
+                json!([{"toPorts": [{"ports": [{"port": "80", "endPort": 83, "protocol": protocol}]}]}]);
+            let object = json!({
+                "apiVersion": "cilium.io/v2", "kind": "CiliumClusterwideNetworkPolicy", "metadata": {"name": "p"},
+                "spec": {"endpointSelector": {}, "ingress": rules, "egress": rules},
+            });
+            let context = skep_policy_model::Context {
+                settings: &PolicySettings::default(),
+                services: &[],
+            };
+            let object = skep_policy_model::PolicyObject::parse(&object, &context).unwrap();
+            let Content::Rules(rules) = &object.content else {
+                panic!("no rules")
+            };
+            let mut policies = engine();
+            policies.replace(&object.resource, Some(rules));
+            policies.refresh(&NoProxies);
+            realize(node, policies.map_of(ENDPOINT).unwrap())?;
+            for direction in [Direction::Ingress, Direction::Egress] {
+                for (of_packet, port) in [TCP, UDP, SCTP].into_iter().flat_map(|of| [(of, 81), (of, 84)]) {
+                    let packet = Packet {
+                        direction,
+                        peer: Peer::World,
+                        protocol: of_packet,
+                        port,
+                    };
+                    let expected = port == 81 && allowed.contains(&of_packet);
+                    assert_eq!(passes(node, &packet)?, expected, "{protocol}: {packet:?}");
+                }
+            }
+        }
+        Ok(())
+    });
+    done.unwrap();
+}
+
+#[test]
 fn entries_are_counted_if_accounting_is_on() {
     for is_on in [true, false] {
         let change = |options: &mut skep_bpf_programs::NodeOptions| options.packets.policy_accounting = is_on;
-        let facts = {
-            let [facts, _] = facts();
-            [facts.clone(), facts.with_file_name("facts-pol.json")]
-        };
-        let done = with_options(&facts, change, |node| {
+        let done = with_options(&policy_facts(), change, |node| {
             let frame = Frame::new(TCP, (P1, 40_000).into(), (P2, 81).into()).bytes();
             assert_eq!(
                 node.run("cil_from_container", &frame, &at(P1_IFINDEX))?.verdict,

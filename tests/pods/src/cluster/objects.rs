@@ -33,6 +33,7 @@ pub(super) fn settings(profile: &str) -> Vec<(String, String)> {
         "enable-endpoint-health-checking=true",
         "enable-source-ip-verification=false",
         "write-cni-conf-when-ready=/etc/cni/net.d/05-cilium.conflist",
+        "external-envoy-proxy=true",
     ];
     all.extend(match name {
         "S" => &[

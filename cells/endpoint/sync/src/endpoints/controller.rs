@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use super::object::{Desired, key};
 
 /// How often it is looked whether objects still exist.
-const LOOK: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_secs(2);
 /// The watch may report an object so much later than it was written.
 const WATCH_DELAY: Duration = Duration::from_secs(10);
 
@@ -55,6 +55,15 @@ pub(super) struct Object {
     state: Desired,
     /// When it was written or read.
     at: Instant,
+    /// The watch has reported it.
+    is_reported: bool,
+}
+
+impl Object {
+    /// Whether it exists, as far as the watch tells.
+    fn is_there(&self, is_reported: bool) -> bool {
+        is_reported || !self.is_reported && self.at.elapsed() < WATCH_DELAY
+    }
 }
 
 /// What is wanted of the object of a name.
@@ -202,9 +211,11 @@ impl Reconciler for ObjectSync {
                 async move { api.remove(before, own).await }.boxed()
             }
             Wanted::Object(desired, addresses) => {
-                let before = before.filter(|object| {
-                    object.at.elapsed() < WATCH_DELAY || self.is_reported(&snapshot, key, &addresses)
-                });
+                let is_reported = self.is_reported(&snapshot, key, &addresses);
+                let mut before = before.filter(|object| object.is_there(is_reported));
+                if let Some(object) = &mut before {
+                    object.is_reported |= is_reported;
+                }
                 async move { api.write(*desired, before).await }.boxed()
             }
         }
@@ -262,6 +273,7 @@ impl Objects {
             uid: before.uid,
             state: desired,
             at: Instant::now(),
+            is_reported: before.is_reported,
         }))
     }
 
@@ -274,6 +286,7 @@ impl Objects {
             uid: created.metadata.uid.clone(),
             state,
             at: Instant::now(),
+            is_reported: false,
         })
     }
 
@@ -287,6 +300,7 @@ impl Objects {
             uid: object["metadata"]["uid"].as_str().unwrap_or_default().into(),
             state: Desired::of(&object),
             at: Instant::now(),
+            is_reported: false,
         }))
     }
 

@@ -69,7 +69,7 @@ fn an_api_server_outside_of_the_cluster_has_an_identity_of_this_node() {
     node.upsert("172.30.1.9", api.clone());
     assert_eq!(
         node.labels("172.30.1.9"),
-        "cidr:172.30.1.9/32 reserved:kube-apiserver reserved:world-ipv4"
+        "reserved:kube-apiserver reserved:world-ipv4"
     );
     node.upsert("172.30.1.9", number(Source::CustomResource, "pod", 52_311));
     assert_eq!(node.id("172.30.1.9"), Some(52_311));

@@ -8,16 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hive::{BoxError, JobCtx, Jobs, Params};
-use skep_base_settings::NodeName;
 use skep_bpf_maps::node::NODE_IDS;
 use skep_datapath_maps::Maps;
-use skep_node_local::LocalNodeStore;
 use statedb::reconciler::{Config, Reconciler, Status};
 use statedb::{Change, Db, InitGuard, RwTable, Snapshot, WriteTxn};
 
 use super::NodeId;
 use super::reconciler::{MapOps, NodeIdMap};
-use crate::local::local_key;
 use crate::manager::NodeManager;
 use crate::node::{Node, NodeKey};
 
@@ -30,8 +27,6 @@ pub(crate) struct IdParams {
     table: RwTable<NodeId>,
     manager: NodeManager,
     maps: Arc<Maps>,
-    local: LocalNodeStore,
-    name: NodeName,
     jobs: Jobs,
 }
 
@@ -56,8 +51,6 @@ pub(crate) fn start(params: IdParams) -> Result<(), BoxError> {
         manager: params.manager,
         map,
         guard,
-        local: params.local,
-        name: params.name,
     };
     let jobs = params.jobs;
     Ok(jobs.keep("allocate-node-ids", allocation, Allocation::run)?)
@@ -77,8 +70,6 @@ pub(crate) struct Allocation {
     pub(crate) manager: NodeManager,
     pub(crate) map: NodeIdMap,
     pub(crate) guard: InitGuard,
-    pub(crate) local: LocalNodeStore,
-    pub(crate) name: NodeName,
 }
 
 /// What is known besides the table.
@@ -191,15 +182,14 @@ impl Allocation {
         is_complete: bool,
         ids: &mut Ids,
     ) -> Result<(), statedb::Error> {
-        let local = local_key(&self.local, &self.name);
         let mut txn = self.db.write(&[&self.table]);
-        self.update_nodes(snapshot, &mut txn, due, &local, ids)?;
+        self.update_nodes(snapshot, &mut txn, due, ids)?;
         if is_complete {
             for id in std::mem::take(&mut ids.restored).into_values() {
                 ids.release(id);
             }
             let waiting = std::mem::take(&mut ids.without);
-            self.update_nodes(snapshot, &mut txn, waiting, &local, ids)?;
+            self.update_nodes(snapshot, &mut txn, waiting, ids)?;
             txn.initialized(&self.guard)?;
         }
         txn.commit();
@@ -211,11 +201,10 @@ impl Allocation {
         snapshot: &Snapshot,
         txn: &mut WriteTxn,
         mut due: BTreeSet<NodeKey>,
-        local: &NodeKey,
         ids: &mut Ids,
     ) -> Result<(), statedb::Error> {
         while let Some(key) = due.pop_first() {
-            let released = self.update_node(snapshot, txn, &key, local, ids)?;
+            let released = self.update_node(snapshot, txn, &key, ids)?;
             // Released addresses may be those of another node, and ids those that others wait for.
             for address in &released {
                 let others = self.manager.table();
@@ -235,10 +224,9 @@ impl Allocation {
         snapshot: &Snapshot,
         txn: &mut WriteTxn,
         key: &NodeKey,
-        local: &NodeKey,
         ids: &mut Ids,
     ) -> Result<Vec<IpAddr>, statedb::Error> {
-        let node = self.manager.node(snapshot, key).filter(|_| key != local);
+        let node = self.manager.node(snapshot, key);
         let addresses: BTreeSet<IpAddr> = node
             .iter()
             .flat_map(|node| node.reachable())

@@ -2,7 +2,9 @@
 
 //! What nodes are in the ipcache.
 
+use skep_identity::{Label, Labels};
 use skep_identity_cache::SecurityIdentity;
+use skep_ipcache::{Claim, Owner, Prefix, ResourceId, Writer};
 
 use super::*;
 
@@ -311,12 +313,76 @@ async fn api_server_outside_of_the_cluster_has_an_identity_of_this_node() {
     let row = identities.get(&snapshot, SecurityIdentity::BY_ID.key(&16_777_217));
     assert_eq!(
         row.unwrap().label_texts(),
-        [
-            "cidr:198.51.100.1/32",
-            "reserved:kube-apiserver",
-            "reserved:world-ipv4"
-        ]
+        ["reserved:kube-apiserver", "reserved:world-ipv4"]
     );
     drop(snapshot);
     bench.end().await;
+}
+
+/// Addresses of another node, with labels of its identity.
+async fn labels_of_node(settings: &[&str], claims: &[&str]) -> Vec<String> {
+    let hive = hive()
+        .with(skep_identity_cache::cell())
+        .root::<Writer>()
+        .root::<Table<SecurityIdentity>>();
+    let bench = Bench::start_hive(hive, Settings::new().args(settings.iter().copied())).await;
+    let ipcache: Writer = bench.hive.get().unwrap();
+    let mut txn = ipcache.write();
+    for net in claims {
+        let net: ipnet::IpNet = net.parse().unwrap();
+        let owner = Owner::new(Source::Generated, ResourceId::new("cnp", "shop", "p"));
+        let labels = Labels::from_iter(Label::cidr(net));
+        ipcache
+            .upsert(&mut txn, Prefix::cidr(net), Claim::labels(owner, labels))
+            .unwrap();
+    }
+    txn.commit();
+    let mut other = node("", "n2", Source::KvStore, &["172.30.1.2"]);
+    other.labels = [("zone", "a"), ("topology.kubernetes.io/region", "r")]
+        .into_iter()
+        .collect();
+    bench.upsert(other);
+    let map = bench.maps.handle(&IPCACHE);
+    // A lookup finds the network, too.
+    let identity = || {
+        let entries = map.entries().unwrap();
+        let found = entries.iter().find(|(key, _)| key.text() == "172.30.1.2/32");
+        found.map(|(_, value)| value.identity)
+    };
+    bench.wait(|| identity().is_some()).await;
+    let identity = identity().unwrap();
+    let identities: Table<SecurityIdentity> = bench.hive.get().unwrap();
+    let row = identities
+        .get(&bench.db.read(), SecurityIdentity::BY_ID.key(&identity))
+        .cloned();
+    let labels = row
+        .unwrap()
+        .label_texts()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(identity >> 24, u32::from(!settings.is_empty()) * 2, "{identity}");
+    bench.end().await;
+    labels
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_nodes_have_the_labels_that_settings_say() {
+    let nothing = labels_of_node(&[], &["172.30.0.0/16"]).await;
+    assert_eq!(nothing, ["reserved:remote-node"]);
+
+    let networks = labels_of_node(&["--policy-cidr-match-mode=nodes"], &["172.30.0.0/16"]).await;
+    assert_eq!(networks, ["cidr:172.30.0.0/16", "reserved:remote-node"]);
+
+    let all = labels_of_node(&["--enable-node-selector-labels=true"], &[]).await;
+    let expected = [
+        "k8s:io.cilium.k8s.policy.cluster=default",
+        "reserved:remote-node",
+        "node:topology.kubernetes.io/region=r",
+        "node:zone=a",
+    ];
+    assert_eq!(all, expected);
+
+    let some = labels_of_node(&["--enable-node-selector-labels=true", "--node-labels=zo.*"], &[]).await;
+    assert_eq!(some, [expected[0], expected[1], expected[3]]);
 }

@@ -25,16 +25,18 @@ async fn all_addresses_of_a_node_have_one_id() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn this_node_has_no_id() {
+async fn this_node_has_an_id_as_others() {
     let bench = Bench::start().await;
     bench
         .local
         .update(|local| local.addresses = vec![(NodeAddressType::InternalIp, "172.30.1.1".parse().unwrap())])
         .unwrap();
-    bench.upsert(node("", THIS, Source::KvStore, &["172.30.1.1"]));
+    bench.expect_ids(&["172.30.1.1 nodeid=1"]).await;
     bench.upsert(node("", "n2", Source::KvStore, &["172.30.1.2"]));
 
-    bench.expect_ids(&["172.30.1.2 nodeid=1"]).await;
+    bench
+        .expect_ids(&["172.30.1.1 nodeid=1", "172.30.1.2 nodeid=2"])
+        .await;
     bench.end().await;
 }
 

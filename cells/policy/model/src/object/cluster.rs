@@ -237,8 +237,9 @@ fn select(
     for (index, peer) in peers.iter().enumerate() {
         let field = at(field, index);
         if let Some(labels) = pod_peer(&field, peer)? {
-            // Namespaces of all clusters of the mesh match.
-            let labels = match peer.pods.is_some() {
+            // Namespaces of all clusters of the mesh are denied; those of the own one are allowed.
+            let is_own = verdict == Verdict::Allow && !settings.fail_open;
+            let labels = match peer.pods.is_some() || is_own {
                 true => in_cluster(source, labels),
                 false => labels,
             };

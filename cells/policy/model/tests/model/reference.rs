@@ -281,6 +281,7 @@ impl World<'_> {
                 rule.peers.is_about(packet.peer) && rule.ports.is_about(packet.protocol, packet.port)
             })
         };
+        let is_isolated = of_direction().any(|rule| rule.default_deny);
         for tier in [Tier::Admin, Tier::Normal, Tier::Baseline] {
             // The first priority with a rule about the packet decides; a pass goes on with the next tier.
             let Some(first) = matching(tier).map(|rule| rule.priority).min() else {
@@ -289,6 +290,9 @@ impl World<'_> {
             let decides = || matching(tier).filter(|rule| rule.priority == first);
             if decides().any(|rule| rule.verdict == Verdict::Deny) {
                 return "drop";
+            }
+            if tier == Tier::Baseline && is_isolated {
+                break;
             }
             let mut allows = decides().filter(|rule| rule.verdict == Verdict::Allow).peekable();
             if allows.peek().is_some() {
@@ -300,7 +304,7 @@ impl World<'_> {
             }
         }
         let is_local = packet.peer == Peer::Host && packet.direction == Direction::Ingress;
-        match of_direction().any(|rule| rule.default_deny) && !is_local {
+        match is_isolated && !is_local {
             true => "drop",
             false => "allow",
         }
