@@ -261,8 +261,7 @@ int cil_to_netdev(CTX *ctx)
 				verdict = send_probe6(ctx, &scratch->v6);
 			if (verdict)
 				return finish(ctx, scratch, verdict);
-			verdict = continue_translated(ctx, scratch,
-						      to_network6(ctx, &scratch->v6));
+			verdict = continue_translated(ctx, scratch, to_network6(ctx, &scratch->v6));
 			flow_end(ctx, verdict);
 			return finish(ctx, scratch, verdict);
 		}

@@ -276,7 +276,7 @@ pub(crate) fn bandwidth(pinned: &Pinned, format: Format) -> Result<String, Box<d
 /// A quantity with the largest decimal suffix that leaves an integer.
 fn decimal_quantity(mut number: u64) -> String {
     let mut suffixes = ["", "k", "M", "G", "T", "P", "E"].into_iter().peekable();
-    while number > 0 && number % 1000 == 0 {
+    while number > 0 && number.is_multiple_of(1000) {
         suffixes.next();
         if suffixes.peek().is_none() {
             break;

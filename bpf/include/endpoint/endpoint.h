@@ -19,7 +19,7 @@ _Static_assert(sizeof(struct lxc_key) == 20, "lxc_key layout");
 
 struct lxc_value {
 	__u32 ifindex; /* interface on this side */
-	__u8 events;  /* EVENTS_* of the endpoint, 0: of the node; not in Cilium's */
+	__u8 events;   /* EVENTS_* of the endpoint, 0: of the node; not in Cilium's */
 	__u8 unused;
 	__u16 endpoint;
 	__u32 flags;

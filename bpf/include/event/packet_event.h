@@ -90,8 +90,8 @@ enum verdict_match {
 	MATCH_PROTO = 6,
 };
 
-/* Events of an endpoint, or of the node; of an endpoint 0: those of the node. Rust twin: `events` in
- * bpf/maps/src/endpoint.rs
+/* Events of an endpoint, or of the node; of an endpoint 0: those of the node. Rust twin: `events`
+ * in bpf/maps/src/endpoint.rs
  */
 #define EVENTS_DROPS (1 << 0)
 #define EVENTS_TRACES (1 << 1)

@@ -21,8 +21,7 @@ static __always_inline int AF_FN(flow_is_plain)(const ip_t *ip, __u32 size)
 #if AF == 4
 	return ip->version_ihl == 0x45 &&
 	       !(ip->fragment & bpf_htons(IP4_MORE_FRAGMENTS | IP4_FRAGMENT_OFFSET)) &&
-	       ip->ttl > 1 &&
-	       (size > 0xffff || L3 + bpf_ntohs(ip->length) <= size);
+	       ip->ttl > 1 && (size > 0xffff || L3 + bpf_ntohs(ip->length) <= size);
 #else
 	return size && (bpf_ntohl(ip->flow) >> 28) == 6 && ip->hop_limit > 1;
 #endif
@@ -83,7 +82,8 @@ static __always_inline int AF_FN(flow_rewrite)(CTX *ctx, const flow_t *flow, __u
 	hop_limit = AF_FN(flow_hop_limit)(FLOW_IP(headers)) - flow->flow.hops;
 #if AF == 4
 	if (flow->flow.addresses)
-		FLOW_IP(headers)->checksum = checksum_add(FLOW_IP(headers)->checksum, flow->flow.addresses);
+		FLOW_IP(headers)->checksum =
+			checksum_add(FLOW_IP(headers)->checksum, flow->flow.addresses);
 	if (flow->flow.hops) {
 		FLOW_IP(headers)->checksum = checksum_replace(
 			FLOW_IP(headers)->checksum, bpf_htons((__u16)(FLOW_IP(headers)->ttl << 8)),
@@ -158,7 +158,8 @@ GLOBAL int AF_FN(flow_lookup)(CTX *ctx, __u32 hook, __u32 input)
 	}
 	headers = packet_bytes(ctx, 0, FLOW_HEADERS);
 	if (!headers || flow->flow.mark_before != FLOW_MARK(ctx) || flow->flow.input != input ||
-	    flow->flow.length < length || flow->flow.hops >= AF_FN(flow_hop_limit)(FLOW_IP(headers)) ||
+	    flow->flow.length < length ||
+	    flow->flow.hops >= AF_FN(flow_hop_limit)(FLOW_IP(headers)) ||
 	    (tcp_flags & ~flow->flow.tcp_flags & options.packet.ct_report_flags)) {
 		miss = FLOW_DIFFERENT;
 		goto missed;
@@ -255,8 +256,8 @@ GLOBAL int AF_FN(flow_end)(CTX *ctx, int verdict)
 		flow->addresses = sum_difference((const __u32 *)&key->saddr,
 						 (const __u32 *)&entry->saddr, AF_SIZE / 2);
 	if (entry->sport != key->sport || entry->dport != key->dport)
-		flow->ports = sum_difference((const __u32 *)&key->sport,
-					     (const __u32 *)&entry->sport, 1);
+		flow->ports =
+			sum_difference((const __u32 *)&key->sport, (const __u32 *)&entry->sport, 1);
 	if (flow->addresses || flow->ports)
 		flow->changes |= FLOW_NEW_TUPLE;
 	bpf_map_update_elem(&FLOWS, key, entry, BPF_ANY);

@@ -85,9 +85,9 @@ struct packet_options {
 	__u8 debug_code;       /* an endpoint or the node has debug events */
 	__u8 bandwidth;	       /* enforce the rates of cilium_throttle */
 	__u8 protocols;	       /* track IP protocols without ports */
-	__u8 legacy_routing; /* route packets of pods through the kernel's stack */
-	__u8 host_firewall;  /* enforce the policy of the host endpoint */
-	__u8 flows;	     /* keep a flow table */
+	__u8 legacy_routing;   /* route packets of pods through the kernel's stack */
+	__u8 host_firewall;    /* enforce the policy of the host endpoint */
+	__u8 flows;	       /* keep a flow table */
 	__u8 pad[1];
 };
 

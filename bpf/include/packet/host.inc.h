@@ -28,8 +28,9 @@ static __always_inline int AF_FN(from_network_node)(CTX *ctx, scratch_t *scratch
 	    (!(xdp_metadata(ctx) & METADATA_NO_SERVICE) ||
 	     (options.packet.ipip_termination && scratch->is_decapsulated))) {
 		__builtin_memset(&scratch->key, 0, sizeof(scratch->key));
-		svc = DEBUGS(&scratch->trace) ? AF_FN(debug_outside)(ctx, scratch, known, &unknown_port)
-			       : AF_FN(outside_service)(scratch, known, &unknown_port);
+		svc = DEBUGS(&scratch->trace)
+			      ? AF_FN(debug_outside)(ctx, scratch, known, &unknown_port)
+			      : AF_FN(outside_service)(scratch, known, &unknown_port);
 		if (unknown_port)
 			return FAIL(&scratch->trace, DROP_NO_SERVICE);
 		if (svc && !lb_is_l7(svc) && has_usable_backends(svc) &&

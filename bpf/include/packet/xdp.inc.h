@@ -306,7 +306,7 @@ GLOBAL int AF_FN(from_wire)(CTX *ctx, scratch_t *scratch)
 	OPAQUE(known);
 	__builtin_memset(&scratch->key, 0, sizeof(scratch->key));
 	svc = DEBUGS(trace) ? AF_FN(debug_outside)(ctx, scratch, known, &unknown_port)
-		       : AF_FN(outside_service)(scratch, known, &unknown_port);
+			    : AF_FN(outside_service)(scratch, known, &unknown_port);
 	if (unknown_port)
 		return FAIL(trace, DROP_NO_SERVICE);
 	if (svc) {

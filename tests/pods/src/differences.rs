@@ -318,8 +318,11 @@ const NAMED: &[Named] = &[
         "addresses-of-before",
         "The recorded node has addresses of earlier agents in the map of node ids.",
         |mismatch| {
-            let is_address = |value: &Value| value.as_str().is_some_and(|text| text.parse::<IpAddr>().is_ok());
-            mismatch.place.contains("nodeid list ") && mismatch.found.is_null() && is_address(&mismatch.expected)
+            let is_address =
+                |value: &Value| value.as_str().is_some_and(|text| text.parse::<IpAddr>().is_ok());
+            mismatch.place.contains("nodeid list ")
+                && mismatch.found.is_null()
+                && is_address(&mismatch.expected)
         },
     ),
     (
@@ -346,7 +349,10 @@ const NAMED: &[Named] = &[
         |mismatch| {
             let is_label = mismatch.expected == "reserved:world" && mismatch.place.contains(" stdout");
             let is_selected = mismatch.place.starts_with("policy selectors ")
-                && mismatch.expected.as_str().is_some_and(|text| text.starts_with("${LOCAL_"));
+                && mismatch
+                    .expected
+                    .as_str()
+                    .is_some_and(|text| text.starts_with("${LOCAL_"));
             (is_label || is_selected) && mismatch.found.is_null()
         },
     ),
@@ -522,8 +528,7 @@ fn is_name_of_module(mismatch: &Mismatch) -> bool {
                 .chars()
                 .all(|letter| letter.is_ascii_lowercase() || "-.0123456789".contains(letter))
     };
-    mismatch.place.starts_with("status --")
-        && texts.iter().any(|value| value.as_str().is_some_and(is_name))
+    mismatch.place.starts_with("status --") && texts.iter().any(|value| value.as_str().is_some_and(is_name))
 }
 
 /// Whether a line or a part of the output of a command has one of these titles.

@@ -255,7 +255,12 @@ mod tests {
             .update(|node| node.addresses = own.map(|(kind, ip)| (kind, ip.parse().unwrap())).into())
             .unwrap();
         let mut txn = writer.write();
-        for (prefix, identity) in [("10.1.0.3", 1), ("10.1.0.8", 300), ("172.30.40.1", 1), ("0.0.0.0/0", 2)] {
+        for (prefix, identity) in [
+            ("10.1.0.3", 1),
+            ("10.1.0.8", 300),
+            ("172.30.40.1", 1),
+            ("0.0.0.0/0", 2),
+        ] {
             let owner = Owner::new(Source::Local, ResourceId::new("test", "", prefix));
             let claim = Claim::identity(owner, NumericIdentity::new(identity));
             writer.upsert(&mut txn, prefix.parse().unwrap(), claim).unwrap();
@@ -265,7 +270,10 @@ mod tests {
         let (_, found) = ask_on(&writer, Some(local), None).await;
 
         let hosted = found.as_array().unwrap().iter();
-        let hosted: Vec<_> = hosted.filter(|entry| entry["hostIP"] == "172.30.40.1").map(|entry| &entry["cidr"]).collect();
+        let hosted: Vec<_> = hosted
+            .filter(|entry| entry["hostIP"] == "172.30.40.1")
+            .map(|entry| &entry["cidr"])
+            .collect();
         assert_eq!(hosted, ["10.1.0.3/32", "10.1.0.8/32"]);
     }
 }

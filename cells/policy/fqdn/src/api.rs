@@ -69,7 +69,12 @@ impl StatusProbe for Proxy {
             proxy: crate::proxy::NAME.to_owned(),
             proxy_port: port,
         };
-        let redirects: Vec<ProxyRedirect> = self.repository.dns_redirects().into_iter().map(redirect).collect();
+        let redirects: Vec<ProxyRedirect> = self
+            .repository
+            .dns_redirects()
+            .into_iter()
+            .map(redirect)
+            .collect();
         let node = self.local.as_ref().and_then(|local| local.get());
         let routers: Vec<IpAddr> = node.iter().flat_map(|node| node.routers()).collect();
         let router = routers.iter().min_by_key(|router| router.is_ipv6());

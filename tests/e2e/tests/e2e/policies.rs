@@ -114,7 +114,15 @@ async fn policies_decide_about_the_packets_of_pods() {
     let bpf = |verb: &'static str, rest: &'static [&'static str]| {
         let (lab, endpoint, identity) = (&lab, &endpoint, &identity);
         async move {
-            let fixed = ["skep", "bpf", "policy", verb, endpoint.as_str(), "ingress", identity.as_str()];
+            let fixed = [
+                "skep",
+                "bpf",
+                "policy",
+                verb,
+                endpoint.as_str(),
+                "ingress",
+                identity.as_str(),
+            ];
             lab.run("c1-n1", &[fixed.as_slice(), rest].concat()).await
         }
     };
