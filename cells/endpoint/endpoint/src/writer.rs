@@ -2,6 +2,9 @@
 
 //! The one owner of writes to table `endpoints`.
 
+mod own;
+mod wait;
+
 use std::{
     collections::{BTreeMap, HashMap},
     net::IpAddr,
@@ -20,11 +23,13 @@ use statedb::{
 use tokio::sync::watch;
 
 use crate::{
-    Endpoint, EndpointLabels, EndpointOptions, EndpointSpec, EndpointState, Identifier, Mac, Phase,
-    RegenerationReason, StatusLog, host_endpoint,
+    Endpoint, EndpointLabels, EndpointOptions, EndpointSpec, EndpointState, Identifier, Phase,
+    RegenerationReason, StatusLog,
     metadata::Metadata,
     state_dir::{Saved, StateDir},
 };
+
+pub use wait::WaitError;
 
 /// Largest id of an endpoint; 65535 is reserved. Directories and requests may name it.
 const ID_MAX: u16 = 65_534;
@@ -63,16 +68,6 @@ pub enum CreateError {
     Missing { what: &'static str },
     #[error(transparent)]
     Table(#[from] statedb::Error),
-}
-
-/// What became of an endpoint that was waited for.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum WaitError {
-    /// It was not written. It is tried again.
-    #[error("endpoint {id} is not ready: {cause}")]
-    Failed { id: u16, cause: String },
-    #[error("endpoint {id} was deleted")]
-    Gone { id: u16 },
 }
 
 #[derive(Clone, hive::Value)]
@@ -406,107 +401,6 @@ impl Endpoints {
         Ok(true)
     }
 
-    /// The endpoint of the node is at this interface, and has these labels.
-    pub(crate) fn set_host(&self, ifindex: u32, mac: Mac, labels: Labels) -> Result<(), CreateError> {
-        let spec = EndpointSpec {
-            interface: host_endpoint::INTERFACE.to_owned(),
-            ifindex,
-            mac,
-            host_mac: mac,
-            ..EndpointSpec::default()
-        };
-        let labels = Arc::new(labels);
-        let of_node = EndpointLabels {
-            info: (*labels).clone(),
-            identity: labels,
-            ..EndpointLabels::default()
-        };
-        let id = self.set_own(NumericIdentity::HOST, spec, of_node, "updated host endpoint")?;
-        if self.has_host_firewall {
-            self.policies.request([(id, NumericIdentity::HOST)])?;
-        }
-        Ok(())
-    }
-
-    /// The listener of Ingresses has these addresses; without any there is none.
-    pub(crate) fn set_ingress(&self, addresses: &[IpAddr]) -> Result<(), CreateError> {
-        if addresses.is_empty() {
-            let snapshot = self.db.read();
-            let found = self.own(&snapshot, NumericIdentity::INGRESS, "");
-            if let Some(row) = found.filter(|row| row.is_live()) {
-                self.disconnect(row.id)?;
-            }
-            return Ok(());
-        }
-        let mut spec = EndpointSpec {
-            labels: Labels::from_iter([Reserved::Ingress.into()]),
-            ..EndpointSpec::default()
-        };
-        for address in addresses {
-            match *address {
-                IpAddr::V4(address) => spec.ipv4 = Some(address),
-                IpAddr::V6(address) => spec.ipv6 = Some(address),
-            }
-        }
-        let labels = EndpointLabels {
-            identity: Reserved::Ingress.into(),
-            ..EndpointLabels::default()
-        };
-        let identity = NumericIdentity::INGRESS;
-        let id = self.set_own(identity, spec, labels, "updated ingress endpoint")?;
-        self.policies.request([(id, identity)])?;
-        Ok(())
-    }
-
-    /// The endpoint of the agent itself with this identity at this interface.
-    fn own(&self, txn: &impl ReadTxn, identity: NumericIdentity, interface: &str) -> Option<Obj<Endpoint>> {
-        let mut found = self.table.list(txn, Endpoint::BY_INTERFACE.key(interface));
-        found.find(|row| row.identity == Some(identity)).cloned()
-    }
-
-    /// Creates or changes an endpoint of the agent itself; returns its id.
-    fn set_own(
-        &self,
-        identity: NumericIdentity,
-        spec: EndpointSpec,
-        labels: EndpointLabels,
-        cause: &str,
-    ) -> Result<u16, CreateError> {
-        let mut txn = self.db.write(&[&self.table]);
-        let found = self.own(&txn, identity, &spec.interface);
-        let mut row = match &found {
-            Some(row) => (**row).clone(),
-            None => {
-                let row = Endpoint {
-                    id: self.free_id(&txn)?,
-                    identity: Some(identity),
-                    is_host: identity == NumericIdentity::HOST,
-                    keeps_addresses: true,
-                    options: self.default_options(),
-                    ..Endpoint::default()
-                };
-                row.log.ok(EndpointState::WaitingForIdentity, "Endpoint creation");
-                row
-            }
-        };
-        let id = row.id;
-        self.check_free(&txn, &spec, Some(id))?;
-        let is_readdressed = !row.spec.addresses().eq(spec.addresses());
-        if found.is_some() && is_readdressed && row.former.is_none() {
-            row.former = Some(row.spec.clone());
-        }
-        row.spec = Arc::new(spec);
-        row.labels = Arc::new(labels);
-        row.identity_labels = row.labels.identity.clone();
-        let is_same = |found: &Obj<Endpoint>| row.spec == found.spec && row.labels == found.labels;
-        if row.is_live() && !found.as_ref().is_some_and(is_same) {
-            row.regenerate(RegenerationReason::EndpointUpdate, cause);
-            self.table.insert(&mut txn, row)?;
-            txn.commit();
-        }
-        Ok(id)
-    }
-
     /// Changes the labels that users have given to an endpoint; false if there is no such endpoint.
     pub fn set_user_labels(
         &self,
@@ -790,76 +684,6 @@ impl Endpoints {
 
     pub fn get(&self, txn: &impl ReadTxn, id: u16) -> Option<Obj<Endpoint>> {
         self.table.get(txn, Endpoint::BY_ID.key(&id)).cloned()
-    }
-
-    /// Waits until an endpoint is ready, or until it could not be written once.
-    ///
-    /// # Errors
-    ///
-    /// [`WaitError`]
-    pub async fn wait_ready(&self, id: u16) -> Result<Obj<Endpoint>, WaitError> {
-        loop {
-            let snapshot = self.db.read();
-            let (found, changed) = self.table.get_watch(&snapshot, Endpoint::BY_ID.key(&id));
-            let row = found.cloned().ok_or(WaitError::Gone { id })?;
-            match row.state() {
-                EndpointState::Ready => return Ok(row),
-                EndpointState::NotReady => {
-                    return Err(WaitError::Failed {
-                        id,
-                        cause: row.status.error_text().to_owned(),
-                    });
-                }
-                EndpointState::Disconnecting | EndpointState::Disconnected => {
-                    return Err(WaitError::Gone { id });
-                }
-                _ => {}
-            }
-            drop(snapshot);
-            changed.closed().await;
-        }
-    }
-
-    /// Waits until an endpoint has an identity.
-    ///
-    /// # Errors
-    ///
-    /// [`WaitError::Gone`]
-    pub async fn wait_identity(&self, id: u16) -> Result<Obj<Endpoint>, WaitError> {
-        loop {
-            let snapshot = self.db.read();
-            let (found, changed) = self.table.get_watch(&snapshot, Endpoint::BY_ID.key(&id));
-            let row = found.cloned().filter(|row| row.is_live());
-            let row = row.ok_or(WaitError::Gone { id })?;
-            if row.identity.is_some() {
-                return Ok(row);
-            }
-            drop(snapshot);
-            changed.closed().await;
-        }
-    }
-
-    /// Waits until nothing is left of an endpoint, or until it could not be taken down once.
-    ///
-    /// # Errors
-    ///
-    /// [`WaitError::Failed`]
-    pub async fn wait_gone(&self, id: u16) -> Result<(), WaitError> {
-        loop {
-            let snapshot = self.db.read();
-            let (found, changed) = self.table.get_watch(&snapshot, Endpoint::BY_ID.key(&id));
-            let Some(row) = found.cloned() else {
-                return Ok(());
-            };
-            if row.status.kind == StatusKind::Error {
-                return Err(WaitError::Failed {
-                    id,
-                    cause: row.status.error_text().to_owned(),
-                });
-            }
-            drop(snapshot);
-            changed.closed().await;
-        }
     }
 }
 

@@ -81,7 +81,7 @@ fn raise_limit(process: u32) {
 /// The state directory of the agent of a node.
 fn state_directory(lab: &TestLab, node: &str) -> PathBuf {
     let holder = lab.session.state().unwrap().nodes[node];
-    PathBuf::from(format!("/proc/{holder}/root/run/cilium/state"))
+    PathBuf::from(format!("/proc/{holder}/root")).join("run/cilium/state")
 }
 
 /// Endpoints of the state directory, by their number.
