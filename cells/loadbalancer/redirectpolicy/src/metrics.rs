@@ -27,7 +27,7 @@ impl PolicyMetrics {
     }
 
     pub(crate) fn went(&self) -> Counter {
-        self.ingested.with(["del"])
+        self.ingested.with(["delete"])
     }
 }
 

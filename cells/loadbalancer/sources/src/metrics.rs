@@ -39,7 +39,7 @@ impl SourceMetrics {
 
     /// Counts that a service got, or lost, internal traffic policy Local.
     pub(super) fn internal_policy(&self, is_local: bool) {
-        let action = if is_local { "add" } else { "del" };
+        let action = if is_local { "add" } else { "delete" };
         self.internal_policy.with([action]).inc();
     }
 }

@@ -50,6 +50,23 @@ impl EndpointPolicy {
         self.identity != NumericIdentity::INGRESS
     }
 
+    /// Leaves nothing to be written if the map already holds this policy, of an earlier revision.
+    fn keep_written(&mut self, before: &Self) {
+        let (Some(desired), Some(known)) = (&self.desired, &before.desired) else {
+            return;
+        };
+        let is_same = self.identity == before.identity
+            && desired.enforced == known.enforced
+            && (Arc::ptr_eq(&desired.state, &known.state) || desired.state == known.state);
+        if before.status.kind == StatusKind::Done
+            && is_same
+            && let Some(realized) = &mut self.realized
+        {
+            realized.revision = desired.revision;
+            self.status = before.status.clone();
+        }
+    }
+
     /// What is realized, if it is what is desired.
     pub fn current(&self) -> Option<Realized> {
         let is_written = matches!(self.status.kind, StatusKind::Done | StatusKind::Refreshing);
@@ -144,16 +161,19 @@ impl PolicyMaps {
             {
                 continue;
             }
-            let row = EndpointPolicy {
+            let mut row = EndpointPolicy {
                 endpoint,
                 identity,
                 status: match desired {
                     Some(_) => Status::pending(),
                     None => Status::default(),
                 },
+                realized: before.as_ref().and_then(|row| row.realized),
                 desired,
-                realized: before.and_then(|row| row.realized),
             };
+            if let Some(before) = before {
+                row.keep_written(&before);
+            }
             self.table.insert(&mut txn, row)?;
             is_changed = true;
         }

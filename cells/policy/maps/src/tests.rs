@@ -238,8 +238,12 @@ async fn a_policy_is_realized_as_differences_that_add_before_they_delete() {
     assert_eq!(world.written(), ["+7: Ingress: 3 ANY", "-7: Ingress: 1 ANY"]);
 
     world.desire(7, 3, &allows(&[2, 3]));
-    run.request(&[7]).await;
-    assert_eq!(run.realized(7), Some((3, endpoint_flags::OPEN_EGRESS)));
+    run.policies.request([(7, IDENTITY)]).unwrap();
+    assert_eq!(
+        run.realized(7),
+        Some((3, endpoint_flags::OPEN_EGRESS)),
+        "without the reconciler"
+    );
     assert_eq!(world.written(), [""; 0], "only the revision is new");
 }
 

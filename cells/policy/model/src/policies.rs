@@ -202,6 +202,12 @@ impl Policies {
         self.rules.values().flatten().map(|(_, rule)| rule)
     }
 
+    /// The rules of an object.
+    pub fn rules_from(&self, resource: &ResourceId) -> impl Iterator<Item = &Arc<Rule>> {
+        let rules = self.rules.get(resource).into_iter().flatten();
+        rules.map(|(_, rule)| rule)
+    }
+
     pub fn local(&self, identity: NumericIdentity) -> Option<&LocalIdentity> {
         self.local.get(&identity)
     }

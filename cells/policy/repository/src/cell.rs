@@ -20,6 +20,7 @@ use crate::{
     Config,
     barrier::Maps,
     computations::{self, PolicyComputation},
+    features::FeatureMetrics,
     follow::{Arrivals, Follow, Measure},
     metrics::PolicyMetrics,
     services::Services,
@@ -33,6 +34,7 @@ pub fn cell() -> Cell {
         .config::<Config>()
         .provide_private(computations::new_table)
         .provide(skep_base_metrics::provided::<PolicyMetrics>)
+        .provide(skep_base_metrics::provided::<FeatureMetrics>)
         .provide(repository)
         .provide(map_states)
         .provide(identity_user)
@@ -78,6 +80,7 @@ struct StartParams {
     node_labels: Cfg<skep_ipcache::Config>,
     db: Db,
     metrics: Arc<PolicyMetrics>,
+    features: Arc<FeatureMetrics>,
     jobs: Jobs,
 }
 
@@ -102,9 +105,11 @@ fn start(params: StartParams) -> Result<(), StartError> {
         node_labels,
         db,
         metrics,
+        features,
         jobs,
     } = params;
     metrics.init();
+    features.init();
     let arrivals = Arc::<Arrivals>::default();
     let measure = Arc::new(Measure {
         db,
@@ -121,6 +126,7 @@ fn start(params: StartParams) -> Result<(), StartError> {
         node,
         node_labels: node_labels.host_label_filter()?,
         metrics,
+        features,
         arrivals,
         services: services
             .zip(backends)

@@ -19,6 +19,7 @@ use statedb::{Change, ChangeIterator, Db, Obj, Revision, Snapshot, Table, Watch}
 use tokio::sync::Notify;
 
 use crate::{
+    features::FeatureMetrics,
     metrics::PolicyMetrics,
     networks::{Claims, Networks, networks},
     services::{OfServices, Services, names_services},
@@ -36,6 +37,7 @@ pub(crate) struct Follow {
     pub(crate) node_labels: LabelFilter,
     pub(crate) services: Option<Services>,
     pub(crate) metrics: Arc<PolicyMetrics>,
+    pub(crate) features: Arc<FeatureMetrics>,
     pub(crate) arrivals: Arc<Arrivals>,
 }
 
@@ -190,7 +192,14 @@ impl Follow {
                 }
             }
             for object in &objects {
-                state.apply(object);
+                match object {
+                    Parsed::Object(_, resource, ..) => {
+                        self.features.rules(&state.policies, resource, true);
+                        state.apply(object);
+                        self.features.rules(&state.policies, resource, false);
+                    }
+                    _ => state.apply(object),
+                }
             }
             state.refresh();
             state.is_ready = true;
@@ -248,6 +257,7 @@ impl Follow {
             let parsed = self.parse(row, *is_gone, &services);
             let is_valid = !matches!(parsed, Parsed::Invalid(..));
             self.metrics.changed(row.origin, *is_gone, is_valid);
+            self.features.object(row, *is_gone);
             parsed
         });
         let again = again.iter().map(|row| self.parse(row, false, &services));

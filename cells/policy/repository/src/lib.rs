@@ -31,6 +31,7 @@ mod computations;
 mod config;
 mod convert;
 mod dns;
+mod features;
 mod follow;
 mod metrics;
 mod networks;

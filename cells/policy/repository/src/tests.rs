@@ -25,7 +25,7 @@ use skep_policy_maps::PolicyMaps;
 use statedb::Db;
 use tokio::time::{Instant, sleep};
 
-use crate::{Repository, metrics::PolicyMetrics};
+use crate::{Repository, features::FeatureMetrics, metrics::PolicyMetrics};
 
 const POLICIES: Kind = Kind::new(
     "cilium.io",
@@ -77,7 +77,8 @@ impl Bench {
             .root::<Repository>()
             .root::<ServiceWriter>()
             .root::<IdentityWriter>()
-            .root::<Arc<PolicyMetrics>>();
+            .root::<Arc<PolicyMetrics>>()
+            .root::<Arc<FeatureMetrics>>();
         let hive = hive::testing::start_with(hive, Settings::new()).await;
         let bench = Self { cluster, hive };
         bench.identity(WEB, "web");
@@ -470,5 +471,46 @@ async fn metrics_tell_how_many_identities_selectors_select() {
         "operation=\"identity_updates\",scope=\"lock\"",
     ] {
         assert!(text.contains(series), "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn features_of_policies_are_counted_when_they_come_and_go() {
+    let bench = Bench::start().await;
+    let dns = json!({"toPorts": [{"ports": [{"port": "53"}], "rules": {"dns": [{"matchPattern": "*"}]}}]});
+    let mut spec = spec(json!({"fromCIDRSet": [{"cidrGroupRef": "office"}]}));
+    spec["egress"] = json!([{"toFQDNs": [{"matchName": "example.org"}]}, dns]);
+    spec["ingressDeny"] = json!([{"toPorts": ports("25")}]);
+    bench.policy("p", spec).await;
+
+    let text = || {
+        let metrics: Arc<FeatureMetrics> = bench.hive.get().unwrap();
+        exposition(&Registry::new(metrics.metrics(), &[]).unwrap())
+    };
+    let has = |feature: &str, action: &str, count: u8| {
+        let line =
+            format!("feature_network_policies_{feature}_policies_total{{action=\"{action}\"}} {count}\n");
+        text().contains(&line)
+    };
+    let used = ["l3", "dns", "fqdn", "deny", "ingress_cidr_group"];
+    let unused = [
+        "host_network",
+        "http",
+        "mutual_auth",
+        "sni_allow_list",
+        "non_defaultdeny",
+    ];
+    let is_counted = |action: &str| used.iter().all(|feature| has(feature, action, 1));
+    until(|| async { is_counted("add") }, text).await;
+    assert!(used.iter().all(|feature| has(feature, "delete", 0)), "{}", text());
+    bench.cluster.delete(&POLICIES, "shop", "p").await;
+    until(|| async { is_counted("delete") }, text).await;
+
+    for action in ["add", "delete"] {
+        let objects = format!("network_policies_cilium_network_policies_total{{action=\"{action}\"}} 1\n");
+        assert!(text().contains(&objects), "{}", text());
+        for feature in unused {
+            assert!(has(feature, action, 0), "{feature}: {}", text());
+        }
     }
 }
