@@ -522,7 +522,11 @@ fn everything(options: &mut NodeOptions) {
     packets.ip_masq_agent = true;
     packets.health_probes = true;
     packets.ct_accounting = true;
-    packets.bandwidth = true;
+    packets.extended_protocols = true;
+    packets.host_firewall = true;
+    packets.masquerade4 = true;
+    packets.masquerade6 = true;
+    packets.masquerade_nodes = true;
     packets.endpoint_debug = true;
     packets.events_limit = Some((10, 10));
     packets.all_vlans = false;
@@ -546,19 +550,45 @@ fn verified() -> Vec<(u32, String)> {
     all
 }
 
+/// What a node with the chart's values has.
+fn chart(options: &mut NodeOptions) {
+    options.ipv6 = false;
+    options.nodeport = false;
+    options.packets.masquerade4 = true;
+    tunnel(options);
+}
+
 #[test]
-fn verifiers_accept_programs_with_all_events() {
+fn verifiers_accept_programs_with_all_options() {
     const LIMIT: u32 = 1_000_000;
     let direct = |options: &mut NodeOptions| options.packets.dsr = Some(DSR);
-    for mode in [direct, tunnel] {
-        let change = |options: &mut NodeOptions| {
-            everything(options);
-            debug(options);
-            mode(options);
-        };
-        let done = with_options(&facts(), change, |_| Ok(verified()));
-        let most = done.unwrap();
-        println!("{most:?}");
-        assert!(most[0].0 < LIMIT / 2, "{most:?}");
+    let all_direct = |options: &mut NodeOptions| {
+        everything(options);
+        direct(options);
+    };
+    let all_tunnelled = |options: &mut NodeOptions| {
+        everything(options);
+        tunnel(options);
+    };
+    let modes: [(&str, &dyn Fn(&mut NodeOptions)); 3] = [
+        ("chart", &chart),
+        ("all, DSR", &all_direct),
+        ("all, tunnel", &all_tunnelled),
+    ];
+    for (name, mode) in modes {
+        for (has_debug, has_flows) in [(false, false), (false, true), (true, false), (true, true)] {
+            let change = |options: &mut NodeOptions| {
+                mode(options);
+                options.packets.events.debug = has_debug;
+                options.packets.flows = has_flows;
+                // One or the other.
+                options.packets.bandwidth = name != "chart" && !has_flows;
+            };
+            let case = format!("{name}, debug {has_debug}, flow table {has_flows}");
+            let most = with_options(&facts(), change, |_| Ok(verified()));
+            let most = most.unwrap_or_else(|error| panic!("{case}: {}", error.with_causes()));
+            println!("{case}: {:?}", most[0]);
+            assert!(most[0].0 < LIMIT / 2, "{case}: {most:?}");
+        }
     }
 }
