@@ -247,7 +247,10 @@ fn addresses_may_be_exhausted() {
         let (error, refused) = loop {
             let pod = pods.pod(&format!("pod-{}", all.len()))?;
             match pods.add(&pod) {
-                Ok(_) => all.push(pod),
+                Ok(_) => {
+                    published(&pods, &pod, true).await?;
+                    all.push(pod);
+                }
                 Err(error) => break (error.to_string(), pod),
             }
             assert!(all.len() <= 6, "{} pods", all.len());
@@ -316,6 +319,7 @@ fn objects_that_others_write_too_converge() {
             .collect::<Outcome<_>>()?;
         for pod in &all {
             pods.add(pod)?;
+            published(&pods, pod, true).await?;
         }
         // Every version that the agent has read is stale when it writes.
         for round in 0..40 {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use hive::{BoxError, JobCtx, Jobs, Params};
 use skep_bpf_maps::node::NODE_IDS;
 use skep_datapath_maps::Maps;
+use skep_k8s_types::slim::NodeAddressType;
 use statedb::reconciler::{Config, Reconciler, Status};
 use statedb::{Change, Db, InitGuard, RwTable, Snapshot, WriteTxn};
 
@@ -184,7 +185,7 @@ impl Allocation {
     ) -> Result<(), statedb::Error> {
         let mut txn = self.db.write(&[&self.table]);
         self.update_nodes(snapshot, &mut txn, due, ids)?;
-        if is_complete {
+        if is_complete && !self.awaits_addresses(snapshot, &txn, ids) {
             for id in std::mem::take(&mut ids.restored).into_values() {
                 ids.release(id);
             }
@@ -194,6 +195,20 @@ impl Allocation {
         }
         txn.commit();
         Ok(())
+    }
+
+    /// Restored addresses are of a node whose router has none yet, as this node's at start.
+    fn awaits_addresses(&self, snapshot: &Snapshot, txn: &WriteTxn, ids: &Ids) -> bool {
+        let restored: BTreeSet<u16> = ids.restored.values().copied().collect();
+        let has_router = |key: &NodeKey| {
+            let node = self.manager.node(snapshot, key);
+            node.is_some_and(|node| {
+                let mut kinds = node.reachable().map(|(kind, _)| kind);
+                kinds.any(|kind| *kind == NodeAddressType::CiliumInternalIp)
+            })
+        };
+        let mut rows = self.table.all(txn);
+        rows.any(|row| restored.contains(&row.id) && !has_router(&row.node))
     }
 
     fn update_nodes(
