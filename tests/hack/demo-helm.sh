@@ -148,6 +148,9 @@ for cluster in c1 c2; do
 	release $cluster uninstall cilium
 	gone() { ! on $cluster get pods --all-namespaces --no-headers 2>/dev/null | grep -q .; }
 	wait_for "all pods of $cluster are gone" gone
+	# Certificates of jobs are deleted with the ServiceAccount of the job.
+	no_secrets() { [ -z "$(on $cluster --namespace kube-system get secrets -o name)" ]; }
+	wait_for "all Secrets of $cluster are gone" no_secrets
 	kinds=daemonsets,deployments,jobs,cronjobs,configmaps,secrets,serviceaccounts,services,roles,rolebindings,clusterroles,clusterrolebindings
 	left+=$(on $cluster get $kinds --all-namespaces -l app.kubernetes.io/part-of=cilium -o name
 		on $cluster --namespace kube-system get daemonsets,deployments,secrets -o name)

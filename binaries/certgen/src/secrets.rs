@@ -66,6 +66,7 @@ pub async fn generate(client: &Arc<dyn Client>, options: &Options) -> Result<Vec
     };
     let mut lines = Vec::new();
     let authority = authority(client, options, longest, &mut lines).await?;
+    let owner = owner(client).await;
     for wanted in &certificates {
         let signed = authority
             .sign(wanted)
@@ -79,7 +80,14 @@ pub async fn generate(client: &Arc<dyn Client>, options: &Options) -> Result<Vec
             "tls.key": encoded(&signed.key),
         });
         let kind = "kubernetes.io/tls";
-        let done = write(client, &wanted.namespace, &wanted.name, kind, data).await?;
+        let mut metadata = json!({ "namespace": wanted.namespace, "name": wanted.name });
+        if let Some((_, reference)) = owner
+            .as_ref()
+            .filter(|(namespace, _)| *namespace == wanted.namespace)
+        {
+            metadata["ownerReferences"] = json!([reference]);
+        }
+        let done = write(client, metadata, kind, data).await?;
         let hours = wanted.validity.as_secs() / 3600;
         lines.push(format!(
             "{done} Secret {}/{}: certificate of {}, valid for {hours}h",
@@ -130,7 +138,9 @@ async fn authority(
     let new = Authority::new(&options.ca_common_name, options.ca_validity_duration);
     let new = new.map_err(|cause| refused(cause.into()))?;
     let data = json!({ "ca.crt": encoded(&new.certificate), "ca.key": encoded(&new.key) });
-    let done = write(client, namespace, name, "Opaque", data).await?;
+    // Other clusters may trust the authority: it has no owner and outlives the installation.
+    let metadata = json!({ "namespace": namespace, "name": name });
+    let done = write(client, metadata, "Opaque", data).await?;
     lines.push(format!(
         "{done} Secret {secret}: authority {}",
         options.ca_common_name
@@ -138,29 +148,51 @@ async fn authority(
     Ok(new)
 }
 
+/// The ServiceAccount of this program: certificates are deleted with it. Asking needs no right of a role.
+/// API servers before Kubernetes 1.28 do not answer: certificates then have no owner and stay.
+async fn owner(client: &Arc<dyn Client>) -> Option<(String, Value)> {
+    let (group, version) = ("authentication.k8s.io", "v1");
+    let kind = Kind::new(group, version, "SelfSubjectReview", "selfsubjectreviews", false);
+    let review = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
+    let answer = client.create(&kind, "", review, &WriteOptions::default()).await;
+    reference(&answer.ok()?.to_value().ok()?["status"]["userInfo"])
+}
+
+/// Namespace of a user that is a ServiceAccount, and the reference to it.
+fn reference(user: &Value) -> Option<(String, Value)> {
+    let account = user["username"]
+        .as_str()?
+        .strip_prefix("system:serviceaccount:")?;
+    let (namespace, name) = account.split_once(':')?;
+    let uid = user["uid"].as_str()?;
+    let reference = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "name": name, "uid": uid });
+    Some((namespace.to_owned(), reference))
+}
+
 /// Creates or replaces a Secret.
 async fn write(
     client: &Arc<dyn Client>,
-    namespace: &str,
-    name: &str,
+    metadata: Value,
     kind: &str,
     data: Value,
 ) -> Result<&'static str, GenerateError> {
+    let name = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
+    let (namespace, name) = (name("namespace"), name("name"));
     let object = json!({
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": { "namespace": namespace, "name": name },
+        "metadata": metadata,
         "type": kind,
         "data": data,
     });
     let options = WriteOptions::default();
     let created = client
-        .create(&Kind::SECRET, namespace, object.clone(), &options)
+        .create(&Kind::SECRET, &namespace, object.clone(), &options)
         .await;
     let written = match created {
         Ok(_) => Ok("Created"),
         Err(error) if error.is_already_exists() => client
-            .update(&Kind::SECRET, namespace, Subresource::None, object, &options)
+            .update(&Kind::SECRET, &namespace, Subresource::None, object, &options)
             .await
             .map(|_| "Updated"),
         Err(error) => Err(error),
@@ -178,4 +210,21 @@ fn encoded(text: &str) -> String {
 fn decoded(value: &Value) -> String {
     let bytes = BASE64_STANDARD.decode(value.as_str().unwrap_or_default());
     String::from_utf8(bytes.unwrap_or_default()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_owned_by_service_accounts_only() {
+        let account = json!({ "username": "system:serviceaccount:kube-system:certgen", "uid": "u" });
+        let (namespace, owner) = reference(&account).unwrap();
+        assert_eq!(
+            (namespace.as_str(), &owner["name"], &owner["uid"]),
+            ("kube-system", &json!("certgen"), &json!("u"))
+        );
+        assert_eq!(reference(&json!({ "username": "admin", "uid": "u" })), None);
+        assert_eq!(reference(&Value::Null), None);
+    }
 }

@@ -462,7 +462,7 @@ pub(crate) async fn uninstall(access: &Access, options: &UninstallOptions) -> Re
         );
     }
     println!(
-        "⌛ Uninstalling Skep: namespace {}, Helm release {release}, annotations of nodes; custom resources and state of nodes stay",
+        "⌛ Uninstalling Skep: namespace {}, Helm release {release}, annotations of nodes; custom resources, Secret cilium-ca of a job and state of nodes stay",
         options.test_namespace
     );
     access

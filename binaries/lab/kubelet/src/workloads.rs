@@ -317,11 +317,19 @@ impl Watches<Node> for Workloads {
     }
 
     fn affected(&mut self, change: &Change<Node>) -> Vec<Key> {
-        match change.old.is_some() && change.new.is_some() {
-            // Its status.
-            true => Vec::new(),
-            false => self.all(),
+        // What decides about its pods; the rest is status and heartbeats.
+        let place = |node: &Option<Arc<Node>>| {
+            let node = &node.as_ref()?.0.value;
+            Some((
+                node["metadata"]["labels"].clone(),
+                node["spec"]["unschedulable"] == true,
+            ))
+        };
+        if place(&change.old) == place(&change.new) {
+            return Vec::new();
         }
+        let unscheduled = self.unscheduled().into_iter().map(|key| Key(What::Pod, key));
+        self.all().into_iter().chain(unscheduled).collect()
     }
 }
 

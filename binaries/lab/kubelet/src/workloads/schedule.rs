@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//! Chooses the nodes of pods: by selector, ports of the host and required anti-affinity between hosts.
+//! Chooses the nodes of pods: by selector, required node affinity, ports of the host and required anti-affinity between hosts.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -26,9 +26,28 @@ pub(super) fn node_for(pod: &Value, pods: &[Arc<Value>], nodes: &[Arc<Value>]) -
 
 /// Whether a node has the labels that a pod's specification selects.
 pub(super) fn is_selected(spec: &Value, node: &Value) -> bool {
-    let selector = spec["nodeSelector"].as_object().into_iter().flatten();
+    let mut selector = spec["nodeSelector"].as_object().into_iter().flatten();
     let labels = &node["metadata"]["labels"];
-    selector.into_iter().all(|(key, value)| labels[key] == *value)
+    let terms = spec
+        .pointer("/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms");
+    selector.all(|(key, value)| labels[key] == *value)
+        && terms.and_then(Value::as_array).is_none_or(|terms| {
+            let matches = |term: &Value| list(term, "/matchExpressions").iter().all(|one| has(labels, one));
+            terms.iter().any(matches)
+        })
+}
+
+/// Whether labels match an expression; operators that compare numbers are unsupported.
+fn has(labels: &Value, expression: &Value) -> bool {
+    let label = &labels[text(expression, "/key")];
+    let is_listed = list(expression, "/values").contains(label);
+    match text(expression, "/operator") {
+        "In" => is_listed,
+        "NotIn" => !is_listed,
+        "Exists" => !label.is_null(),
+        "DoesNotExist" => label.is_null(),
+        _ => false,
+    }
 }
 
 /// Whether labels match a selector by labels.

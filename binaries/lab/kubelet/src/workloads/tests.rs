@@ -68,6 +68,33 @@ fn a_daemon_set_has_a_pod_on_each_node_and_replaces_one_after_the_other() {
 }
 
 #[test]
+fn a_daemon_set_leaves_nodes_that_its_affinity_excludes() {
+    let nodes = [node("n1"), node("n2")];
+    let pods = after(
+        daemon_set(&workload("DaemonSet", "a", json!({})), &[], &nodes),
+        &[],
+    );
+    let mut object = workload("DaemonSet", "a", json!({}));
+    let term = json!({"matchExpressions": [
+        {"key": "os", "operator": "In", "values": ["linux"]},
+        {"key": "migrated", "operator": "NotIn", "values": ["true"]},
+    ]});
+    object["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        ["nodeSelectorTerms"] = json!([term]);
+    let mut migrated = (*nodes[0]).clone();
+    migrated["metadata"]["labels"]["migrated"] = "true".into();
+    let nodes = [Arc::new(migrated), nodes[1].clone()];
+
+    let mut pods = pods;
+    for _ in 0..3 {
+        pods = after(daemon_set(&object, &pods, &nodes), &pods);
+    }
+
+    let places: Vec<_> = pods.iter().map(|pod| &pod["spec"]["nodeName"]).collect();
+    assert_eq!(places, ["n2"]);
+}
+
+#[test]
 fn a_deployment_rolls_without_fewer_pods_than_it_may_have() {
     let spec = json!({"replicas": 2, "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}});
     let mut pods = after(deployment(&workload("Deployment", "a", spec.clone()), &[]), &[]);
