@@ -100,7 +100,7 @@ fn node(options: &NodeOptions, format: Format) -> Result<String, Box<dyn Error>>
     let read = |name: &str| fs::read_to_string(options.proc.join(name)).unwrap_or_default();
     let mut checks = vec![
         kernel(&read("sys/kernel/osrelease")),
-        btf(),
+        btf(Path::new("/sys/kernel/btf/vmlinux")),
         mounts(&read("self/mounts"), &read("filesystems")),
         cgroups(&read("filesystems")),
         capabilities(&read("self/status")),
@@ -157,8 +157,8 @@ fn kernel(release: &str) -> Check {
     )
 }
 
-fn btf() -> Check {
-    match Path::new("/sys/kernel/btf/vmlinux").exists() {
+fn btf(types: &Path) -> Check {
+    match types.exists() {
         true => check("btf", Outcome::Ok, "/sys/kernel/btf/vmlinux is there"),
         false => check(
             "btf",
@@ -291,6 +291,8 @@ mod tests {
         assert_eq!(mounts("", "nodev\tbpf\n").outcome, Outcome::Ok);
         assert_eq!(mounts("", "nodev\tproc\n").outcome, Outcome::Error);
         assert_eq!(cgroups("nodev\tcgroup2\n").outcome, Outcome::Ok);
+        assert_eq!(cgroups("nodev\tcgroup\n").outcome, Outcome::Error);
+        assert_eq!(btf(Path::new("/nonexistent/vmlinux")).outcome, Outcome::Warning);
         let some = capabilities("CapBnd:\t00000000a80425fb\n");
         assert_eq!(
             some.text,
