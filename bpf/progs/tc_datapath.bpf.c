@@ -9,8 +9,8 @@
 
 const volatile struct node_options options = {};
 
-/* The host firewall on a packet with an identity in its mark, or 0. Returns 0 to continue, or less:
- * a drop reason.
+/* The host firewall on a packet with an identity in its mark, or 0. Returns 0 to continue, less: a
+ * drop reason, or a verdict.
  */
 static __always_inline int firewall(CTX *ctx, union scratch *scratch, __be16 type, __u32 marked,
 				    __u32 ingress)
@@ -233,7 +233,8 @@ int cil_to_netdev(CTX *ctx)
 	if (mark != MARK_SNAT_DONE) {
 		verdict = firewall_l2(trace, type, ENDPOINT_OPEN_EGRESS);
 		if (!verdict)
-			verdict = firewall(ctx, scratch, type, trace->source_identity, 0);
+			verdict = firewall(ctx, scratch, type,
+					   filtered_identity(mark, trace->source_identity), 0);
 		if (verdict)
 			return finish(ctx, scratch, verdict);
 	}
@@ -320,6 +321,13 @@ int cil_to_host(CTX *ctx)
 		    METRIC_EGRESS, METRIC_FILE_HOST);
 	type = ether_type(ctx);
 	trace->ipv6 = type == bpf_htons(ETH_P_IPV6);
+	if (options.packet.host_firewall && (ctx->mark & MARK_MASK) == MARK_TO_PROXY) {
+		trace->source_identity = IDENTITY_HOST;
+		if (type == bpf_htons(ETH_P_IP) && options.ipv4)
+			return finish(ctx, scratch, host_to_proxy4(ctx, &scratch->v4));
+		if (type == bpf_htons(ETH_P_IPV6) && options.ipv6)
+			return finish(ctx, scratch, host_to_proxy6(ctx, &scratch->v6));
+	}
 	verdict = firewall(ctx, scratch, type, trace->source_identity, 1);
 	if (verdict)
 		return finish(ctx, scratch, verdict);

@@ -8,7 +8,8 @@
 GLOBAL int AF_FN(is_about_flow)(CTX *ctx, scratch_t *scratch);
 
 /* Enforces the host's policy in `direction`, unless the packet is masqueraded: then its flow is
- * only tracked. `identity` is the other side's. Returns 0 to continue, or less: a drop reason.
+ * only tracked. `identity` is the other side's. Returns 0 to continue, less: a drop reason, or a
+ * verdict: a packet to a proxy comes again, at ingress of cilium_host.
  */
 GLOBAL int AF_FN(host_policy)(CTX *ctx, scratch_t *scratch, __u32 identity, __u32 direction,
 			      __u32 is_masqueraded)
@@ -18,6 +19,7 @@ GLOBAL int AF_FN(host_policy)(CTX *ctx, scratch_t *scratch, __u32 identity, __u3
 	struct trace_ctx *trace;
 	packet_t *packet;
 	__u8 reason, report, events;
+	__be16 proxy_port = 0;
 	__u16 endpoint;
 	int denied = 0;
 
@@ -49,8 +51,8 @@ GLOBAL int AF_FN(host_policy)(CTX *ctx, scratch_t *scratch, __u32 identity, __u3
 		trace_as(trace, host->events);
 		AF_FN(init_policy_lookup)(scratch, host->id, identity, direction, host->flags);
 		denied = policy_check(ctx, trace, &scratch->lookup);
-		if (!denied && scratch->lookup.proxy_port)
-			denied = DROP_NO_CONFIG;
+		if (!denied)
+			proxy_port = scratch->lookup.proxy_port;
 		if (denied && ingress && AF_FN(is_about_flow)(ctx, scratch))
 			goto passed;
 		if ((denied || trace->reason == CT_RESULT_NEW) &&
@@ -66,10 +68,16 @@ GLOBAL int AF_FN(host_policy)(CTX *ctx, scratch_t *scratch, __u32 identity, __u3
 	if (trace->reason == CT_RESULT_NEW) {
 		__builtin_memset(&scratch->fresh, 0, sizeof(scratch->fresh));
 		scratch->fresh.source_identity = ingress ? identity : IDENTITY_HOST;
+		scratch->fresh.flags = proxy_port ? CT_PROXY_REDIRECT : 0;
 		scratch->fresh.flags2 = FROM_TUNNEL ? CT2_FROM_TUNNEL : 0;
 		/* Of a full map, packets pass as without the firewall if the policy is open. */
 		if (AF_FN(ct_create)(ctx, scratch, ct, 1) && !open)
 			return FAIL(trace, DROP_CT_CREATE);
+	}
+	if (proxy_port) {
+		flow_stop();
+		ctx->mark = (__u32)proxy_port << 16 | MARK_TO_PROXY;
+		return bpf_redirect(options.packet.cilium_host, BPF_F_INGRESS);
 	}
 passed:
 	trace->reason = reason;
@@ -103,8 +111,7 @@ GLOBAL int AF_FN(host_receive)(CTX *ctx, scratch_t *scratch, __u32 identity)
 }
 
 /* A packet from the node, if it is one. `marked` is the identity in its mark: packets of pods have
- * the node's address as well, masqueraded by the kernel. Returns 0 to continue, or less: a drop
- * reason.
+ * the node's address as well, masqueraded by the kernel. Returns as host_policy().
  */
 GLOBAL int AF_FN(host_send)(CTX *ctx, scratch_t *scratch, __u32 marked)
 {

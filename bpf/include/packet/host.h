@@ -44,6 +44,13 @@ static __always_inline int is_from_proxy(__u32 mark)
 	return (mark & MARK_MASK) == MARK_INGRESS_PROXY || (mark & MARK_MASK) == MARK_EGRESS_PROXY;
 }
 
+/* The mark's identity for the host firewall. What a proxy sends for the node is not for the proxy.
+ */
+static __always_inline __u32 filtered_identity(__u32 mark, __u32 identity)
+{
+	return is_from_proxy(mark) && identity == IDENTITY_HOST ? IDENTITY_WORLD : identity;
+}
+
 /* Origin of a packet with this mark from the stack. */
 static __always_inline enum delivery delivery_from_stack(__u32 mark)
 {

@@ -130,6 +130,22 @@ GLOBAL int AF_FN(check_host)(CTX *ctx, scratch_t *scratch, __u32 marked, __u32 i
 	return AF_FN(host_send)(ctx, scratch, marked);
 }
 
+/* A packet of the node that its policy redirects to the proxy of its mark. Returns a verdict. */
+GLOBAL int AF_FN(host_to_proxy)(CTX *ctx, scratch_t *scratch)
+{
+	__u8 broken;
+
+	scratch = OWN_SCRATCH(scratch);
+	if (!scratch)
+		return -DROP_INVALID;
+	broken = AF_FN(read_packet)(ctx, scratch);
+	if (broken)
+		return FAIL(&scratch->trace, broken);
+	/* The frame is for the next hop. */
+	bpf_skb_change_type(ctx, PACKET_HOST);
+	return AF_FN(to_proxy)(ctx, scratch, ctx->mark >> 16);
+}
+
 /* A packet that leaves by a device. Returns a verdict. */
 GLOBAL int AF_FN(to_network)(CTX *ctx, scratch_t *scratch)
 {
@@ -228,7 +244,8 @@ GLOBAL int AF_FN(from_host)(CTX *ctx, scratch_t *scratch, __u32 mark)
 	if (broken)
 		return FAIL(trace, broken);
 	if (options.packet.host_firewall) {
-		error = AF_FN(host_send)(ctx, scratch, sender_of_mark(mark));
+		error = AF_FN(host_send)(ctx, scratch,
+					 filtered_identity(mark, sender_of_mark(mark)));
 		if (error)
 			return error;
 	}

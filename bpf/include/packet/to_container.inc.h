@@ -32,7 +32,9 @@ GLOBAL int AF_FN(to_endpoint)(CTX *ctx, scratch_t *scratch, __u32 how)
 	AF_FN(resolve_sender)(scratch);
 	trace->source_identity = AF_FN(host_identity)(ctx, scratch);
 	if (options.packet.host_firewall && trace->source_identity == IDENTITY_HOST) {
-		error = AF_FN(host_send)(ctx, scratch, IDENTITY_HOST);
+		/* Not those of the proxy to the proxy. */
+		error = AF_FN(host_send)(ctx, scratch,
+					 how == FROM_EGRESS_PROXY ? IDENTITY_WORLD : IDENTITY_HOST);
 		if (error)
 			return error;
 	}

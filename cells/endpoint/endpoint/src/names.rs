@@ -5,6 +5,7 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use hive::JobCtx;
+use skep_identity::NumericIdentity;
 use skep_policy_fqdn::{Names, ProxyEndpoint, ProxyEndpoints};
 use statedb::{Db, RwTable, Table};
 
@@ -25,6 +26,14 @@ impl ProxyEndpoints for ByAddress {
         let row = self.table.get(&snapshot, Endpoint::BY_ADDRESS.key(&address))?;
         let identity = row.identity.filter(|_| row.is_live())?;
         Some(ProxyEndpoint { id: row.id, identity })
+    }
+
+    fn host(&self) -> Option<ProxyEndpoint> {
+        let snapshot = self.db.read();
+        let mut rows = self.table.all(&snapshot);
+        let row = rows.find(|row| row.identity == Some(NumericIdentity::HOST) && row.is_live())?;
+        let (id, identity) = (row.id, NumericIdentity::HOST);
+        Some(ProxyEndpoint { id, identity })
     }
 }
 

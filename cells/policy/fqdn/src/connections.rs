@@ -51,7 +51,12 @@ impl Connections {
         look_at!(IpAddr::is_ipv4, [&CT_TCP4, &CT_ANY4]);
         look_at!(IpAddr::is_ipv6, [&CT_TCP6, &CT_ANY6]);
         let alive = seen.into_iter().filter_map(|(source, to)| {
-            let endpoint = self.endpoints.by_address(source)?.id;
+            // Others than those of endpoints are of the node.
+            let endpoint = self
+                .endpoints
+                .by_address(source)
+                .or_else(|| self.endpoints.host())?
+                .id;
             let is_zombie = zombies.get(&endpoint).is_some_and(|of| of.contains(&to));
             is_zombie.then_some((endpoint, to))
         });

@@ -52,6 +52,9 @@ pub struct ProxyEndpoint {
 pub trait ProxyEndpoints: Send + Sync + Debug {
     /// The endpoint with an address.
     fn by_address(&self, address: IpAddr) -> Option<ProxyEndpoint>;
+
+    /// The host endpoint.
+    fn host(&self) -> Option<ProxyEndpoint>;
 }
 
 /// How a query came.
@@ -107,7 +110,7 @@ impl DnsProxy {
             times.total = start.elapsed();
             self.proxy_metrics.observe(error, times);
         };
-        let Some(endpoint) = self.endpoints.by_address(request.client.ip()) else {
+        let Some(endpoint) = self.endpoint(request.client.ip()) else {
             tracing::debug!(client = %request.client, "DNS request cannot be associated with an existing endpoint");
             done("proxyErr", &mut times);
             return Some(query.reply(ResponseCode::ServFail));
@@ -186,6 +189,15 @@ impl DnsProxy {
         self.query_metrics.count("forwarded");
         done("allow", &mut times);
         Some(reply)
+    }
+
+    /// The endpoint with an address; those of the node are the host's.
+    fn endpoint(&self, address: IpAddr) -> Option<ProxyEndpoint> {
+        let endpoint = self.endpoints.by_address(address);
+        endpoint.or_else(|| match self.identity_of(address) {
+            NumericIdentity::HOST => self.endpoints.host(),
+            _ => None,
+        })
     }
 
     async fn permit(&self) -> Result<Option<SemaphorePermit<'_>>, ()> {

@@ -444,6 +444,10 @@ impl ProxyEndpoints for OneEndpoint {
             identity: NumericIdentity::new(WEB),
         })
     }
+
+    fn host(&self) -> Option<ProxyEndpoint> {
+        None
+    }
 }
 
 fn query(name: &str) -> Message {

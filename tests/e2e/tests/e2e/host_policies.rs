@@ -24,7 +24,7 @@ use tokio::{
 
 const ANSWER: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(40);
-const KIND: Kind = Kind::new(
+pub(crate) const KIND: Kind = Kind::new(
     "cilium.io",
     "v2",
     "CiliumClusterwideNetworkPolicy",
@@ -57,7 +57,7 @@ fn expect(wanted: bool, from: Place, to: SocketAddr, what: &str) {
 }
 
 /// The policy of the nodes with label `role=guarded`: all of the cluster's own traffic, and one port for everybody.
-fn guard(direction: &str, rules: Value) -> Value {
+pub(crate) fn guard(direction: &str, rules: Value) -> Value {
     let mut spec = json!({"nodeSelector": {"matchLabels": {"role": "guarded"}}});
     spec[direction] = rules;
     json!({

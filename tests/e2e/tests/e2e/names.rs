@@ -17,6 +17,7 @@ use hickory_proto::{
 };
 use serde_json::{Value, json};
 use skep_e2e::{AT_PACKETS, Place, TestLab, beyond_address, lab_options};
+use skep_k8s_client::{Subresource, WriteOptions};
 use skep_lab::{
     command,
     lab_options::{LabOptions, RoutingMode},
@@ -24,6 +25,8 @@ use skep_lab::{
     session::{CallMode, at, client_pod},
 };
 use tokio::process::Child;
+
+use crate::host_policies::{KIND, guard};
 
 const PORT: u16 = 8443;
 const LIMIT: Duration = Duration::from_secs(5);
@@ -280,4 +283,91 @@ async fn servers_see_the_address_of_the_pod_in_transparent_mode() {
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_behind_the_tunnel_see_the_address_of_the_pod_in_transparent_mode() {
     check(&["dnsproxy-enable-transparent-mode=true"], RoutingMode::Tunnel).await;
+}
+
+async fn check_host(config: &[&str], routing_mode: RoutingMode) {
+    let config: Vec<&str> = [AT_PACKETS, "enable-host-firewall=true"]
+        .into_iter()
+        .chain(config.iter().copied())
+        .collect();
+    let options = LabOptions {
+        routing_mode,
+        ..lab_options(2, &config, None)
+    };
+    let lab = TestLab::up_with("host-names", options).await;
+    let server = |name: &str, node: &str| {
+        let mut pod = client_pod(name, node);
+        pod["metadata"]["labels"] = json!({"app": "dns"});
+        pod
+    };
+    lab.create_all([server("near", "c1-n1"), server("far", "c1-n2")])
+        .await;
+    let near = addresses(&lab, "c1-n1", 1, "near").await;
+    let far = addresses(&lab, "c1-n2", 1, "far").await;
+    let _servers = [dnsmasq(&lab, "default/near"), dnsmasq(&lab, "default/far")];
+    let host = lab.place("c1-n1");
+    let outside = SocketAddr::new(beyond_address(true), PORT);
+    let bound = lab.place(BEYOND).inside(async move || TcpListener::bind(outside));
+    let _listener = bound.unwrap();
+    for server in near.iter().chain(&far) {
+        lab.wait("dnsmasq answers", || async {
+            ask(host, *server, "www.example.com", RecordType::A)
+                .is_ok_and(|answer| !answer.answers.is_empty())
+        })
+        .await;
+    }
+
+    let label = json!({"metadata": {"labels": {"role": "guarded"}}});
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "c1-n1"}});
+    lab.session.merge(&node, Subresource::None, label).await.unwrap();
+    let rules = json!([
+        {"toEntities": ["host", "remote-node", "health", "kube-apiserver"]},
+        {
+            "toEndpoints": [{"matchLabels": {"app": "dns", "k8s:io.kubernetes.pod.namespace": "default"}}],
+            "toPorts": [{
+                "ports": [{"port": "53", "protocol": "ANY"}],
+                "rules": {"dns": [{"matchPattern": "*.example.com"}]},
+            }],
+        },
+        {"toFQDNs": [{"matchName": "www.example.com"}]},
+    ]);
+    let (client, options) = (lab.session.client(), WriteOptions::default());
+    client
+        .create(&KIND, "", guard("egress", rules), &options)
+        .await
+        .unwrap();
+    lab.wait("other names are refused", || async {
+        let asked = ask(host, near[0], "www.example.net", RecordType::A);
+        asked.is_ok_and(|answer| answer.metadata.response_code == ResponseCode::Refused)
+    })
+    .await;
+    let other = ask(host, near[0], "other.example.com", RecordType::A).unwrap();
+    assert_eq!(addresses_of(&other), [beyond_address(true)]);
+    assert!(connect(host, outside).is_err(), "not allowed yet");
+
+    let answer = ask(host, far[0], "www.example.com", RecordType::A).unwrap();
+    assert_eq!(addresses_of(&answer), [outside.ip()]);
+    let connected = connect(host, outside);
+    assert!(connected.is_ok(), "{connected:?}");
+    for server in near.iter().chain(&far) {
+        for (name, code) in [
+            ("other.example.com", ResponseCode::NoError),
+            ("www.example.net", ResponseCode::Refused),
+        ] {
+            let asked = ask(host, *server, name, RecordType::A).unwrap();
+            assert_eq!(asked.metadata.response_code, code, "{server}: {name}");
+            let asked = ask_tcp(host, *server, name).unwrap();
+            assert_eq!(asked.metadata.response_code, code, "{server}: {name} by TCP");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_nodes_look_up_are_allowed_by_their_policy() {
+    check_host(&["dnsproxy-enable-transparent-mode=true"], RoutingMode::Native).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_look_up_names_by_the_tunnel() {
+    check_host(&[], RoutingMode::Tunnel).await;
 }

@@ -13,16 +13,19 @@ use skep_bpf_maps::{
     endpoint::{Endpoint, LxcKey, LxcValue, endpoint_flags, lxc_flags},
     policy::{POLICIES, POLICY_STATIC_BITS, PolicyEntry, PolicyKey},
 };
+use skep_bpf_programs::testing::run::SkBuff;
 use skep_bpf_sys::{KernelMap, RawMap as _};
 use skep_datapath_monitor_events::event::Event;
 use zerocopy::{IntoBytes as _, network_endian::U16};
 
-use crate::{frame::*, packet::*};
+use crate::{dsr::drops, frame::*, packet::*};
 
 const HOST: u16 = 77;
 const CILIUM_HOST: u32 = 4;
 const SSH: u16 = 22;
 const REMOTE_PORT: u16 = 443;
+const DNS: u16 = 53;
+const PROXY: U16 = U16::new(10_053);
 
 fn key(direction: u8, port: u16) -> PolicyKey {
     PolicyKey {
@@ -34,22 +37,26 @@ fn key(direction: u8, port: u16) -> PolicyKey {
     }
 }
 
-/// The host may be reached at one port, and reach one.
+/// The host may be reached at one port, and reach one, and another one by a proxy.
 fn restrict(node: &PacketNode, flags: u8) -> Result<(), Error> {
     let policy = KernelMap::create(
         &POLICIES
             .inner_spec("cilium_policy_v2", &MapSizes::default())
             .unwrap(),
     )?;
-    let allow = PolicyEntry {
-        proxy_port: U16::ZERO,
+    let allow = |proxy_port| PolicyEntry {
+        proxy_port,
         flags: 24 << 3,
         auth: 0,
         precedence: 0xffff_ff01,
         cookie: 0,
     };
-    for key in [key(0, SSH), key(1, REMOTE_PORT)] {
-        let failed = policy.update(key.as_bytes(), allow.as_bytes());
+    for (key, proxy_port) in [
+        (key(0, SSH), U16::ZERO),
+        (key(1, REMOTE_PORT), U16::ZERO),
+        (key(1, DNS), PROXY),
+    ] {
+        let failed = policy.update(key.as_bytes(), allow(proxy_port).as_bytes());
         assert!(failed.is_empty(), "{failed:?}");
     }
     let descriptor = policy.fd().unwrap().as_raw_fd();
@@ -234,6 +241,37 @@ fn frames_that_policies_do_not_cover_are_dropped_while_one_is_enforced() {
         restrict(node, 0)?;
 
         assert!(!passes()?);
+        Ok(())
+    });
+}
+
+#[test]
+fn queries_of_the_host_go_to_the_proxy_and_those_of_the_proxy_to_the_server() {
+    with_firewall(|node| {
+        restrict(node, 0)?;
+        let sent = |mark| {
+            let context = SkBuff {
+                mark,
+                ..at(ETH0_IFINDEX)
+            };
+            node.run("cil_to_netdev", &from_node(DNS).bytes(), &context)
+        };
+        // Port of the proxy, as on the wire.
+        let to_proxy = u32::from(u16::from_ne_bytes(PROXY.to_bytes())) << 16 | 0x200;
+        for _ in 0..2 {
+            let redirected = sent(0)?;
+            assert_eq!((redirected.verdict, redirected.mark), (REDIRECT, to_proxy));
+        }
+        // Of the host's identity.
+        assert_eq!(sent(1 << 16 | 0xb00)?.verdict, 0, "passes");
+
+        let context = SkBuff {
+            mark: to_proxy,
+            ..at(CILIUM_HOST)
+        };
+        let query = from_node(DNS).bytes();
+        assert_eq!(node.run("cil_to_host", &query, &context)?.verdict, SHOT);
+        assert_eq!(drops(node)?, [178], "there is no socket of a proxy");
         Ok(())
     });
 }
