@@ -120,13 +120,14 @@ fn start(params: StartParams) -> Result<(), StartError> {
     Reconciler::new(&db, rates.clone(), Rate::STATUS, ops, settings_of_rates).spawn(&jobs)?;
 
     let follower = RateFollower::new(endpoints, db.clone(), rates, switch.clone())?;
-    jobs.keep("follow-endpoints", follower, RateFollower::follow)?;
+    jobs.keep("follow-endpoints", follower.clone(), RateFollower::follow)?;
     let manager = Manager {
         config,
         sysctl: kernel.sysctl(),
         switch,
         devices,
         qdiscs,
+        rates: follower,
         db,
     };
     jobs.keep("derive-desired-qdiscs", manager, Manager::follow)?;

@@ -13,7 +13,7 @@ use skep_datapath_hooks::RateSwitch;
 use skep_node_local::Device;
 use statedb::{Db, RwTable, Table};
 
-use crate::{DesiredQdisc, kernel, qdiscs};
+use crate::{DesiredQdisc, kernel, qdiscs, rates::RateFollower};
 
 pub(crate) struct Manager {
     pub(crate) config: Cfg<BandwidthConfig>,
@@ -22,6 +22,7 @@ pub(crate) struct Manager {
     pub(crate) switch: Arc<RateSwitch>,
     pub(crate) devices: Table<Device>,
     pub(crate) qdiscs: RwTable<DesiredQdisc>,
+    pub(crate) rates: RateFollower,
     pub(crate) db: Db,
 }
 
@@ -33,6 +34,7 @@ impl Manager {
                     "Bandwidth manager is off: bandwidth of pods is not limited",
                     &error,
                 );
+                self.rates.none()?;
                 return pending().await;
             }
             Ok(refused) => match refused.first() {

@@ -192,12 +192,13 @@ fn rates(id: u16, pod: &EndpointPod, desired: &mut Desired, invalid: &mut BTreeS
 }
 
 /// Keeps the table as the pods of endpoints have it.
+#[derive(Clone)]
 pub(crate) struct RateFollower {
     endpoints: Endpoints,
     db: Db,
     table: RwTable<Rate>,
     switch: Arc<RateSwitch>,
-    guard: InitGuard,
+    guard: Arc<InitGuard>,
 }
 
 impl RateFollower {
@@ -215,7 +216,7 @@ impl RateFollower {
             db,
             table,
             switch,
-            guard,
+            guard: Arc::new(guard),
         })
     }
 
@@ -258,6 +259,11 @@ impl RateFollower {
                 () = tokio::time::sleep_until(begun + UNKNOWN), if !is_complete && !is_late => {}
             }
         }
+    }
+
+    /// Rates are not enforced: there are none.
+    pub(crate) fn none(&self) -> Result<(), statedb::Error> {
+        self.write(&Desired::new(), &BTreeSet::new(), true)
     }
 
     /// Rates of endpoints whose pod is unknown are kept.

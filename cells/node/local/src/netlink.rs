@@ -34,19 +34,22 @@ pub struct Netlink;
 impl DeviceSource for Netlink {
     fn events(&self) -> DeviceEvents {
         Box::pin(async_stream::try_stream! {
-            let (mut connection, handle, mut news) = rtnetlink::new_connection()?;
+            let (mut connection, _handle, mut news) = rtnetlink::new_connection()?;
+            // Notifications have the sequence number of their cause, and would be taken for the answer to a request.
+            let (lister, handle, _) = rtnetlink::new_connection()?;
             let socket = connection.socket_mut().socket_mut();
             if let Err(error) = socket.set_rx_buf_sz(i32::try_from(BUFFER).unwrap_or(i32::MAX)) {
                 tracing::debug!(%error, "Cannot set netlink buffer size, using the default");
             }
             // Groups are joined before the first list, so that no change is missed.
             socket.bind(&SocketAddr::new(0, GROUPS))?;
-            tokio::pin!(connection);
+            tokio::pin!(connection, lister);
             let mut dump = Some(list_all(&handle));
             loop {
                 let next = tokio::select! {
                     biased;
                     () = &mut connection => None,
+                    () = &mut lister => None,
                     listed = async { match &mut dump { Some(dump) => dump.next().await, None => std::future::pending().await } } => {
                         match listed {
                             Some(event) => yield event?,
