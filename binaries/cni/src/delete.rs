@@ -4,16 +4,15 @@
 
 use std::{fs::File, io};
 
-use skep_base_net::Netlink;
-
 use crate::{
     add::inside,
     call::Call,
     chain,
-    error::{CniError, kernel, plain},
+    error::{CniError, plain},
     ipam,
     log::Log,
     queue::{Deleter, Outcome},
+    removal,
 };
 
 pub(crate) fn delete(call: &Call, log: &Log) -> Result<(), CniError> {
@@ -63,8 +62,8 @@ pub(crate) fn delete(call: &Call, log: &Log) -> Result<(), CniError> {
             ))
         })?,
     };
-    let deleted = match inside(call, || Netlink::open()?.delete_link(&call.interface)) {
-        Ok(deleted) => deleted.map(drop).map_err(|error| kernel(&error)),
+    let deleted = match inside(call, || removal::delete(&call.interface)) {
+        Ok(deleted) => deleted,
         Err(error) => Err(error.message),
     };
     if let Err(error) = deleted {

@@ -7,7 +7,8 @@
 //!
 //! - [`call`]: environment, configuration, arguments; [`output`]: results of all versions, [`error`]: errors with codes.
 //! - [`add`], [`delete`], [`check`]: the verbs; [`chain`]: behind another plugin.
-//! - [`agent`], [`ipam`], [`queue`], [`link`]: the agent's API, addresses, deletions while it is down, interfaces.
+//! - [`agent`], [`ipam`], [`queue`], [`link`], [`removal`]: the agent's API, addresses, deletions while it is
+//!   down, interfaces.
 
 mod add;
 mod agent;
@@ -21,6 +22,7 @@ mod link;
 mod log;
 mod output;
 mod queue;
+mod removal;
 
 use std::{
     io::{Read as _, Write as _},
@@ -39,6 +41,18 @@ use crate::{
 const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
 fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [argument, interface] = arguments.as_slice()
+        && argument == removal::ARGUMENT
+    {
+        return match removal::here(interface) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                let _ = std::io::stderr().write_all(error.as_bytes());
+                ExitCode::FAILURE
+            }
+        };
+    }
     let command = std::env::var("CNI_COMMAND").unwrap_or_default();
     match command.as_str() {
         "" => {
