@@ -30,7 +30,9 @@ pub static CT_TCP4: MapFamily<CtKey4, CtEntry> = MapFamily::new(
     Size::Key(CT_TCP_MAX),
     OWNER,
 )
-.of(IpFamily::V4);
+.of(IpFamily::V4)
+.with_key_text(stored_key::<CtKey4>)
+.with_value_text(stored_value);
 /// `cilium_ct_any4_global`: other protocols over IPv4.
 pub static CT_ANY4: MapFamily<CtKey4, CtEntry> = MapFamily::new(
     "cilium_ct_any4_global",
@@ -38,7 +40,9 @@ pub static CT_ANY4: MapFamily<CtKey4, CtEntry> = MapFamily::new(
     Size::Key(CT_ANY_MAX),
     OWNER,
 )
-.of(IpFamily::V4);
+.of(IpFamily::V4)
+.with_key_text(stored_key::<CtKey4>)
+.with_value_text(stored_value);
 /// `cilium_ct6_global`: TCP over IPv6.
 pub static CT_TCP6: MapFamily<CtKey6, CtEntry> = MapFamily::new(
     "cilium_ct6_global",
@@ -46,7 +50,9 @@ pub static CT_TCP6: MapFamily<CtKey6, CtEntry> = MapFamily::new(
     Size::Key(CT_TCP_MAX),
     OWNER,
 )
-.of(IpFamily::V6);
+.of(IpFamily::V6)
+.with_key_text(stored_key::<CtKey6>)
+.with_value_text(stored_value);
 /// `cilium_ct_any6_global`: other protocols over IPv6.
 pub static CT_ANY6: MapFamily<CtKey6, CtEntry> = MapFamily::new(
     "cilium_ct_any6_global",
@@ -54,7 +60,9 @@ pub static CT_ANY6: MapFamily<CtKey6, CtEntry> = MapFamily::new(
     Size::Key(CT_ANY_MAX),
     OWNER,
 )
-.of(IpFamily::V6);
+.of(IpFamily::V6)
+.with_key_text(stored_key::<CtKey6>)
+.with_value_text(stored_value);
 
 register!(CT_TCP4, CT_ANY4, CT_TCP6, CT_ANY6);
 
@@ -125,6 +133,19 @@ macro_rules! key {
                 )
             }
         }
+
+        impl Stored for $name {
+            fn stored(&self) -> String {
+                let place = |address: IpAddr, port: U16| socket(address, u16::from_ne_bytes(port.to_bytes()));
+                format!(
+                    "{} --> {}, {}, {}",
+                    place(self.saddr.into(), self.sport),
+                    place(self.daddr.into(), self.dport),
+                    self.proto,
+                    self.flags
+                )
+            }
+        }
     };
 }
 
@@ -160,6 +181,24 @@ fn flow_text(proto: u8, flags: u8, source: (IpAddr, u16), destination: (IpAddr, 
         (socket(destination.0, source.1), socket(source.0, destination.1))
     };
     format!("{} {direction} {from} -> {to}{related}", protocol(proto))
+}
+
+/// A key in the form of Cilium's listings of maps: as it is stored, with ports in network byte order.
+fn stored_key<K: Stored>(bytes: &[u8]) -> String {
+    K::read_from_bytes(bytes)
+        .map(|key| key.stored())
+        .unwrap_or_default()
+}
+
+fn stored_value(bytes: &[u8]) -> String {
+    // Cilium's ends a line.
+    CtEntry::read_from_bytes(bytes)
+        .map(|entry| entry.text() + " \n")
+        .unwrap_or_default()
+}
+
+trait Stored: FromBytes {
+    fn stored(&self) -> String;
 }
 
 /// Bits of `flags` in an entry.
@@ -297,6 +336,9 @@ mod tests {
         assert_eq!(key.text(), "TCP OUT 10.1.0.165:40001 -> 10.1.0.221:80");
         key.flags = key_flags::INGRESS | key_flags::RELATED;
         assert_eq!(key.text(), "TCP IN 10.1.0.165:40001 -> 10.1.0.221:80 related");
+        // 80 and 40001 with their bytes exchanged.
+        let shown = CT_ANY4.family.key.text(key.as_bytes());
+        assert_eq!(shown, "10.1.0.221:16796 --> 10.1.0.165:20480, 6, 3");
         let service = CtKey6 {
             daddr: "fd00:96::101".parse::<std::net::Ipv6Addr>().unwrap().octets(),
             saddr: "fd00::1".parse::<std::net::Ipv6Addr>().unwrap().octets(),

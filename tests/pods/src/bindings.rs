@@ -275,6 +275,13 @@ impl Bindings {
             (Value::Object(expected), Value::Object(found)) => {
                 let text =
                     |object: &Map<String, Value>, key| object.get(key)?.as_str().map(ToOwned::to_owned);
+                let of_map = |object: &Map<String, Value>| {
+                    let path = object.get("path").filter(|_| object.contains_key("cache"))?;
+                    path.as_str()?.rsplit('/').next().map(ToOwned::to_owned)
+                };
+                if let (Some(expected), Some(found)) = (of_map(expected), of_map(found)) {
+                    return self.matches_text(&expected, &found);
+                }
                 let mut names = ["name", "selector"].into_iter();
                 names.all(|key| match (text(expected, key), text(found, key)) {
                     (Some(expected), Some(found)) => self.matches_text(&expected, &found),
@@ -284,7 +291,11 @@ impl Bindings {
             // Rows of a command, with further lines.
             (Value::Array(expected), Value::Array(found)) => match (expected.first(), found.first()) {
                 (Some(Value::String(expected)), Some(Value::String(found))) => {
-                    let first = |text: &str| text.split(' ').next().unwrap_or_default().to_owned();
+                    // Of a section the whole title.
+                    let first = |text: &str| match text.starts_with("## ") {
+                        true => text.to_owned(),
+                        false => text.split(' ').next().unwrap_or_default().to_owned(),
+                    };
                     self.matches_text(&first(expected), &first(found))
                 }
                 (Some(Value::Array(expected)), Some(Value::Array(found))) => {

@@ -231,6 +231,11 @@ const NAMED: &[Named] = &[
         |mismatch| mismatch.place.starts_with(CACHES),
     ),
     (
+        FLOWS,
+        "Maps of flows have entries of the same kinds: which flows there are depends on the moment.",
+        |mismatch| mismatch.place == FLOWS,
+    ),
+    (
         "no-client-of-kubernetes",
         "The command has no client of Kubernetes, and does not look for one.",
         |mismatch| {
@@ -336,11 +341,14 @@ const NAMED: &[Named] = &[
     ),
     (
         "repeated-writes",
-        "Entries of endpoints are written once, Cilium's with each regeneration.",
+        "Entries of endpoints are written once, Cilium's with each regeneration, and events of its start are gone by then.",
         |mismatch| {
-            let text = mismatch.expected.as_str().unwrap_or_default();
-            let is_update = text.contains("action=update") && text.contains("sec_id=");
-            mismatch.place.starts_with("map events cilium_lxc ") && is_update && mismatch.found.is_null()
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let (expected, found) = (text(&mismatch.expected), text(&mismatch.found));
+            let is_update = expected.contains("action=update") && expected.contains("sec_id=");
+            let is_start = found.contains("(localhost)") && found.contains("action=update");
+            mismatch.place.starts_with("map events cilium_lxc ")
+                && (is_update && mismatch.found.is_null() || is_start && mismatch.expected.is_null())
         },
     ),
     (
@@ -517,6 +525,7 @@ const NOW: &str = "status-of-now";
 pub(crate) const WRITTEN_AT_ONCE: &str = "written-at-once ";
 pub(crate) const ADDRESS_ORDER: &str = "order-of-addresses ";
 pub(crate) const CACHES: &str = "caches-of-all-maps ";
+pub(crate) const FLOWS: &str = "flows-of-the-moment";
 pub(crate) const OTHER_MAPS: &str = "other-maps ";
 
 /// Whether it is a line with the name of a module alone.

@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::{BACKEND_MAP_MAX, MAGLEV_MAP_MAX, MAGLEV_TABLE_SIZE, OWNER, U16};
 use crate::{
     IpFamily, MapFamily, NestedFamily, Size, layout, register,
-    text::{Text, protocol, socket},
+    text::{Text, protocol},
 };
 use skep_bpf_sys::MapKind;
 
@@ -174,10 +174,9 @@ impl Text for BackendKey {
 
 impl Text for Backend4 {
     fn text(&self) -> String {
-        let place = socket(self.addr(), self.port.get()).to_string();
         format!(
             "{}{}",
-            place_text(&place, self.proto, self.zone),
+            place_text(&self.addr().to_string(), self.proto, self.zone),
             state_text(self.state)
         )
     }
@@ -185,10 +184,9 @@ impl Text for Backend4 {
 
 impl Text for Backend6 {
     fn text(&self) -> String {
-        let place = socket(self.addr(), self.port.get()).to_string();
         format!(
             "{}{}",
-            place_text(&place, self.proto, self.zone),
+            place_text(&self.addr().to_string(), self.proto, self.zone),
             state_text(self.state)
         )
     }
@@ -200,7 +198,7 @@ impl Text for MaglevKey {
     }
 }
 
-/// Protocol and address of a backend, or its address with the port, and the number of a known zone.
+/// Protocol and address of a backend, and the number of a known zone.
 pub fn place_text(place: &str, proto: u8, zone: u8) -> String {
     let zone = if zone == 0 {
         String::new()

@@ -95,5 +95,5 @@ fn backends_show_address_zone_and_state() {
     assert_eq!(place_text("10.244.1.7", 6, 0), "TCP://10.244.1.7");
     let mut backend = Backend6::new("fd00::7".parse().unwrap(), 8080, 17);
     (backend.zone, backend.state) = (3, 1);
-    assert_eq!(backend.text(), "UDP://[fd00::7]:8080[3] (terminating)");
+    assert_eq!(backend.text(), "UDP://fd00::7[3] (terminating)");
 }
