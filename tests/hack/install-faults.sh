@@ -114,7 +114,7 @@ plugins=/run/skep-lab/$lab/containerd/c1-n1/rootfs/opt/cni/bin
 skep-lab --name $lab exec c1-n1 -- sh -ec "mount --bind $plugins $plugins; mount -o remount,ro,bind $plugins"
 agent() { system get pods -l k8s-app=cilium --field-selector spec.nodeName=c1-n1 -o "$@"; }
 system delete pod "$(agent jsonpath='{.items[0].metadata.name}')"
-stays() { agent json | grep -q '"exitCode": [1-9]' && agent wide --no-headers | grep "Init:"; }
+stays() { agent json >"$work/agent" && grep -q CrashLoopBackOff "$work/agent"; }
 wait_for "the agent stays at an init container" stays
 agent json | python3 -c '
 import json, sys
