@@ -29,10 +29,10 @@ int cil_xdp_entry(struct xdp_md *ctx)
 		trace->ipv6 = 1;
 		verdict = from_wire6(ctx, &scratch->v6);
 	}
-	if (verdict < 0)
-		return drop_packet(ctx, trace, -verdict);
 	if (options.nodeport)
 		flow_end(ctx, verdict);
+	if (verdict < 0)
+		return drop_packet(ctx, trace, -verdict);
 	if (verdict == XDP_DONE) {
 		set_xdp_metadata(ctx, METADATA_NO_SERVICE);
 		return XDP_PASS;

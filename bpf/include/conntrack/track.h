@@ -14,7 +14,9 @@ static __always_inline int ct_touch(struct ct_entry *entry, __u8 proto, __u8 dir
 				    __u8 tcp_flags, __u32 now)
 {
 	/* Each packet of a closing connection is reported. */
-	if (entry->flags & CT_CLOSING)
+	if (tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST))
+		flow_note_change();
+	else if (entry->flags & CT_CLOSING)
 		flow_stop();
 	return ct_update(entry, packet_options(), proto, direction, tcp_flags, now);
 }
@@ -23,7 +25,7 @@ static __always_inline int ct_touch(struct ct_entry *entry, __u8 proto, __u8 dir
 static __always_inline void ct_start(CTX *ctx, struct ct_entry *entry, __u8 proto, __u8 direction,
 				     __u32 now)
 {
-	flow_stop();
+	flow_note_change();
 	ct_begin(entry, packet_options(), proto, direction, now);
 	if (options.packet.ct_accounting) {
 		entry->packets = 1;

@@ -109,6 +109,7 @@ static __always_inline struct ct_entry *AF_FN(ct_follow)(scratch_t *scratch, __u
 	if ((entry->flags & CT_CLOSING) && packet->proto == IPPROTO_TCP &&
 	    tcp_opens(packet->tcp_flags)) {
 		scratch->is_reopened = 1;
+		flow_note_change();
 		return NULL;
 	}
 	scratch->trace.report = ct_touch(entry, packet->proto, direction, packet->tcp_flags, now);

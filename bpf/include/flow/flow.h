@@ -69,7 +69,7 @@ _Static_assert(__builtin_offsetof(struct flow, macs) == 64, "flow.macs");
 enum flow_counter {
 	FLOW_HIT = 0,
 	FLOW_UNKNOWN = 1,   /* no entry */
-	FLOW_OLD_EPOCH = 2, /* a map has changed */
+	FLOW_OLD_EPOCH = 2, /* a map has changed, or is being written */
 	FLOW_OLD_TICK = 3,
 	FLOW_DIFFERENT = 4, /* mark, VNI, length, hop limit or TCP flags */
 	FLOW_NOT_PLAIN = 5,
@@ -78,7 +78,14 @@ enum flow_counter {
 	FLOW_COUNTS = 8,
 };
 
-MAP(skep_epoch, BPF_MAP_TYPE_ARRAY, __u32, __u32);
+/* Rust twin: bpf/sys/src/store/epoch.rs. */
+struct flow_epoch {
+	__u32 epoch;   /* flows of other epochs are invalid */
+	__u32 writers; /* flows are neither looked up nor recorded while a map is written */
+};
+_Static_assert(sizeof(struct flow_epoch) == 8, "flow_epoch layout");
+
+MAP(skep_epoch, BPF_MAP_TYPE_ARRAY, __u32, struct flow_epoch);
 MAP(skep_flow_stats, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, __u64);
 
 #define AF 4

@@ -12,7 +12,9 @@
 enum flow_plan {
 	FLOW_NOTHING = 0,
 	FLOW_RECORD = 1,
-	FLOW_REMOVE = 2, /* the connection ends */
+	FLOW_WATCH = 2,	  /* of a packet that may begin or end a connection */
+	FLOW_REMOVE = 3,  /* the packet has changed entries of both directions */
+	FLOW_STRANGE = 4, /* of TCP or UDP, but not plain: without a key */
 };
 
 /* Of one CPU: programs at interfaces do not interrupt each other. */
@@ -20,9 +22,10 @@ struct flow_note {
 	__u8 plan;
 	__u8 ipv6;
 	__u8 hop_limit;
-	__u8 has_mtu; /* a route was looked up by length */
-	__u16 length; /* L3 length, of a segment */
-	__u16 pad;
+	__u8 has_mtu;	   /* a route was looked up by length */
+	__u16 length;	   /* L3 length, of a segment */
+	__u8 untranslated; /* a program may make its NAT entry later */
+	__u8 pad;
 	__u32 size; /* of the frame */
 	__u8 macs[12];
 	union {
@@ -82,15 +85,32 @@ static __always_inline void flow_tally(__u32 counter)
 /* An entry of another flow has changed: no recorded flow is valid any more. */
 static __noinline void flow_raise_epoch(void)
 {
-	__u32 index = 0, *epoch;
+	struct flow_epoch *current;
+	__u32 index = 0;
 
 	if (!options.packet.flows)
 		return;
-	epoch = bpf_map_lookup_elem(&skep_epoch, &index);
-	if (epoch)
-		__sync_fetch_and_add(epoch, 1);
+	current = bpf_map_lookup_elem(&skep_epoch, &index);
+	if (current)
+		__sync_fetch_and_add(&current->epoch, 1);
 	flow_tally(FLOW_RAISED);
 	flow_stop();
+}
+
+/* The packet begins or ends a connection: its replies may go another way. */
+static __always_inline void flow_note_change(void)
+{
+	struct flow_note *note;
+
+	if (!options.packet.flows)
+		return;
+	note = this_flow_note();
+	if (!note || !note->plan)
+		return;
+	if (note->plan == FLOW_STRANGE)
+		flow_raise_epoch();
+	else
+		note->plan = FLOW_REMOVE;
 }
 
 /* The packet was counted. */
@@ -135,13 +155,25 @@ static __always_inline void flow_note_policy(const struct policy_stats_key *coun
 /* The packet leaves by this interface. */
 static __always_inline struct flow *flow_note_exit(enum flow_exit exit, __u32 ifindex)
 {
-	struct flow_note *note = flow_recording();
+	struct flow_note *note;
 
-	if (!note)
+	if (!options.packet.flows)
+		return NULL;
+	note = this_flow_note();
+	if (!note || !note->plan)
 		return NULL;
 	note->entry.both.exit = exit;
 	note->entry.both.ifindex = ifindex;
 	return &note->entry.both;
+}
+
+/* There is no NAT entry for the packet yet. */
+static __always_inline void flow_note_untranslated(void)
+{
+	struct flow_note *note = flow_recording();
+
+	if (note)
+		note->untranslated = 1;
 }
 
 /* A route was looked up: shorter packets have the same one. */

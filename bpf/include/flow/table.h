@@ -14,13 +14,13 @@
 #define FLOW_MISS 0x200
 
 /* The packet passes the program without notes. */
-static __noinline void flow_skip(void)
+static __noinline void flow_skip(__u32 cause, __u32 plan)
 {
 	struct flow_note *note = this_flow_note();
 
 	if (note)
-		note->plan = FLOW_NOTHING;
-	flow_tally(FLOW_NOT_PLAIN);
+		note->plan = plan;
+	flow_tally(cause);
 }
 
 /* Mark of the packet. */
@@ -142,6 +142,13 @@ static __always_inline int flow_send(CTX *ctx, const struct flow *flow)
 #endif
 }
 
+/* The packet is dropped: if it has changed entries, the replies are unknown. */
+static __always_inline void flow_end_unsent(const struct flow_note *note)
+{
+	if (note->plan == FLOW_REMOVE)
+		flow_raise_epoch();
+}
+
 #define AF 4
 #include "table.inc.h"
 #undef AF
@@ -161,7 +168,7 @@ static __always_inline int flow_lookup(CTX *ctx, enum flow_hook hook, __u32 inpu
 		return flow_lookup4(ctx, hook, input);
 	if (type == bpf_htons(ETH_P_IPV6) && options.ipv6)
 		return flow_lookup6(ctx, hook, input);
-	flow_skip();
+	flow_skip(FLOW_NOT_PLAIN, FLOW_NOTHING);
 	return FLOW_MISS;
 }
 
@@ -170,11 +177,15 @@ static __always_inline void flow_end(CTX *ctx, int verdict)
 {
 	const struct flow_note *note;
 
-	if (!options.packet.flows || verdict < 0)
+	if (!options.packet.flows)
 		return;
 	note = this_flow_note();
-	if (!note || !note->plan)
+	if (!note || !note->plan || note->plan == FLOW_STRANGE)
 		return;
+	if (verdict < 0) {
+		flow_end_unsent(note);
+		return;
+	}
 	if (!note->ipv6 && options.ipv4)
 		flow_end4(ctx, verdict);
 	else if (note->ipv6 && options.ipv6)

@@ -51,9 +51,10 @@ static __noinline void AF_FN(flow_begin)(CTX *ctx, const flow_key_t *key, __u32 
 	headers = packet_bytes(ctx, 0, FLOW_HEADERS);
 	if (!headers)
 		return;
-	note->plan = facts & (TCP_FIN | TCP_RST) ? FLOW_REMOVE : FLOW_RECORD;
+	note->plan = facts & (TCP_SYN | TCP_FIN | TCP_RST) ? FLOW_WATCH : FLOW_RECORD;
 	note->ipv6 = AF == 6;
 	note->has_mtu = 0;
+	note->untranslated = 0;
 	note->hop_limit = AF_FN(flow_hop_limit)(FLOW_IP(headers));
 	note->length = facts >> 16;
 	note->size = packet_length(ctx);
@@ -114,15 +115,27 @@ GLOBAL int AF_FN(flow_lookup)(CTX *ctx, __u32 hook, __u32 input)
 	flow_key_t key = {};
 	__u32 zero = 0, header = sizeof(ip_t) + sizeof(struct udp), miss, epoch;
 	const struct tcp *tcp;
-	const __u32 *current;
+	const struct flow_epoch *current;
+	__u64 state;
 	const flow_t *flow;
+	__u32 plan = FLOW_NOTHING;
 	__u8 tcp_flags = 0;
 	__u16 length;
 
+	/* Extension headers may precede those of the protocol. */
+	if (headers && FLOW_IP(headers)->proto != IPPROTO_ICMP &&
+	    FLOW_IP(headers)->proto != IPPROTO_ICMPV6)
+		plan = FLOW_STRANGE;
 	current = bpf_map_lookup_elem(&skep_epoch, &zero);
 	if (!headers || !current || !AF_FN(flow_is_plain)(FLOW_IP(headers), packet_length(ctx)))
 		goto not_plain;
-	epoch = *(const volatile __u32 *)current;
+	/* Both at once. */
+	state = *(const volatile __u64 *)current;
+	if (state >> 32) {
+		flow_skip(FLOW_OLD_EPOCH, FLOW_NOTHING);
+		return FLOW_MISS;
+	}
+	epoch = state;
 	AF_COPY(key.saddr, FLOW_IP(headers)->source);
 	AF_COPY(key.daddr, FLOW_IP(headers)->destination);
 	key.sport = FLOW_PORTS(headers)[0];
@@ -138,10 +151,8 @@ GLOBAL int AF_FN(flow_lookup)(CTX *ctx, __u32 hook, __u32 input)
 		header = sizeof(ip_t) + (tcp->offset >> 4) * 4;
 	}
 	length = flow_length(ctx, header);
-	if (tcp_flags & TCP_SYN)
-		goto not_plain;
 	miss = FLOW_NOT_PLAIN;
-	if (tcp_flags & (TCP_FIN | TCP_RST))
+	if (tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST))
 		goto missed;
 	flow = bpf_map_lookup_elem(&FLOWS, &key);
 	if (!flow) {
@@ -178,7 +189,7 @@ missed:
 	AF_FN(flow_begin)(ctx, &key, epoch, input, (__u32)length << 16 | tcp_flags);
 	return FLOW_MISS;
 not_plain:
-	flow_skip();
+	flow_skip(FLOW_NOT_PLAIN, plan);
 	return FLOW_MISS;
 }
 
@@ -213,15 +224,21 @@ GLOBAL int AF_FN(flow_end)(CTX *ctx, int verdict)
 	struct flow *flow;
 	flow_t *entry;
 
-	if (!note || !headers || ((const struct ethernet *)headers)->type != FLOW_ETHER_TYPE)
+	if (!note)
 		return 0;
-	if (note->plan == FLOW_REMOVE) {
-		AF_FN(flow_remove)(note, headers);
+	if (!headers || ((const struct ethernet *)headers)->type != FLOW_ETHER_TYPE) {
+		flow_end_unsent(note);
+		return 0;
+	}
+	if (note->plan != FLOW_RECORD) {
+		if (verdict == DROPPED || note->key.AF_FN(v).proto != FLOW_IP(headers)->proto)
+			flow_end_unsent(note);
+		else
+			AF_FN(flow_remove)(note, headers);
 		return 0;
 	}
 	/* Encapsulated packets, and ICMP errors in their place, have other lengths. */
-	if (note->plan != FLOW_RECORD || note->size != packet_length(ctx) ||
-	    note->key.AF_FN(v).proto != FLOW_IP(headers)->proto)
+	if (note->size != packet_length(ctx) || note->key.AF_FN(v).proto != FLOW_IP(headers)->proto)
 		return 0;
 	entry = &note->entry.AF_FN(v);
 	flow = &entry->flow;
@@ -237,7 +254,7 @@ GLOBAL int AF_FN(flow_end)(CTX *ctx, int verdict)
 	else if (verdict != TC_ACT_REDIRECT)
 		return 0;
 #endif
-	if (!flow->exit)
+	if (!flow->exit || (flow->exit == FLOW_PASS && note->untranslated))
 		return 0;
 	flow->length = note->has_mtu ? note->length : FLOW_ANY_LENGTH;
 	flow->hops = note->hop_limit - AF_FN(flow_hop_limit)(FLOW_IP(headers));

@@ -24,7 +24,7 @@ static __always_inline void AF_FN(nat_fill_reverse)(scratch_t *scratch, __u64 ne
 {
 	nat_entry_t *reverse = &scratch->reverse;
 
-	flow_stop();
+	flow_note_change();
 	__builtin_memset(reverse, 0, sizeof(*reverse));
 	reverse->created = scratch->trace.now;
 	reverse->needs_ct = needs_ct;
@@ -400,6 +400,7 @@ static __always_inline void AF_FN(nat_restore)(scratch_t *scratch, const nat_ent
 static __always_inline const nat_entry_t *AF_FN(nat_find_reverse)(scratch_t *scratch)
 {
 	nat_key_t *key = &scratch->reverse_key;
+	const nat_entry_t *entry;
 
 	AF_FN(nat_forward)(&scratch->packet, key);
 	/* Other messages have no id, and look like a reply with the id 0. */
@@ -407,7 +408,10 @@ static __always_inline const nat_entry_t *AF_FN(nat_find_reverse)(scratch_t *scr
 				     : !nat_port_usable(key->dport))
 		return NULL;
 	key->flags = NAT_REVERSE;
-	return bpf_map_lookup_elem(&NAT, key);
+	entry = bpf_map_lookup_elem(&NAT, key);
+	if (!entry)
+		flow_note_untranslated();
+	return entry;
 }
 
 /* Reverse-translates the destination of a reply. Returns a drop reason, or 0. */

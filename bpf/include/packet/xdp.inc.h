@@ -256,8 +256,10 @@ GLOBAL int AF_FN(nodeport_reply)(CTX *ctx, scratch_t *scratch)
 	entry = AF_FN(nodeport_flow)(ctx, scratch);
 	AF_COPY(packet->daddr, scratch->inner.daddr);
 	packet->dport = scratch->inner.dport;
-	if (!entry)
+	if (!entry) {
+		flow_note_untranslated();
 		return XDP_DONE;
+	}
 	AF_FN(counted_by)(scratch, COUNTED_ANSWER);
 	error = AF_FN(nat_reverse_translate)(ctx, scratch, nat);
 	if (!error)

@@ -33,8 +33,8 @@ pub static FLOWS4: MapFamily<FlowKey4, Flow4> =
 /// `skep_flows6`.
 pub static FLOWS6: MapFamily<FlowKey6, Flow6> =
     MapFamily::new("skep_flows6", MapKind::LruHash, Size::Key(FLOWS_MAX), OWNER).of(IpFamily::V6);
-/// `skep_epoch`: flows of other epochs are invalid. The store of maps raises it after each write.
-pub static FLOW_EPOCH: MapFamily<u32, u32> =
+/// `skep_epoch`: flows of other epochs are invalid. The store of maps raises it by each write.
+pub static FLOW_EPOCH: MapFamily<u32, FlowEpoch> =
     MapFamily::new(EPOCH, MapKind::Array, Size::Fixed(1), OWNER).mmapable();
 /// `skep_flow_stats`: counters by [`FLOW_COUNTERS`].
 pub static FLOW_STATS: MapFamily<u32, u64> = MapFamily::new(
@@ -61,6 +61,22 @@ pub const FLOW_COUNTERS: [&str; 8] = [
 
 fn sum_text(bytes: &[u8]) -> String {
     cpu_values::<u64>(bytes).sum::<u64>().to_string()
+}
+
+/// What recorded flows are valid in. C twin: `struct flow_epoch` in `bpf/include/flow/flow.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoBytes, FromBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FlowEpoch {
+    pub epoch: u32,
+    /// Maps that are being written: meanwhile no flow is valid.
+    pub writers: u32,
+}
+layout!(FlowEpoch = "flow_epoch" { epoch, writers });
+
+impl Text for FlowEpoch {
+    fn text(&self) -> String {
+        format!("Epoch={} Writers={}", self.epoch, self.writers)
+    }
 }
 
 /// Result for packets of a flow. C twin: `struct flow` in `bpf/include/flow/flow.h`.

@@ -144,8 +144,8 @@ impl MapStore {
                 map: name.to_owned(),
                 source,
             })?;
-            // Programs of an earlier process may have recorded flows before its last write.
-            self.epoch.raise();
+            // An earlier process may have been killed in a write.
+            self.epoch.forget_writers();
         }
         Ok(map.raising(&self.epoch))
     }
@@ -235,6 +235,11 @@ impl MapStore {
     /// Invalidates what programs recorded of flows: something that decides on packets has changed, and is in no map.
     pub fn raise_epoch(&self) {
         self.epoch.raise();
+    }
+
+    /// Writes to maps that have begun and did not end; none without a flow table.
+    pub fn writers(&self) -> Option<u32> {
+        self.epoch.writers()
     }
 
     /// The epoch of recorded flows; none without a flow table.

@@ -5,6 +5,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
+    time::Duration,
 };
 
 use skep_bpf_maps::Family;
@@ -87,6 +88,7 @@ pub(crate) struct Done {
     pub(crate) packet: Vec<u8>,
     pub(crate) mark: u32,
     pub(crate) metadata: Vec<u8>,
+    pub(crate) duration: Duration,
     pub(crate) before: Maps,
     pub(crate) after: Maps,
     /// By reason and direction: packets and bytes.

@@ -59,6 +59,10 @@ pub enum Error {
         source: rtnetlink::Error,
     },
 
+    /// A packet of a recorded flow does something else than without the flow table.
+    #[error("a hit in the flow table differs: {what}")]
+    Twins { what: String },
+
     #[error("cannot {what}")]
     Kernel {
         what: String,

@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
+use clap::ValueEnum as _;
 use skep_bpf_programs::{
     NodeOptions,
     testing::run::{FromQueue, FromTunnel, SkBuff},
@@ -14,6 +15,7 @@ pub use crate::world::Called;
 use crate::{
     Error,
     options::options,
+    twins::{self, FlowTable},
     vectors::Facts,
     world::{World, content, small, write},
 };
@@ -21,6 +23,9 @@ use crate::{
 pub struct PacketNode {
     world: World,
 }
+
+/// Name of the variable with the flow table of nodes, unless a test chooses it.
+const TABLE: &str = "SKEP_FLOW_TABLE";
 
 /// Makes the node of files of facts, and runs `work` on it.
 ///
@@ -44,13 +49,30 @@ pub fn with_options<T: Send>(
     change: impl FnOnce(&mut NodeOptions),
     work: impl FnOnce(&PacketNode) -> Result<T, Error> + Send,
 ) -> Result<T, Error> {
+    let table = std::env::var(TABLE).ok();
+    let table = table.and_then(|name| FlowTable::from_str(&name, true).ok());
+    with_table(files, table.unwrap_or(FlowTable::Off), change, work)
+}
+
+/// As [`with_options`], with a flow table: of twins, each packet of a known flow is compared to what it does without.
+///
+/// # Errors
+///
+/// As [`with_node`].
+pub fn with_table<T: Send>(
+    files: &[impl AsRef<Path>],
+    table: FlowTable,
+    change: impl FnOnce(&mut NodeOptions),
+    work: impl FnOnce(&PacketNode) -> Result<T, Error> + Send,
+) -> Result<T, Error> {
     let facts = Facts::read_all(files)?;
     let mut options = options(&facts, "")?;
     change(&mut options);
+    options.packets.flows = table != FlowTable::Off;
     Node::run("node", |node| {
-        work(&PacketNode {
-            world: World::with_options(node, facts, "", &options, &small())?,
-        })
+        let mut world = World::with_options(node, facts, "", &options, &small())?;
+        world.flow_table = table;
+        work(&PacketNode { world })
     })
 }
 
@@ -59,9 +81,44 @@ impl PacketNode {
     ///
     /// # Errors
     ///
-    /// [`Error::Facts`] if there is no such program, [`Error::Kernel`] with what the kernel says of the packet.
+    /// [`Error::Facts`] if there is no such program, [`Error::Kernel`] with what the kernel says of the packet,
+    /// [`Error::Twins`].
     pub fn run(&self, program: &str, frame: &[u8], context: &SkBuff) -> Result<Called, Error> {
-        self.world.run(program, frame, context)
+        match self.world.flow_table {
+            FlowTable::Twins => {}
+            FlowTable::Cold => {
+                self.world.store.raise_epoch();
+                return self.world.run(program, frame, context);
+            }
+            FlowTable::Off | FlowTable::Warm => return self.world.run(program, frame, context),
+        }
+        let (ran, differences) = twins::run(&self.world, program, frame, context)?;
+        if differences.is_empty() {
+            return Ok(ran);
+        }
+        Err(Error::Twins {
+            what: differences.join("\n    "),
+        })
+    }
+
+    /// Writes an entry of a map, or deletes it, as a process that is killed before it raises the epoch.
+    ///
+    /// # Errors
+    ///
+    /// As [`PacketNode::write`].
+    pub fn write_and_die(&self, map: &str, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
+        let store = &self.world.store;
+        if let Some((epoch, writers)) = store.epoch().zip(store.writers()) {
+            twins::set_epoch(&self.world, epoch, writers + 1)?;
+        }
+        let map = twins::quiet(&self.world, map)?;
+        match value {
+            Some(value) => write(&map, key, value),
+            None => {
+                map.delete(key);
+                Ok(())
+            }
+        }
     }
 
     pub fn has(&self, program: &str) -> bool {

@@ -8,6 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use skep_bpf_programs::testing::run::SkBuff;
 use skep_bpf_sys::{RawMap as _, testing::Node};
 
 use crate::{
@@ -223,12 +224,24 @@ fn run_once(world: &World, program: &str, step: &Step, input: &[u8]) -> Result<D
             .index(&step.dev)
             .ok_or_else(|| missing(format!("device {}", step.dev)))?,
     };
-    let mut before = snapshot(world, step)?;
+    let recorded = step.map_changes.iter().map(|change| change.map.as_str());
+    observe(world, program, input, &step.context(ifindex), recorded)
+}
+
+/// Runs a packet. Returns what it does, also to these maps.
+pub(crate) fn observe<'a>(
+    world: &World,
+    program: &str,
+    input: &[u8],
+    context: &SkBuff,
+    maps: impl Iterator<Item = &'a str> + Clone,
+) -> Result<Done, Error> {
+    let mut before = snapshot(world, maps.clone())?;
     world.take_events()?;
     let now = now();
-    let ran = world.run(program, input, &step.context(ifindex))?;
+    let ran = world.run(program, input, context)?;
     let events = world.take_events()?;
-    let mut after = snapshot(world, step)?;
+    let mut after = snapshot(world, maps)?;
     let metrics = moved(
         &before.remove("cilium_metrics").unwrap_or_default(),
         &after.remove("cilium_metrics").unwrap_or_default(),
@@ -238,6 +251,7 @@ fn run_once(world: &World, program: &str, step: &Step, input: &[u8]) -> Result<D
         packet: ran.packet,
         mark: ran.mark,
         metadata: ran.metadata,
+        duration: ran.duration,
         before,
         after,
         metrics,
@@ -246,8 +260,8 @@ fn run_once(world: &World, program: &str, step: &Step, input: &[u8]) -> Result<D
     })
 }
 
-/// Everything that programs write, and what they wrote in this step when it was recorded.
-fn snapshot(world: &World, step: &Step) -> Result<Maps, Error> {
+/// Everything that programs write, and these maps.
+fn snapshot<'a>(world: &World, others: impl Iterator<Item = &'a str>) -> Result<Maps, Error> {
     let counters = [
         "cilium_metrics",
         "cilium_policystats",
@@ -255,8 +269,7 @@ fn snapshot(world: &World, step: &Step) -> Result<Maps, Error> {
         "cilium_snat_v6_alloc_retries",
     ];
     let mut maps = Maps::new();
-    let recorded = step.map_changes.iter().map(|change| change.map.as_str());
-    for name in FLOW_MAPS.into_iter().chain(counters).chain(recorded) {
+    for name in FLOW_MAPS.into_iter().chain(counters).chain(others) {
         if !maps.contains_key(name)
             && let Some(map) = world.map(name)
         {

@@ -7,13 +7,16 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use skep_bpf_maps::flow::FLOW_COUNTERS;
+use skep_bpf_maps::flow::{FLOW_COUNTERS, FLOW_EPOCH, FlowEpoch};
+use skep_bpf_programs::testing::run::SkBuff;
+use skep_bpf_sys::{KernelMap, RawMap as _};
+use zerocopy::IntoBytes as _;
 
 use crate::{
     Error,
     compare::{Done, Maps},
-    run::{Content, put_back},
-    world::{FLOW_MAPS, World, content},
+    run::{Content, observe, put_back},
+    world::{Called, FLOW_MAPS, World, content, write},
 };
 
 /// Flow table of the programs while scenarios run.
@@ -114,6 +117,81 @@ fn is_repeatable(frame: &[u8]) -> bool {
         Some(17) => true,
         _ => false,
     }
+}
+
+/// Runs a packet with the flow table as it is, and before that without, undone. Returns what it did, and the differences if
+/// the flow was found.
+pub(crate) fn run(
+    world: &World,
+    program: &str,
+    frame: &[u8],
+    context: &SkBuff,
+) -> Result<(Called, Vec<String>), Error> {
+    let Some((epoch, writers)) = world.store.epoch().zip(world.store.writers()) else {
+        return Ok((world.run(program, frame, context)?, Vec::new()));
+    };
+    let unseen = world.take_events()?;
+    let none = std::iter::empty();
+    // As while a map is written: flows are neither looked up nor recorded.
+    set_epoch(world, epoch, 1)?;
+    let long = observe(world, program, frame, context, none.clone())?;
+    undo(world, &long)?;
+    set_epoch(world, epoch, writers)?;
+    let hits = counter(world, "hit")?;
+    let done = observe(world, program, frame, context, none)?;
+    let is_hit = counter(world, "hit")? > hits;
+    COMPARED.fetch_add(1, Ordering::Relaxed);
+    HITS.fetch_add(usize::from(is_hit), Ordering::Relaxed);
+    let differences = if is_hit {
+        differing(&long, &done)
+    } else {
+        Vec::new()
+    };
+    world.return_events(unseen.into_iter().chain(done.events));
+    let called = Called {
+        verdict: done.verdict,
+        packet: done.packet,
+        metadata: done.metadata,
+        mark: done.mark,
+        duration: done.duration,
+    };
+    Ok((called, differences))
+}
+
+/// A map whose writes do not raise the epoch.
+pub(crate) fn quiet(world: &World, name: &str) -> Result<KernelMap, Error> {
+    KernelMap::open(name, &world.store.path(name)).map_err(|error| Error::Facts {
+        what: error.to_string(),
+    })
+}
+
+pub(crate) fn set_epoch(world: &World, epoch: u32, writers: u32) -> Result<(), Error> {
+    let state = FlowEpoch { epoch, writers };
+    write(
+        &quiet(world, FLOW_EPOCH.name)?,
+        &0_u32.to_ne_bytes(),
+        state.as_bytes(),
+    )
+}
+
+/// Makes a packet undone, but for counters, and raises no epoch.
+fn undo(world: &World, done: &Done) -> Result<(), Error> {
+    for name in FLOW_MAPS {
+        let (Some(before), Some(after)) = (done.before.get(name), done.after.get(name)) else {
+            continue;
+        };
+        if before == after {
+            continue;
+        }
+        let map = quiet(world, name)?;
+        for key in after.keys().filter(|key| !before.contains_key(*key)) {
+            map.delete(key);
+        }
+        for (key, value) in changes(Some(after), Some(before)) {
+            write(&map, &key, &value)?;
+        }
+    }
+    Ok(())
 }
 
 fn differing(cold: &Done, warm: &Done) -> Vec<String> {

@@ -301,6 +301,13 @@ impl World {
         self.events.as_ref().map_or_else(|| Ok(Vec::new()), Rings::take)
     }
 
+    /// Makes events ones that were not taken yet.
+    pub(crate) fn return_events(&self, events: impl Iterator<Item = Vec<u8>>) {
+        if let Some(rings) = &self.events {
+            rings.put_back(events);
+        }
+    }
+
     /// Programs find no ring for events from now on, as on a node whose monitor has no listener.
     pub(crate) fn stop_listening(&mut self) {
         self.events = None;
@@ -497,6 +504,10 @@ impl Rings {
         self.buffer.consume()?;
         Ok(self.seen.take())
     }
+
+    fn put_back(&self, records: impl Iterator<Item = Vec<u8>>) {
+        self.seen.borrow_mut().splice(0..0, records);
+    }
 }
 
 /// The policy map of each endpoint, by its pin.
@@ -514,7 +525,7 @@ fn policies(
         let Some(spec) = POLICIES.inner_spec("cilium_policy_v2", sizes) else {
             continue;
         };
-        let inner = KernelMap::create(&spec)?;
+        let inner = store.provide_inner(&spec, &policy_pin(id))?;
         for Entry { key, value } in entries {
             write(&inner, &key.0, &value.0)?;
         }

@@ -36,7 +36,7 @@ pub struct KernelMap {
     value_len: usize,
     /// Set once the kernel has refused a batch: do not ask again.
     single_only: AtomicBool,
-    /// Raised after each write.
+    /// Of the store: each write raises it.
     epoch: Epoch,
 }
 
@@ -129,7 +129,7 @@ impl KernelMap {
         self
     }
 
-    /// Raises this epoch after each write.
+    /// Raises this epoch by each write.
     pub(crate) fn raising(mut self, epoch: &Epoch) -> Self {
         self.epoch = epoch.clone();
         self
@@ -432,15 +432,13 @@ impl RawMap for KernelMap {
     }
 
     fn update(&self, keys: &[u8], values: &[u8]) -> Vec<RawFailure> {
-        let failures = self.update_all(keys, values);
-        self.epoch.raise();
-        failures
+        let _write = self.epoch.write();
+        self.update_all(keys, values)
     }
 
     fn delete(&self, keys: &[u8]) -> RawDeletion {
-        let done = self.delete_all(keys);
-        self.epoch.raise();
-        done
+        let _write = self.epoch.write();
+        self.delete_all(keys)
     }
 
     fn walk(&self, visit: &mut dyn FnMut(&[u8], &[u8])) -> io::Result<()> {

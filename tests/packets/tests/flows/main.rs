@@ -15,6 +15,7 @@ mod events;
 mod firewall;
 mod frame;
 mod garbage;
+mod histories;
 mod ipip;
 mod itself;
 mod kept;
