@@ -24,11 +24,6 @@ const NAMED: &[Named] = &[
         },
     ),
     (
-        REQUESTED_STATE,
-        "The state that a request names is not taken: a new endpoint waits for its identity.",
-        |mismatch| mismatch.place.starts_with(REQUESTED_STATE),
-    ),
-    (
         TABLES,
         "Tables are those of this agent, with their columns.",
         |mismatch| mismatch.place.starts_with(TABLES),
@@ -519,7 +514,6 @@ const NAMED: &[Named] = &[
 ];
 
 const SHORT_IDS: &str = "short-container-ids";
-const REQUESTED_STATE: &str = "requested-state";
 const TABLES: &str = "tables-of-the-agent";
 const NOW: &str = "status-of-now";
 pub(crate) const WRITTEN_AT_ONCE: &str = "written-at-once ";
@@ -551,11 +545,7 @@ fn is_row(mismatch: &Mismatch, titles: &[&str]) -> bool {
 pub(crate) fn of_request(step: &Value, changes_before: bool) -> Option<&'static str> {
     let asked = &step["request"];
     let path = asked["path"].as_str().unwrap_or_default();
-    let state = asked["body"]["state"].as_str().unwrap_or("waiting-for-identity");
     match asked["method"].as_str()? {
-        "PUT" if state != "waiting-for-identity" && step["response"]["status"] == 201 => {
-            Some(REQUESTED_STATE)
-        }
         "GET" if path.starts_with("/statedb/") => Some(TABLES),
         "GET" if path.starts_with("/v1/healthz") && changes_before => Some(NOW),
         _ => None,

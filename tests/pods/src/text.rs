@@ -183,6 +183,12 @@ fn line_form(line: &str) -> String {
         regex!(r"^(\S+) \d+ (true|false) (device|veth|vxlan|dummy|bridge)\b"),
         |found| format!("{} <n> {} {}", &found[1], &found[2], &found[3]),
     );
+    // The random port of a proxy.
+    let line = replace(
+        &line,
+        regex!(r"^((?:In|E)gress: \S+ \S+) [1-9]\d* (\d+)$"),
+        |found| format!("{} <port> {}", &found[1], &found[2]),
+    );
     replace(&line, regex!(r"^(\w+_total \S.*) \d+\.\d{6}$"), |found| {
         format!("{} <n>", &found[1])
     })
