@@ -2,6 +2,8 @@
 
 //! Recorded packets of a node with two pods: all must pass, but for differences that are meant.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 use std::path::{Path, PathBuf};
 
 use run_packets::{FlowTable, Outcome, Report, Twins, run_file, run_file_with, take_twins};

@@ -570,7 +570,8 @@ fn verifiers_accept_programs_with_all_options() {
         everything(options);
         tunnel(options);
     };
-    let modes: [(&str, &dyn Fn(&mut NodeOptions)); 3] = [
+    type Mode<'a> = (&'a str, &'a dyn Fn(&mut NodeOptions));
+    let modes: [Mode<'_>; 3] = [
         ("chart", &chart),
         ("all, DSR", &all_direct),
         ("all, tunnel", &all_tunnelled),

@@ -188,8 +188,11 @@ fn packet(
     Ok(())
 }
 
+/// Map, key, value.
+type Entry = (String, Vec<u8>, Vec<u8>);
+
 /// Entries that decide: those of the flows' own services, and all of the other maps.
-fn deciding(node: &PacketNode) -> Result<Vec<(String, Vec<u8>, Vec<u8>)>, Error> {
+fn deciding(node: &PacketNode) -> Result<Vec<Entry>, Error> {
     let mut all = Vec::new();
     let policies = [481, 1426].map(policy_pin);
     for map in [
