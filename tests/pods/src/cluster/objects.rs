@@ -34,6 +34,7 @@ pub(super) fn settings(profile: &str) -> Vec<(String, String)> {
         "enable-source-ip-verification=false",
         "write-cni-conf-when-ready=/etc/cni/net.d/05-cilium.conflist",
         "external-envoy-proxy=true",
+        "enable-l7-proxy=false",
     ];
     all.extend(match name {
         "S" => &[
