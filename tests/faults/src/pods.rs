@@ -9,6 +9,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
 };
 
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
@@ -23,7 +24,7 @@ use skep_bpf_sys::{MapStore, RawMap as _};
 use skep_e2e::program;
 use skep_k8s_memory::{DeleteOptions, Gvr, ListOptions, Patch, Subresource, WriteOptions};
 
-use crate::{Agent, Api, Outcome, World};
+use crate::{Agent, Api, Outcome, World, world::patience};
 
 /// State of the agent, and of the plugin.
 const RUN: &str = "/run/cilium";
@@ -320,6 +321,24 @@ impl LeakCount {
                 .map(|row| format!("{} {}", row["identity"]["id"], row["refCount"])),
         );
         Ok(count)
+    }
+
+    /// What is there once the agent has added what is its own: the endpoint of the node, routes.
+    pub async fn settled(pods: &Pods) -> Outcome<Self> {
+        let deadline = Instant::now() + patience();
+        loop {
+            let count = Self::take(pods)?;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let has_host = count.0["identities in use"]
+                .iter()
+                .any(|used| used.starts_with("1 "));
+            if has_host && Self::take(pods)? == count {
+                return Ok(count);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("the node does not settle: {count:?}").into());
+            }
+        }
     }
 
     fn add(&mut self, kind: &'static str, names: impl IntoIterator<Item = String>) {

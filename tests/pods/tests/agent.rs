@@ -31,7 +31,14 @@ macro_rules! recorded {
 }
 
 recorded! {
+    settings_of_native_routing: "config-A",
     settings_of_two_nodes: "config-A2",
+    settings_of_a_chained_plugin: "config-CH",
+    settings_of_a_cluster_pool: "config-CP",
+    settings_of_delegated_addresses: "config-D",
+    settings_of_a_tunnel: "config-T",
+    settings_of_ipv6: "config-V6",
+    settings_of_interfaces: "config-X",
     settings_with_pools: "config-MP",
     settings_of_ipv4: "config-V4",
     settings: "rest-config",
@@ -55,6 +62,7 @@ recorded! {
     own_others: "rest-own-other",
     own_requests_with_a_tunnel: "rest-own-tunnel",
     directories: "state-scene",
+    directories_of_a_cluster_pool: "state-cluster-pool",
     queued_deletions: "replay",
     two_nodes: "health-both-up",
     two_nodes_from_the_other: "health-both-up-n2",

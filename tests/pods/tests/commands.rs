@@ -37,4 +37,5 @@ recorded! {
     objects_of_pods: "crd-pods",
     objects_of_two_nodes: "crd-idle-two-nodes",
     objects_of_slices: "crd-slices-cluster-pool",
+    objects_of_unused_identities: "crd-idle-identity-gc",
 }

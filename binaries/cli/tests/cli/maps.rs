@@ -198,12 +198,12 @@ fn backends_reverse_addresses_ranges_and_tables() {
             "{}",
             &tables[..60]
         );
-        // Ports and states are in the map itself.
+        // States are in the map itself.
         assert_lines(
             &skep(node, &["map", "get", "cilium_lb6_backends_v3"])?,
             &[
-                "Key   Value                                   State   Error",
-                "12    TCP://[fd00::7]:8080[3] (terminating)   sync    ",
+                "Key   Value                            State   Error",
+                "12    TCP://fd00::7[3] (terminating)   sync    ",
             ],
         );
         Ok(())

@@ -60,9 +60,6 @@ impl StatusProbe for Proxy {
     }
 
     async fn probe(&self, response: &mut StatusResponse) -> Option<Status> {
-        if !self.config.enable_l7_proxy {
-            return None;
-        }
         let port = self.repository.dns_port().unwrap_or_default();
         let redirect = |name| ProxyRedirect {
             name,

@@ -86,12 +86,13 @@ impl Policed {
         // The port of one rule.
         let port = if is_first { "8081" } else { "8082" };
         let look = || {
-            let Ok(known) = self.pods.client().get::<Value>("policy", &[]) else {
+            if self.pods.client().get::<Value>("policy", &[]).is_err() {
                 return Ok("no answer".to_owned());
-            };
-            let realized = &self.pods.endpoint(&self.pod)?["status"]["policy"]["realized"]["policy-revision"];
-            let is_known = known["policy"].as_str().is_some_and(|text| text.contains(port));
-            let is_realized = realized.as_u64() >= known["revision"].as_u64();
+            }
+            let policy = &self.pods.endpoint(&self.pod)?["status"]["policy"];
+            let revision = |part: &str| policy[part]["policy-revision"].as_u64();
+            let is_known = policy["spec"]["l4"].to_string().contains(port);
+            let is_realized = revision("realized") >= revision("spec");
             Ok(format!("{is_known} {is_realized}"))
         };
         self.pods

@@ -37,7 +37,7 @@ async fn first_count(pods: &Pods) -> Outcome<LeakCount> {
     pods.delete(&pod)?;
     pods.remove(&pod)?;
     published(pods, &pod, false).await?;
-    LeakCount::take(pods)
+    LeakCount::settled(pods).await
 }
 
 /// Waits until the CiliumEndpoint of a pod is there, or gone.

@@ -96,7 +96,7 @@ async fn clean_up(pods: &Pods, verb: Verb, pod: &Pod, step: u64) -> Outcome {
 /// The state of a node that had a pod before: its identity stays for the next one.
 async fn first_count(pods: &Pods) -> Outcome<(LeakCount, LeakCount)> {
     let pod = pods.pod("first")?;
-    let before = LeakCount::take(pods)?;
+    let before = LeakCount::settled(pods).await?;
     pods.add(&pod)?;
     let look = || Ok(format!("{:?}", pods.objects("ciliumendpoints")?));
     pods.world

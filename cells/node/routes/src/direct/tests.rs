@@ -434,9 +434,12 @@ fn routes_follow_the_nodes_of_all_clusters() {
                 guard.done(&mut txn).unwrap();
                 txn.commit();
                 followed.until("synced", |_| routed() == of_both()).await;
-                let own = followed.reports.get("routes").unwrap();
-                assert_eq!(own.level, Level::Ok);
-                assert_eq!(own.message, "5 networks of pods are routed to their nodes");
+                let is_told = || {
+                    let own = followed.reports.get("routes").unwrap();
+                    let message = "5 networks of pods are routed to their nodes";
+                    own.level == Level::Ok && own.message == message
+                };
+                followed.until("told", |_| is_told()).await;
 
                 // The kernel forgets routes of an interface that is down.
                 ip("route del 10.2.0.0/24");
