@@ -224,7 +224,7 @@ impl Pods {
     pub fn touch(&self, plural: &str, name: &str) -> Outcome {
         let resource = Gvr::new("cilium.io", "v2", plural);
         let patch =
-            json!({"metadata": {"annotations": {"touched": format!("{:?}", std::time::Instant::now())}}});
+            json!({"metadata": {"annotations": {"touched": format!("{:?}", Instant::now())}}});
         let (patch, options) = (Patch::Merge(patch), WriteOptions::default());
         let server = self.api.server();
         // It may be gone just now.

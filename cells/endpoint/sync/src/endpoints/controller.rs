@@ -25,6 +25,8 @@ use tokio::time::Instant;
 
 use super::object::{Desired, key};
 
+/// Time between two looks for the addresses of the node.
+const LOOK_FOR_NODE: Duration = Duration::from_millis(100);
 /// How often it is looked whether objects still exist.
 const LOOK: Duration = Duration::from_secs(2);
 /// The watch may report an object so much later than it was written.
@@ -172,9 +174,7 @@ impl ObjectSync {
     }
 
     fn node_ip(&self) -> Option<IpAddr> {
-        let node = self.sources.node.get()?;
-        let ipv4 = self.sources.ipv4;
-        node.node_ip(ipv4).or_else(|| node.node_ip(!ipv4))
+        node_ip(&self.sources.node, self.sources.ipv4)
     }
 
     /// Whether the watch reports the object of an endpoint with these addresses.
@@ -186,6 +186,11 @@ impl ObjectSync {
             row.is_some_and(|row| row.claims.of(&owner).is_some())
         })
     }
+}
+
+fn node_ip(node: &LocalNodeStore, ipv4: bool) -> Option<IpAddr> {
+    let node = node.get()?;
+    node.node_ip(ipv4).or_else(|| node.node_ip(!ipv4))
 }
 
 impl Reconciler for ObjectSync {
@@ -205,10 +210,18 @@ impl Reconciler for ObjectSync {
         match self.wanted(&snapshot, key) {
             Wanted::Unknown => future::ready(Ok(before)).boxed(),
             Wanted::None => {
-                let node = self.sources.node.get();
-                let own = node.iter().flat_map(|node| &node.addresses);
-                let own = own.map(|(_, address)| *address).collect();
-                async move { api.remove(before, own).await }.boxed()
+                let (node, ipv4) = (self.sources.node.clone(), self.sources.ipv4);
+                async move {
+                    // Which objects are of this node is known once it has an address.
+                    while before.is_none() && node_ip(&node, ipv4).is_none() {
+                        tokio::time::sleep(LOOK_FOR_NODE).await;
+                    }
+                    let node = node.get();
+                    let own = node.iter().flat_map(|node| &node.addresses);
+                    let own = own.map(|(_, address)| *address).collect();
+                    api.remove(before, own).await
+                }
+                .boxed()
             }
             Wanted::Object(desired, addresses) => {
                 let is_reported = self.is_reported(&snapshot, key, &addresses);
