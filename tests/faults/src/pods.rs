@@ -223,8 +223,7 @@ impl Pods {
     /// Writes an object as it is but for an annotation: it has another version then.
     pub fn touch(&self, plural: &str, name: &str) -> Outcome {
         let resource = Gvr::new("cilium.io", "v2", plural);
-        let patch =
-            json!({"metadata": {"annotations": {"touched": format!("{:?}", Instant::now())}}});
+        let patch = json!({"metadata": {"annotations": {"touched": format!("{:?}", Instant::now())}}});
         let (patch, options) = (Patch::Merge(patch), WriteOptions::default());
         let server = self.api.server();
         // It may be gone just now.

@@ -17,7 +17,7 @@ use std::{
 
 use crate::map::{KernelMap, RawMap as _};
 
-/// Name of the map of the epoch: an array with one [`State`], which user space can map (`MMAPABLE`).
+/// Name of the map of the epoch: an array with one value of an epoch and a count of writers, which user space can map (`MMAPABLE`).
 pub const EPOCH: &str = "skep_epoch";
 
 /// Value of the map. C twin: `struct flow_epoch` in `bpf/include/flow/flow.h`.
